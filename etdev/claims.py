@@ -1,0 +1,93 @@
+"""What a plugin says it wants: claims, atomic groups, refusals, and ops to keep whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen, validators
+
+from etdev.values import (
+    CompileSpec,
+    compile_specs,
+    each,
+    frozen_tuple,
+    node_name,
+    node_names,
+    not_empty,
+)
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx import Node
+
+    Predicate = Callable[[Node], bool]
+
+
+@frozen
+class Group:
+    """Nodes that one partition takes whole or not at all, such as a quantised pattern.
+
+    Args:
+        nodes: torch.fx nodes or their names. Constants may be among them: those are the ones the
+            group needs inside (`Constant.grouped`). Getitems follow their op unasked.
+        why: What matched, for the ledger.
+    """
+
+    nodes: tuple[str, ...] = field(converter=node_names, validator=not_empty)
+    why: str = field(default="", validator=validators.instance_of(str))
+
+
+@frozen
+class Refusal:
+    """Why a plugin does not want a node.
+
+    Args:
+        node: The torch.fx node or its name.
+        code: A short reason to group by, such as `op`, `dtype` or `shape`.
+        text: The reason in words.
+    """
+
+    node: str = field(converter=node_name)
+    code: str = field(validator=[validators.instance_of(str), not_empty])
+    text: str = field(default="", validator=validators.instance_of(str))
+
+
+@frozen
+class Claim:
+    """The nodes of one method that a plugin wants for one backend.
+
+    Args:
+        backend_id: Name of the ExecuTorch backend that compiles and runs the partitions.
+        groups: What is wanted, in atomic groups. A node alone is a group of one.
+        refusals: What is not wanted, and why. Only for the ledger.
+        compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
+            CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
+        merge: Let the host join groups into the largest convex partitions. False keeps every
+            group a partition of its own.
+    """
+
+    backend_id: str = field(validator=[validators.instance_of(str), not_empty])
+    groups: tuple[Group, ...] = field(converter=frozen_tuple, validator=each(Group))
+    refusals: tuple[Refusal, ...] = field(
+        default=(), converter=frozen_tuple, validator=each(Refusal)
+    )
+    compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
+    merge: bool = field(default=True, validator=validators.instance_of(bool))
+
+
+@frozen
+class KeepWhole:
+    """ATen ops that a plugin wants to see whole, not decomposed.
+
+    Args:
+        ops: Overloads, such as `torch.ops.aten.linear.default`.
+        when: Asked for each ATen node of those ops; only True keeps it. None keeps all.
+    """
+
+    ops: tuple[OpOverload, ...] = field(converter=frozen_tuple)
+    when: Predicate | None = field(default=None)
+
+    def wants(self, node: Any) -> bool:
+        """Whether this ATen node stays whole for the plugin."""
+        return node.target in self.ops and (self.when is None or bool(self.when(node)))

@@ -1,0 +1,242 @@
+"""Convex partitions of a graph: the fewest, and in linear time.
+
+Works on bare numbers, nodes 0..n-1 in topological order, so that it can be tested apart from torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field, frozen
+
+
+@frozen
+class Convexity:
+    """The partitions found.
+
+    Args:
+        partitions: Node numbers, ascending, in an order in which the partitions can run.
+        torn: Groups (by position) that had to be refused, each with a node on a path that leaves
+            the group and comes back through nodes that can't join it.
+        split_by: Per partition, the node that kept it apart from an earlier one, or None.
+    """
+
+    partitions: tuple[tuple[int, ...], ...]
+    torn: dict[int, int]
+    split_by: tuple[int | None, ...]
+
+
+def find_partitions(
+    inputs: Sequence[Sequence[int]],
+    groups: Sequence[Sequence[int]],
+    blocks: Iterable[Sequence[int]] = (),
+    merge: bool = True,
+) -> Convexity:
+    """Join groups into the fewest convex partitions.
+
+    A node's level counts how often the longest path to it passes from joinable nodes to others.
+    Joinable nodes of one level never depend on each other through others, so each level is one
+    partition, and no smaller number can do, since a path that visits k levels needs k partitions.
+    One walk over the graph for the levels, one for its strongly connected components.
+
+    Args:
+        inputs: For each node the nodes it reads, all with smaller numbers.
+        groups: Disjoint atomic groups of joinable nodes.
+        blocks: Disjoint sets of other nodes that are one unit already (earlier partitions).
+        merge: False leaves each group a partition of its own.
+
+    Returns:
+        The partitions; together with the blocks they form no cycle.
+    """
+    units = _Units(inputs)
+    for block in blocks:
+        units.join(block)
+    torn: dict[int, int] = {}
+    joinable = _join_groups(units, groups, torn)
+    order = units.order()
+    if not merge:
+        wanted = [unit for unit in order if unit in joinable]
+        return Convexity(tuple(tuple(units.members[u]) for u in wanted), torn, (None,) * len(wanted))
+    levels, causes = _levels(units, order, joinable)
+    _delay(units, order, joinable, levels)
+    found: dict[int, list[int]] = {}
+    split_by: dict[int, int | None] = {}
+    for unit in order:
+        if unit in joinable:
+            found.setdefault(levels[unit], []).extend(units.members[unit])
+            split_by.setdefault(levels[unit], causes.get(levels[unit]))
+    ranks = sorted(found)
+    return Convexity(
+        tuple(tuple(sorted(found[rank])) for rank in ranks),
+        torn,
+        tuple(split_by[rank] if rank != ranks[0] else None for rank in ranks),
+    )
+
+
+@define
+class _Units:
+    """Nodes joined to units: what the graph looks like when each unit is one node."""
+
+    inputs: Sequence[Sequence[int]]
+    unit_of: list[int] = field(init=False)
+    members: dict[int, list[int]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unit_of = list(range(len(self.inputs)))
+        self.members = {node: [node] for node in self.unit_of}
+
+    def join(self, nodes: Iterable[int]) -> int:
+        """Make the units of some nodes one; it is called by its smallest node."""
+        units = sorted({self.unit_of[node] for node in nodes})
+        first, rest = units[0], units[1:]
+        for unit in rest:
+            for node in self.members[unit]:
+                self.unit_of[node] = first
+            self.members[first].extend(self.members.pop(unit))
+        if rest:
+            self.members[first].sort()
+        return first
+
+    def split(self, unit: int) -> None:
+        """Undo: every node of a unit is alone again."""
+        for node in self.members.pop(unit):
+            self.unit_of[node] = node
+            self.members[node] = [node]
+
+    def reads(self, unit: int) -> list[int]:
+        """The other units that a unit reads."""
+        of = self.unit_of
+        found = {of[source] for node in self.members[unit] for source in self.inputs[node]}
+        found.discard(unit)
+        return sorted(found)
+
+    def order(self) -> list[int]:
+        """Units so that each comes after what it reads; the graph of units must have no cycle."""
+        return [unit for component in _components(self) for unit in component]
+
+
+def _join_groups(
+    units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]
+) -> set[int]:
+    """Join each group; where units then wait for each other, merge or refuse.
+
+    A cycle of groups alone is one bigger group. A cycle through anything else tears a group: the
+    one with the widest span in it is refused, until none is left.
+    """
+    group_of = {units.join(group): index for index, group in enumerate(groups)}
+    pending: list[int] | None = None
+    while True:
+        again: list[int] = []
+        for component in _components(units, pending):
+            if len(component) == 1:
+                continue
+            others = [unit for unit in component if unit not in group_of]
+            if not others:
+                continue
+            # Only a group of several nodes can close a cycle: the graph itself has none.
+            wide = [u for u in component if u in group_of and len(units.members[u]) > 1]
+            worst = max(wide, key=lambda u: (units.members[u][-1] - units.members[u][0], u))
+            torn[group_of.pop(worst)] = others[0]
+            again += [unit for unit in component if unit != worst] + units.members[worst]
+            units.split(worst)
+        if not again:
+            break
+        pending = again
+    joinable = set(group_of)
+    for component in _components(units):
+        if len(component) > 1:
+            first = units.join(node for unit in component for node in units.members[unit])
+            joinable -= set(component)
+            joinable.add(first)
+    return joinable
+
+
+def _components(units: _Units, only: list[int] | None = None) -> list[list[int]]:
+    """Strongly connected components of the units, sources first (Tarjan, without recursion)."""
+    scope = None if only is None else set(only)
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    found: list[list[int]] = []
+    for root in sorted(units.members if only is None else only):
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        path.append(root)
+        on_path.add(root)
+        work = [(root, iter(units.reads(root)))]
+        while work:
+            unit, reads = work[-1]
+            for source in reads:
+                if scope is not None and source not in scope:
+                    continue
+                if source not in number:
+                    number[source] = low[source] = len(number)
+                    path.append(source)
+                    on_path.add(source)
+                    work.append((source, iter(units.reads(source))))
+                    break
+                if source in on_path:
+                    low[unit] = min(low[unit], number[source])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[unit])
+                if low[unit] == number[unit]:
+                    at = _last(path, unit)
+                    found.append(sorted(path[at:]))
+                    on_path.difference_update(path[at:])
+                    del path[at:]
+    return found
+
+
+def _last(path: list[int], unit: int) -> int:
+    """Position of a unit that is near the end of a path."""
+    position = len(path) - 1
+    while path[position] != unit:
+        position -= 1
+    return position
+
+
+def _levels(
+    units: _Units, order: list[int], joinable: set[int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Level of each unit, and per level a node that opened it."""
+    levels: dict[int, int] = {}
+    causes: dict[int, int] = {}
+    for unit in order:
+        level = 0
+        for source in units.reads(unit):
+            # Leaving the joinable nodes closes a level: what comes after can't join it any more.
+            step = source in joinable and unit not in joinable
+            if levels[source] + step > level:
+                level = levels[source] + step
+        levels[unit] = level
+        if unit not in joinable:
+            causes.setdefault(level, units.members[unit][0])
+    return levels, causes
+
+
+def _delay(
+    units: _Units, order: list[int], joinable: set[int], levels: dict[int, int]
+) -> None:
+    """Move units that nothing in their own partition feeds next to their first reader.
+
+    Otherwise what depends on the program's inputs alone, such as a mask used by the last layer,
+    would be computed in the first partition and carried through all others.
+    """
+    readers: dict[int, list[int]] = {unit: [] for unit in order}
+    for unit in order:
+        for source in units.reads(unit):
+            readers[source].append(unit)
+    for unit in reversed(order):
+        # A reader outside any partition could be delayed itself; to stay simple, it pins.
+        if unit not in joinable or not readers[unit]:
+            continue
+        if any(reader not in joinable for reader in readers[unit]):
+            continue
+        if any(s in joinable and levels[s] == levels[unit] for s in units.reads(unit)):
+            continue
+        levels[unit] = min(levels[reader] for reader in readers[unit])

@@ -1,0 +1,95 @@
+"""Devices, as ExecuTorch writes them into a .pte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from attrs import field, frozen
+
+from etdev.errors import DeviceError
+
+# Members of executorch.exir.schema.DeviceType, spelled out because importing the schema imports
+# torch; tests/test_device.py holds the two together.
+DEVICE_TYPES = ("cpu", "cuda")
+# The .pte stores the index in a signed byte.
+MAX_INDEX = 127
+_TEXT = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]*))?\Z", re.ASCII)
+_VALID = f"valid are cpu and cuda:0 to cuda:{MAX_INDEX}"
+
+
+def _check_type(_: Device, __: object, value: object) -> None:
+    if value not in DEVICE_TYPES:
+        raise DeviceError("device", f"unknown type {value!r}", _VALID)
+
+
+def _check_index(device: Device, _: object, value: object) -> None:
+    # bool is an int in Python, and Device("cuda", True) is a mistake, not cuda:1.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INDEX:
+        raise DeviceError("device", f"index {value!r} of {device.type} is out of range", _VALID)
+    if device.type == "cpu" and value != 0:
+        raise DeviceError("device", f"cpu:{value} does not exist, there is one CPU", _VALID)
+
+
+@frozen(order=True)
+class Device:
+    """Where a partition runs, written `type:index` as torch writes it.
+
+    Args:
+        type: A member of ExecuTorch's `DeviceType` in lower case: `cpu` or `cuda`.
+        index: 0 to 127; 0 on the CPU.
+
+    Raises:
+        DeviceError: The type is unknown or the index out of range.
+
+    Example:
+        >>> Device.parse("cuda:1")
+        Device(type='cuda', index=1)
+        >>> str(Device("cpu"))
+        'cpu'
+    """
+
+    type: str = field(validator=_check_type)
+    index: int = field(default=0, validator=_check_index)
+
+    @classmethod
+    def parse(cls, text: object) -> Device:
+        """Read `cpu`, `cuda` (meaning `cuda:0`) or `cuda:N`; anything else is a DeviceError."""
+        if isinstance(text, Device):
+            return text
+        match = _TEXT.match(text) if isinstance(text, str) else None
+        if match is None:
+            raise DeviceError("device", f"cannot read {text!r}", _VALID)
+        name, index = match.groups()
+        # Four digits are out of range whatever they are; int() of a million of them takes minutes.
+        if index is not None and len(index) > 3:
+            raise DeviceError("device", f"index of {match[0][:20]!r} is out of range", _VALID)
+        return cls(name, int(index or 0))
+
+    @property
+    def is_cpu(self) -> bool:
+        """True on the host, where no copies are needed."""
+        return self.type == "cpu"
+
+    def __str__(self) -> str:
+        return self.type if self.is_cpu else f"{self.type}:{self.index}"
+
+
+CPU = Device("cpu")
+
+
+def _devices(value: Iterable[object]) -> tuple[Device, ...]:
+    return tuple(Device.parse(item) for item in value)
+
+
+@frozen
+class Probe:
+    """What a plugin finds on this machine.
+
+    Args:
+        devices: Where its partitions can run here.
+        unfit: Why it can't compile here, in one line with the cure; None if it can.
+    """
+
+    devices: tuple[Device, ...] = field(default=(CPU,), converter=_devices)
+    unfit: str | None = None

@@ -1,0 +1,104 @@
+"""From ATen to edge dialect, once for all plugins, with the ops whole that some plugin wants so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.claims import KeepWhole
+from etdev.errors import PluginError
+from etdev.plugins import Plugin
+
+
+def to_edge(
+    programs: Mapping[str, ExportedProgram],
+    plugins: Sequence[Plugin],
+    compile_config: EdgeCompileConfig | None = None,
+    **options: Any,
+) -> EdgeProgramManager:
+    """Convert ATen programs to the edge dialect, with every plugin's wishes at once.
+
+    Args:
+        programs: ATen program of each method.
+        plugins: Who is asked for ops to keep whole.
+        compile_config: ExecuTorch's, not changed.
+        options: Other arguments of `to_edge_transform_and_lower`, such as `constant_methods`,
+            `transform_passes` and `generate_etrecord`.
+
+    Returns:
+        ExecuTorch's manager of the edge programs, nothing delegated yet.
+    """
+    # ExecuTorch writes the preserved ops into the config it is given.
+    config = copy.copy(compile_config) if compile_config else EdgeCompileConfig()
+    return to_edge_transform_and_lower(
+        dict(programs),
+        partitioner={method: [_Wishes(plugins, method)] for method in programs},
+        compile_config=config,
+        **options,
+    )
+
+
+def wishes_of(plugins: Sequence[Plugin], program: ExportedProgram, method: str) -> list[KeepWhole]:
+    """What the plugins want kept whole in one program, in claim order."""
+    wishes = []
+    for plugin in plugins:
+        wish = plugin.ask("keep_whole", program=program, method=method)
+        if wish is None:
+            continue
+        if not isinstance(wish, KeepWhole):
+            raise PluginError(plugin.name, f"keep_whole returned {wish!r}", "return a KeepWhole")
+        wishes.append(wish)
+    return wishes
+
+
+def ops_to_keep(wishes: Sequence[KeepWhole]) -> list[Any]:
+    """The ops of all wishes, each once, in order."""
+    return list(dict.fromkeys(op for wish in wishes for op in wish.ops))
+
+
+class _Wishes(Partitioner):  # type: ignore[misc]
+    """Delegates nothing; the partitioner API is ExecuTorch's way to ask for whole ops."""
+
+    def __init__(self, plugins: Sequence[Plugin], method: str) -> None:
+        super().__init__()
+        self._plugins = plugins
+        self._method = method
+        self._converted = False
+
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
+        # After the conversion ExecuTorch asks again, to complain of whole ops nobody has taken
+        # yet. The plan is about to see to them.
+        if self._converted:
+            return [], None
+        wishes = wishes_of(self._plugins, ep, self._method)
+
+        def wanted(node: Node) -> bool:
+            # Branches of control flow have graphs of their own and nobody claims in them.
+            return node.graph is ep.graph and any(wish.wants(node) for wish in wishes)
+
+        return ops_to_keep(wishes), wanted if wishes else None
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        self._converted = True
+        return PartitionResult(exported_program, {})
+
+
+def rebuilt(
+    manager: EdgeProgramManager,
+    programs: Mapping[str, ExportedProgram],
+    compile_config: EdgeCompileConfig | None,
+    constant_methods: Mapping[str, Any] | None,
+) -> EdgeProgramManager:
+    """A manager like another, with other programs: what `to_backend` would have returned."""
+    config = copy.copy(compile_config) if compile_config else EdgeCompileConfig()
+    # The programs hold delegate calls now, which the edge verifier doesn't know.
+    config._check_ir_validity = False
+    made = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    made._etrecord = manager._etrecord
+    return made

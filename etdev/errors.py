@@ -1,0 +1,86 @@
+"""What can go wrong, as one tree.
+
+EtdevError
+├── DeviceError       a device that does not exist or cannot be written
+├── RegistryError     registry.toml can't be read, or says something impossible
+├── PluginError       a plugin is missing, broken, or answered wrongly
+│   └── ClaimError    a claim that can't be kept: unknown node, torn group, frozen buffer
+├── SourceError       the model given to etdev can't be loaded or exported
+├── LoweringError     ExecuTorch refused the program at a named stage
+│   └── CompileError  a backend failed on one partition
+├── ArtifactError     a .pte can't be read or written
+└── RunError          a .pte can't be loaded or executed
+
+A text reads *who: what is wrong; what to do*, and the three parts are attributes too.
+"""
+
+from __future__ import annotations
+
+
+class EtdevError(Exception):
+    """Base of every error etdev raises on purpose.
+
+    Args:
+        who: The plugin, file or stage at fault.
+        what: What is wrong, with the offending value.
+        cure: What to do about it.
+    """
+
+    def __init__(self, who: str, what: str, cure: str = "") -> None:
+        # All three go to args: an exception that hides them can't be pickled to another process.
+        super().__init__(who, what, cure)
+        self.who = who
+        self.what = what
+        self.cure = cure
+
+    def __str__(self) -> str:
+        text = f"{self.who}: {self.what}" if self.who else self.what
+        return f"{text}; {self.cure}" if self.cure else text
+
+
+class DeviceError(EtdevError):
+    """A device that does not exist or cannot be written into a .pte."""
+
+
+class RegistryError(EtdevError):
+    """registry.toml can't be read, or says something impossible."""
+
+
+class PluginError(EtdevError):
+    """A plugin is missing, broken, or answered wrongly."""
+
+
+class ClaimError(PluginError):
+    """A claim that can't be kept."""
+
+
+class SourceError(EtdevError):
+    """The model given to etdev can't be loaded or exported."""
+
+
+class LoweringError(EtdevError):
+    """ExecuTorch refused the program at a named stage."""
+
+
+class CompileError(LoweringError):
+    """A backend failed on one partition."""
+
+
+class ArtifactError(EtdevError):
+    """A .pte can't be read or written."""
+
+
+class RunError(EtdevError):
+    """A .pte can't be loaded or executed."""
+
+
+class EtdevWarning(UserWarning):
+    """Something etdev had to assume, or a model that is probably not what was meant."""
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line, for a table or the middle of a sentence: `KeyError: 'aten.add'`."""
+    text = str(error).strip().splitlines()
+    head = text[0].rstrip() if text else ""
+    name = type(error).__name__
+    return f"{name}: {head}" if head else name

@@ -1,0 +1,185 @@
+"""The graph of one method, indexed once: nodes by number, constants, and what goes with what."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.sym_util import eval_upper_bound
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from etdev.plan import Constant, Tensor
+
+_KINDS = {
+    InputKind.PARAMETER: "parameter",
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+}
+
+
+@define(eq=False)
+class MethodGraph:
+    """An edge-dialect program of one method, read and never written.
+
+    Args:
+        program: The program.
+        method: Name of its method.
+        nodes: Its computing nodes and get_attrs in graph order; their positions are their numbers.
+        number: Number of each node by name.
+        inputs: For each number the numbers it reads.
+        placeholders: The graph's inputs by name.
+        constants: Parameters, buffers and lifted tensors by graph input name.
+        foreign: Names of the delegates that the program came with: call, get_attr, getitems.
+    """
+
+    program: ExportedProgram
+    method: str
+    nodes: list[Node] = field(init=False)
+    number: dict[str, int] = field(init=False)
+    inputs: list[list[int]] = field(init=False)
+    placeholders: dict[str, Node] = field(init=False)
+    constants: dict[str, Constant] = field(init=False)
+    foreign: set[str] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        graph = self.program.graph
+        self.nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+        self.number = {node.name: index for index, node in enumerate(self.nodes)}
+        self.inputs = [
+            [self.number[n.name] for n in node.all_input_nodes if n.name in self.number]
+            for node in self.nodes
+        ]
+        self.placeholders = {node.name: node for node in graph.find_nodes(op="placeholder")}
+        self.constants = dict(_constants(self.program))
+        self.foreign = set(_foreign(self.nodes))
+
+    @property
+    def ops(self) -> dict[str, str]:
+        """Op of each computing node by name, getitems and get_attrs left out."""
+        return {
+            node.name: op_name(node)
+            for node in self.nodes
+            if node.op == "call_function" and node.target is not operator.getitem
+        }
+
+    def fingerprint(self) -> tuple[tuple[str, int], ...]:
+        """Changes when somebody adds, removes or rewires a node."""
+        return tuple((node.name, id(node.args)) for node in self.program.graph.nodes)
+
+    def with_followers(self, numbers: Iterable[int]) -> list[int]:
+        """Some nodes with all that can't be apart from them, ascending.
+
+        The getitems of an op with several outputs go with it, and the get_attr of a control-flow
+        branch with the op that calls it.
+        """
+        found = set(numbers)
+        work = list(found)
+        while work:
+            node = self.nodes[work.pop()]
+            follow = [user for user in node.users if user.target is operator.getitem]
+            follow += [
+                source
+                for source in node.all_input_nodes
+                if source.op == "get_attr" and len(source.users) == 1
+            ]
+            for other in follow:
+                number = self.number[other.name]
+                if number not in found:
+                    found.add(number)
+                    work.append(number)
+        return sorted(found)
+
+    def orphan(self, numbers: Iterable[int]) -> Node | None:
+        """A getitem whose op is not among the nodes, or None."""
+        inside = set(numbers)
+        for number in sorted(inside):
+            node = self.nodes[number]
+            if node.target is operator.getitem and not inside.issuperset(self.inputs[number]):
+                return node
+        return None
+
+    def reads(self, numbers: Iterable[int]) -> list[Node]:
+        """Values that some nodes read from outside, constants included, in order of first use."""
+        inside = {self.nodes[number].name for number in numbers}
+        found: dict[str, Node] = {}
+        for number in sorted(numbers):
+            for source in self.nodes[number].all_input_nodes:
+                if source.name not in inside:
+                    found.setdefault(source.name, source)
+        return list(found.values())
+
+    def outputs(self, numbers: Iterable[int]) -> list[Node]:
+        """Those of some nodes that others read, in graph order."""
+        inside = {self.nodes[number].name for number in numbers}
+        return [
+            self.nodes[number]
+            for number in sorted(numbers)
+            if any(user.name not in inside for user in self.nodes[number].users)
+        ]
+
+
+def op_name(node: Node) -> str:
+    """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
+    if node.target is executorch_call_delegate:
+        return "call_delegate"
+    name = getattr(node.target, "__name__", str(node.target))
+    op = getattr(node.target, "_op", node.target)
+    return str(op) if isinstance(op, torch._ops.OpOverload) else name
+
+
+def describe(node: Node) -> Tensor:
+    """What a node's value looks like from outside."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
+        return Tensor(node.name, kind.get(type(value), type(value).__name__), (), 8)
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return Tensor(node.name, dtype_name(value.dtype), shape, _upper_bytes(value))
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _upper_bytes(value: torch.Tensor) -> int | None:
+    total = value.element_size()
+    for size in value.shape:
+        bound = eval_upper_bound(size)
+        # An unbounded size comes back as sympy's infinity or as torch's largest int.
+        if not isinstance(bound, int) or bound > 2**48:
+            return None
+        total *= bound
+    return total
+
+
+def _constants(program: ExportedProgram) -> Iterable[tuple[str, Constant]]:
+    mutated = set(program.graph_signature.buffers_to_mutate.values())
+    for spec in program.graph_signature.input_specs:
+        if spec.kind not in _KINDS:
+            continue
+        target = str(spec.target)
+        value: Any = program.state_dict.get(target, program.constants.get(target))
+        yield spec.arg.name, Constant(
+            name=spec.arg.name,
+            target=target,
+            kind=_KINDS[spec.kind],
+            dtype=dtype_name(value.dtype),
+            shape=tuple(int(size) for size in value.shape),
+            size_bytes=value.numel() * value.element_size(),
+            mutated=target in mutated,
+        )
+
+
+def _foreign(nodes: list[Node]) -> Iterable[str]:
+    for node in nodes:
+        if node.target is executorch_call_delegate:
+            yield node.name
+            yield node.args[0].name  # type: ignore[union-attr]
+            yield from (user.name for user in node.users if user.target is operator.getitem)

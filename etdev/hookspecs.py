@@ -1,0 +1,154 @@
+"""The hooks: all that a plugin may do, on one page.
+
+A plugin is a class, an instance or a module whose functions carry `@hookimpl` and one of the names
+below. It may take fewer arguments than the hook has. The host calls one plugin at a time, in claim
+order, and never from two threads. The three hooks a backend needs are `claim_nodes`,
+`claim_constants` and `resolve_device`; `keep_whole` and `probe` are there for those who need them.
+
+What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
+a fault raises PluginError with the plugin's name. torch may be imported inside a hook, not at the
+top of a plugin's module, since `etdev plugins` imports every plugin and must stay quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from etdev.claims import Claim, KeepWhole
+    from etdev.device import Device, Probe
+    from etdev.plan import Assumed, Constant, Partition
+
+PROJECT = "etdev"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def claim_nodes(
+    program: ExportedProgram, method: str, taken: Mapping[str, str]
+) -> Claim | Sequence[Claim] | None:
+    """Say which nodes the backend wants, in which atomic groups, and why not the others.
+
+    Called once per method, after the edge conversion and before anything is compiled. Every plugin
+    is shown the same program, whoever else is installed; an earlier plugin in the claim order wins
+    a contested node, and a group that lost one node is lost whole.
+
+    Args:
+        program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
+            node's fake tensor: its shape in elements and its dtype.
+        method: Name of the method, such as `forward`.
+        taken: Owner of each node that is gone already. Only a hint; the host drops what is lost.
+
+    Returns:
+        A Claim, or several with different backends or compile specs, or None for nothing. Nodes
+        inside control-flow branches can't be claimed.
+
+    Raises:
+        ClaimError: The program holds something that the backend must not see half of.
+
+    Example:
+        @hookimpl
+        def claim_nodes(program):
+            wanted = [n for n in program.graph.nodes if "aten.mm" in str(n.target)]
+            return Claim("MyBackend", [Group([node]) for node in wanted])
+    """
+
+
+@hookspec
+def claim_constants(
+    program: ExportedProgram, partition: Partition
+) -> Sequence[Constant | str] | None:
+    """Say which weights travel inside a delegate.
+
+    Called once per partition, on the plugin that owns it, after every node has an owner.
+
+    Args:
+        program: Edge-dialect program of one method. Look, don't tag: the host writes `node.meta`.
+        partition: One of this plugin's partitions. `partition.constants` are the parameters,
+            buffers and lifted tensors that its nodes read, in the state dict's layout: a
+            convolution weight is (out, in / groups, kH, kW), a linear weight (out, in).
+            `size_bytes` is elements times item size, before alignment.
+
+    Returns:
+        Those of `partition.constants` (or their names) that the delegate keeps. None and the rest
+        leave them to ExecuTorch, which passes them to the delegate as inputs.
+
+    Raises:
+        ClaimError: A constant that the backend must freeze is written by the method (a KV cache).
+
+    Example:
+        @hookimpl
+        def claim_constants(partition):
+            return [c for c in partition.constants if not c.mutated]
+    """
+
+
+@hookspec
+def resolve_device(program: ExportedProgram, partition: Partition) -> Device | Assumed | None:
+    """Say where a partition runs.
+
+    Called once per partition that no pin names, on the plugin that owns it, after
+    `claim_constants`.
+
+    Args:
+        program: Edge-dialect program of one method.
+        partition: One of this plugin's partitions, constants settled.
+
+    Returns:
+        A Device, `derived` from what the partition holds; an Assumed device with the reason if it
+        is a guess (a warning, and an error under `strict`); None for the default, the CPU.
+
+    Raises:
+        DeviceError: What the partition holds names a device that can't be written.
+
+    Example:
+        @hookimpl
+        def resolve_device(partition):
+            return Device("cuda", 0)
+    """
+
+
+@hookspec
+def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
+    """Say which ATen ops to keep whole, so that `claim_nodes` sees `linear` and not its parts.
+
+    Called several times per method while the program is decomposed, before `claim_nodes`. What no
+    plugin claims in the end is decomposed after all.
+
+    Args:
+        program: ATen-dialect, functional program of one method.
+        method: Name of the method.
+
+    Returns:
+        Ops and a check per node, or None for no wish. In control-flow branches, whose nodes can't
+        be claimed, everything is decomposed.
+
+    Example:
+        @hookimpl
+        def keep_whole():
+            import torch
+            return KeepWhole([torch.ops.aten.linear.default])
+    """
+
+
+@hookspec
+def probe() -> Probe | None:
+    """Say what the backend finds on this machine, for `etdev plugins` and before compiling.
+
+    Called at most once per command, on every plugin. Must answer in milliseconds without torch.
+
+    Returns:
+        The devices it can use here and, if it can plan but not compile here, the reason in one
+        line. None: fit, on the CPU.
+
+    Example:
+        @hookimpl
+        def probe():
+            return Probe(devices=[Device("cpu")])
+    """

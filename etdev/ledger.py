@@ -1,0 +1,109 @@
+"""The ledger: for each node who was asked, who won, and why the others did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+
+from attrs import define, field, frozen
+
+CLAIMED = "claimed"
+LOST = "lost"
+SILENT = "silent"
+FOREIGN = "foreign"
+
+
+@frozen
+class Verdict:
+    """What came of one plugin's look at one node.
+
+    Args:
+        plugin: Who was asked.
+        code: `claimed`; `lost` to an earlier plugin; `group` or `convexity` if an atomic group
+            could not be kept whole; `silent` if the plugin neither claimed nor refused it;
+            `foreign` for a delegate the program came with; else the plugin's own reason code.
+        text: The reason in words.
+    """
+
+    plugin: str
+    code: str
+    text: str = ""
+
+
+@frozen
+class Entry:
+    """One node of the program and all verdicts on it, in claim order."""
+
+    node: str
+    op: str
+    owner: str | None
+    partition: str | None
+    verdicts: tuple[Verdict, ...]
+
+
+@frozen(slots=False)
+class Ledger:
+    """All entries of one method, in graph order. `ledger[name]` finds one."""
+
+    entries: tuple[Entry, ...]
+
+    @cached_property
+    def _by_node(self) -> dict[str, Entry]:
+        return {entry.node: entry for entry in self.entries}
+
+    def __getitem__(self, node: str) -> Entry:
+        return self._by_node[node]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def owned(self) -> dict[str, int]:
+        """Number of nodes per owner, most first; `portable` for those nobody owns."""
+        return dict(Counter(entry.owner or "portable" for entry in self).most_common())
+
+    def fallback_ops(self) -> dict[str, int]:
+        """Number of nodes per op that nobody owns, most first."""
+        return dict(Counter(entry.op for entry in self if entry.owner is None).most_common())
+
+
+@define
+class LedgerBook:
+    """A ledger being written: one verdict per plugin and node, the last one said counts."""
+
+    ops: dict[str, str]
+    owners: dict[str, tuple[str, str]] = field(factory=dict)
+    verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
+
+    def say(self, node: str, plugin: str, code: str, text: str = "") -> None:
+        """Record a verdict on a node."""
+        self.verdicts.setdefault(node, {})[plugin] = Verdict(plugin, code, text)
+
+    def own(self, node: str, plugin: str, partition: str) -> None:
+        """Record the winner of a node."""
+        self.say(node, plugin, CLAIMED)
+        self.owners[node] = (plugin, partition)
+
+    def close(self, plugins: list[str]) -> Ledger:
+        """The finished ledger; a plugin without a verdict on a node was silent about it."""
+        return Ledger(
+            tuple(
+                Entry(
+                    node,
+                    op,
+                    *self.owners.get(node, (None, None)),
+                    tuple(self._verdict(node, plugin) for plugin in plugins),
+                )
+                for node, op in self.ops.items()
+            )
+        )
+
+    def _verdict(self, node: str, plugin: str) -> Verdict:
+        known = self.verdicts.get(node, {}).get(plugin)
+        if known is not None:
+            return known
+        owner, _ = self.owners.get(node, (None, None))
+        return Verdict(plugin, LOST, f"owned by {owner}") if owner else Verdict(plugin, SILENT)

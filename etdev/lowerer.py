@@ -1,0 +1,279 @@
+"""The loop: from a model to a plan, and from the plan to a .pte."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from executorch.exir import (
+    EdgeCompileConfig,
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    ExecutorchProgramManager,
+)
+from torch.export import ExportedProgram
+
+from etdev import edge, plugins, registry
+from etdev.artifact import write_program
+from etdev.compile import compile_all
+from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
+from etdev.placement import Placement, pins
+from etdev.plan import Partition, Plan
+from etdev.planner import plan_method
+from etdev.plugins import Plugin
+from etdev.registry import Registry
+from etdev.source import Method, methods_of
+from etdev.split import split
+from etdev.stages import Listener, Stages
+
+
+@frozen(eq=False)
+class Settings:
+    """Settings of the conversion, passed on to ExecuTorch's `to_edge_transform_and_lower`.
+
+    Args:
+        compile_config: Its EdgeCompileConfig.
+        transform_passes: Passes over the edge programs, run before anything is claimed.
+        constant_methods: Methods that return a constant, by name.
+        generate_etrecord: Keep what ExecuTorch's Inspector needs.
+    """
+
+    compile_config: EdgeCompileConfig | None = None
+    transform_passes: Any = None
+    constant_methods: Mapping[str, Any] | None = None
+    generate_etrecord: bool = False
+
+
+@define(eq=False)
+class Lowered:
+    """A program whose partitions are compiled.
+
+    Args:
+        plan: What was decided.
+        edge: ExecuTorch's own manager of the delegated programs; go on from there if you like.
+        stages: Time of each stage so far.
+    """
+
+    plan: Plan
+    edge: EdgeProgramManager
+    stages: Stages = field(repr=False)
+
+    def to_executorch(
+        self, config: ExecutorchBackendConfig | None = None
+    ) -> ExecutorchProgramManager:
+        """Plan memory and emit the program, as ExecuTorch's manager does.
+
+        Raises:
+            LoweringError: ExecuTorch refused it.
+        """
+        with self.stages.stage("emit"):
+            return _guarded("to_executorch", lambda: self.edge.to_executorch(config))
+
+    def save(
+        self, path: str | os.PathLike[str], config: ExecutorchBackendConfig | None = None
+    ) -> Path:
+        """Emit and write a .pte, and a .ptd beside it for data that is kept outside.
+
+        The file appears whole or not at all.
+
+        Raises:
+            LoweringError: ExecuTorch refused it.
+            ArtifactError: The file can't be written.
+        """
+        program = self.to_executorch(config)
+        with self.stages.stage("write"):
+            return write_program(program, Path(path))
+
+
+@define(eq=False, init=False)
+class Lowerer:
+    """Lowers models with the plugins it has.
+
+    Args:
+        plugins: Plugin names and plugin objects in claim order; None takes what is installed, in
+            the order of the registry.
+        registry: A Registry or the path of one; None reads ./registry.toml, else etdev's own.
+        devices: Device per plugin, `{"trt": "cuda:1"}`, or per plugin and method,
+            `{"trt": {"forward": "cuda:1"}}`. Wins over the registry, which wins over the plugin.
+        strict: Refuse devices that a plugin had to assume; None leaves it to the registry.
+        listener: Called with a stage and a detail as the work goes on.
+
+    Raises:
+        RegistryError: The registry can't be read.
+        PluginError: A plugin is missing or broken.
+        DeviceError: A device can't be read.
+
+    Example:
+        lowered = Lowerer().lower(module, (example,))
+        lowered.save("model.pte")
+    """
+
+    plugins: tuple[Plugin, ...]
+    registry: Registry
+    placement: Placement
+    listener: Listener | None
+
+    def __init__(
+        self,
+        plugins: Sequence[object] | None = None,
+        *,
+        registry: Registry | str | os.PathLike[str] | None = None,
+        devices: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self.registry = _registry(registry)
+        self.plugins = tuple(_select(self.registry, plugins))
+        self.placement = Placement(
+            explicit=self._known(pins(devices)),
+            registry={entry.name: entry.devices for entry in self.registry.entries},
+            strict=self.registry.strict if strict is None else strict,
+        )
+        self.listener = listener
+
+    def plan(
+        self,
+        model: object,
+        inputs: Any = None,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+        settings: Settings | None = None,
+    ) -> Plan:
+        """Decide who runs what and where; needs no accelerator and compiles nothing.
+
+        Args:
+            model: An nn.Module, an ExportedProgram, the path of a .pt2 file, or a dict of method
+                name to one of these or to a tuple (module, inputs[, dynamic_shapes]).
+            inputs: Example inputs of a module.
+            kwargs: Example inputs by keyword.
+            dynamic_shapes: As `torch.export.export` takes them.
+            settings: What ExecuTorch's conversion should do differently.
+
+        Raises:
+            SourceError: The model can't be loaded or exported.
+            LoweringError: The edge conversion refused it.
+            PluginError: A plugin failed or gave an impossible answer.
+        """
+        stages = Stages(self.listener)
+        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+        return self._decide(self._to_edge(methods, settings or Settings(), stages), stages)[0]
+
+    def lower(
+        self,
+        model: object,
+        inputs: Any = None,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+        settings: Settings | None = None,
+    ) -> Lowered:
+        """Plan as `plan` does, then compile every partition.
+
+        Raises:
+            CompileError: A plugin is unfit to compile here, or its backend failed.
+            EtdevError: As `plan`.
+        """
+        stages = Stages(self.listener)
+        settings = settings or Settings()
+        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+        manager = self._to_edge(methods, settings, stages)
+        plan, programs = self._decide(manager, stages)
+        self._check_fit(plan)
+        compiled = self._compile(plan, programs, stages)
+        made = edge.rebuilt(
+            manager, compiled, settings.compile_config, settings.constant_methods
+        )
+        return Lowered(plan, made, stages)
+
+    def _to_edge(
+        self, methods: Mapping[str, Method], settings: Settings, stages: Stages
+    ) -> EdgeProgramManager:
+        with stages.stage("export"):
+            programs = {name: method.export() for name, method in methods.items()}
+        with stages.stage("edge"):
+            return _guarded(
+                "edge conversion",
+                lambda: edge.to_edge(
+                    programs,
+                    self.plugins,
+                    compile_config=settings.compile_config,
+                    transform_passes=settings.transform_passes,
+                    constant_methods=settings.constant_methods,
+                    generate_etrecord=settings.generate_etrecord,
+                ),
+            )
+
+    def _decide(
+        self, manager: EdgeProgramManager, stages: Stages
+    ) -> tuple[Plan, dict[str, ExportedProgram]]:
+        with stages.stage("plan"):
+            programs = {name: manager.exported_program(name) for name in sorted(manager.methods)}
+            plans = tuple(
+                plan_method(program, name, self.plugins, self.placement)
+                for name, program in programs.items()
+            )
+            asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
+            return Plan(plans, asked), programs
+
+    def _check_fit(self, plan: Plan) -> None:
+        owners = {partition.plugin for partition in plan.partitions}
+        for plugin in self.plugins:
+            if plugin.name in owners and (reason := plugin.probe().unfit):
+                raise PluginError(plugin.name, f"can't compile here: {reason}", "plan works here")
+
+    def _compile(
+        self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages
+    ) -> dict[str, ExportedProgram]:
+        def progress(done: int, total: int, partition: Partition) -> None:
+            stages.say("compile", f"{done + 1}/{total} {partition.method}/{partition.name}")
+
+        with stages.stage("compile"):
+            splits = {
+                name: split(program, plan[name].partitions) for name, program in programs.items()
+            }
+            lowered = compile_all(splits, progress)
+            return {name: taken.join(lowered[name]) for name, taken in splits.items()}
+
+    def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
+        names = [plugin.name for plugin in self.plugins]
+        for name in devices:
+            if name not in names:
+                there = ", ".join(names) or "none"
+                raise PluginError(
+                    str(name), "is pinned to a device but not asked", f"the plugins are {there}"
+                )
+        return devices
+
+
+def _registry(value: Registry | str | os.PathLike[str] | None) -> Registry:
+    if isinstance(value, Registry):
+        return value
+    return registry.load(None if value is None else Path(value))
+
+
+def _select(table: Registry, wanted: Sequence[object] | None) -> list[Plugin]:
+    chosen = plugins.select(table, wanted)
+    if wanted is None and not chosen:
+        warnings.warn(
+            "no plugin is installed, so that everything runs on portable kernels; "
+            "pip install etdev-cpu",
+            EtdevWarning,
+            stacklevel=3,
+        )
+    return chosen
+
+
+def _guarded(stage: str, call: Any) -> Any:
+    try:
+        return call()
+    except EtdevError:
+        raise
+    except Exception as error:
+        raise LoweringError(
+            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
+        ) from error

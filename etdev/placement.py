@@ -1,0 +1,76 @@
+"""Placement: the device of each partition, explicit before derived before the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from etdev.device import CPU, Device
+from etdev.errors import DeviceError, EtdevWarning, PluginError
+from etdev.plan import Assumed, Partition
+
+ANY_METHOD = "*"
+
+
+def pins(value: Mapping[str, Any] | None) -> dict[str, dict[str, Device]]:
+    """Read `{"trt": "cuda:1", "cuda": {"forward": "cuda:0"}}` as devices per plugin and method."""
+    found = {}
+    for plugin, pinned in (value or {}).items():
+        table = pinned if isinstance(pinned, Mapping) else {ANY_METHOD: pinned}
+        try:
+            found[plugin] = {method: Device.parse(text) for method, text in table.items()}
+        except DeviceError as error:
+            raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
+    return found
+
+
+@frozen
+class Placement:
+    """Who may say where a partition runs.
+
+    Args:
+        explicit: Devices per plugin and method given to the Lowerer; they win.
+        registry: The same from registry.toml.
+        strict: An assumed device is an error.
+    """
+
+    explicit: Mapping[str, Mapping[str, Device]] = field(factory=dict)
+    registry: Mapping[str, Mapping[str, Device]] = field(factory=dict)
+    strict: bool = False
+
+    def pinned(self, partition: Partition) -> Device | None:
+        """The device that somebody fixed for a partition."""
+        for table in (self.explicit, self.registry):
+            methods = table.get(partition.plugin, {})
+            device = methods.get(partition.method, methods.get(ANY_METHOD))
+            if device is not None:
+                return device
+        return None
+
+    def place(self, partition: Partition, answer: Any) -> Partition:
+        """A partition on the device that its plugin derived, guessed or left to the default.
+
+        Raises:
+            PluginError: The answer is no device.
+            DeviceError: It was assumed, and this is strict.
+        """
+        where = f"{partition.method}/{partition.name}"
+        if answer is None:
+            return partition.on(CPU, "default")
+        if isinstance(answer, Device):
+            return partition.on(answer, "derived")
+        if not isinstance(answer, Assumed):
+            raise PluginError(
+                partition.plugin,
+                f"resolve_device returned {answer!r} for {where}",
+                'return a Device, such as Device("cuda", 0)',
+            )
+        cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
+        what = f"had to assume {answer.device} for {where}: {answer.why}"
+        if self.strict:
+            raise DeviceError(partition.plugin, what, cure)
+        warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
+        return partition.on(answer.device, "assumed", answer.why)

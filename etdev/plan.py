@@ -1,0 +1,202 @@
+"""What was decided: partitions with owner, constants and device. Made without compiling."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import evolve, field, frozen
+from cattrs.preconf.json import make_converter
+
+from etdev.device import CPU, Device
+from etdev.errors import PluginError
+from etdev.ledger import Ledger
+from etdev.values import CompileSpec, frozen_tuple
+
+# From the strongest to the weakest; kept beside every device.
+DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
+TARGET_DEVICE = "target_device"
+
+
+@frozen
+class Tensor:
+    """A value that crosses the border of a partition.
+
+    Args:
+        name: Graph node that produces it.
+        dtype: torch's name of it without `torch.`; `int`, `float` or `bool` for a symbolic scalar.
+        shape: Sizes; a dynamic size is its symbolic expression as text.
+        size_bytes: Elements times item size; the upper bound if a size is dynamic, None if it has
+            no upper bound.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] = field(converter=frozen_tuple)
+    size_bytes: int | None
+
+    @property
+    def dynamic(self) -> bool:
+        """True if some size is known only at run time."""
+        return any(isinstance(size, str) for size in self.shape)
+
+
+@frozen
+class Constant:
+    """A parameter, buffer or lifted tensor that a partition reads.
+
+    Args:
+        name: Graph input name in the program.
+        target: Name in the state dict, such as `encoder.layer.0.weight`.
+        kind: `parameter`, `buffer` or `constant`.
+        dtype: torch's name of it without `torch.`.
+        shape: Sizes, as in the state dict.
+        size_bytes: Elements times item size, before alignment.
+        mutated: The method writes to it, so no delegate may freeze its value.
+        grouped: One of the partition's own groups names it.
+        storage: `outside` (ExecuTorch keeps it and passes it in), `owned` (travels in this delegate
+            only) or `copied` (also needed elsewhere, so that it is handed out more than once).
+    """
+
+    name: str
+    target: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...] = field(converter=frozen_tuple)
+    size_bytes: int
+    mutated: bool = False
+    grouped: bool = False
+    storage: str = "outside"
+
+    @property
+    def inside(self) -> bool:
+        """True if it travels inside the delegate."""
+        return self.storage != "outside"
+
+
+@frozen
+class Assumed:
+    """A device that a plugin had to guess; a warning, and an error under `strict`."""
+
+    device: Device = field(converter=Device.parse)
+    why: str
+
+
+@frozen
+class Partition:
+    """The convex set of nodes that becomes one delegate.
+
+    Args:
+        name: Unique in its method, such as `cpu_0`.
+        method: Method of the program, such as `forward`.
+        plugin: Who owns it.
+        backend_id: ExecuTorch backend that compiles and runs it.
+        nodes: Names of its nodes in graph order, getitems included.
+        inputs: Values it takes from outside, in the order its nodes read them.
+        outputs: Values that others read.
+        constants: Parameters, buffers and lifted tensors that its nodes read.
+        compile_specs: What the backend gets, `target_device` included unless on the CPU.
+        device: Where it runs.
+        device_source: `pinned`, `derived`, `assumed` or `default`.
+        device_note: Why a device was assumed.
+        split_by: The node that kept it from being one with an earlier partition; None for the
+            first.
+    """
+
+    name: str
+    method: str
+    plugin: str
+    backend_id: str
+    nodes: tuple[str, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    compile_specs: tuple[CompileSpec, ...] = ()
+    device: Device = CPU
+    device_source: str = "default"
+    device_note: str = ""
+    split_by: str | None = None
+
+    def on(self, device: Device, source: str, note: str = "") -> Partition:
+        """This partition on a device, with exactly one `target_device` spec unless on the CPU."""
+        if any(spec.key == TARGET_DEVICE for spec in self.compile_specs):
+            raise PluginError(
+                self.plugin,
+                f"gives its own {TARGET_DEVICE} compile spec for {self.method}/{self.name}",
+                "return the device from resolve_device",
+            )
+        # ExecuTorch takes even `cpu` for a device to copy to, and fails at run time.
+        spec = () if device.is_cpu else (CompileSpec(TARGET_DEVICE, str(device).encode()),)
+        return evolve(
+            self,
+            device=device,
+            device_source=source,
+            device_note=note,
+            compile_specs=self.compile_specs + spec,
+        )
+
+
+@frozen
+class MethodPlan:
+    """One method: its partitions in the order they run, and what is left to portable kernels.
+
+    Args:
+        method: Name of the method.
+        partitions: In an order in which they can run.
+        fallback: Names of the nodes that nobody owns, in graph order.
+        ledger: The reason for every node.
+    """
+
+    method: str
+    partitions: tuple[Partition, ...]
+    fallback: tuple[str, ...]
+    ledger: Ledger
+
+    def owner(self, node: str) -> str | None:
+        """The plugin that owns a node; None leaves it to portable kernels."""
+        return self.ledger[node].owner
+
+
+@frozen
+class Plan:
+    """The decision for a whole program: a plan per method.
+
+    Args:
+        methods: In the order the program lists them.
+        plugins: The plugins that were asked, in claim order, with their versions.
+    """
+
+    methods: tuple[MethodPlan, ...]
+    plugins: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of all methods."""
+        return tuple(part for method in self.methods for part in method.partitions)
+
+    def __getitem__(self, method: str) -> MethodPlan:
+        return next(plan for plan in self.methods if plan.method == method)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data: dicts, lists, text and numbers."""
+        data: dict[str, Any] = _converter.unstructure(self)
+        return data
+
+    def to_json(self) -> str:
+        """The plan as JSON text; `Plan.from_json` reads it back."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what `to_json` wrote."""
+        return _converter.structure(json.loads(text), cls)
+
+
+def _size(value: Any, _: object) -> int | str:
+    return value if isinstance(value, (int, str)) else str(value)
+
+
+_converter = make_converter()
+_converter.register_unstructure_hook(Device, str)
+_converter.register_structure_hook(Device, lambda value, _: Device.parse(value))
+_converter.register_structure_hook(int | str, _size)

@@ -1,0 +1,156 @@
+"""Sources: what a user hands in, as ATen programs per method."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch.export import ExportedProgram
+
+from etdev.errors import EtdevWarning, SourceError, first_line
+
+FORWARD = "forward"
+_SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
+
+
+@frozen(eq=False)
+class Method:
+    """One method of a model, before or after export.
+
+    Args:
+        name: Its name in the .pte.
+        model: A module, or a program that is exported already.
+        inputs: Positional example inputs; those of the program if it has some.
+        kwargs: Example inputs by keyword.
+        dynamic_shapes: As `torch.export.export` takes them.
+    """
+
+    name: str
+    model: torch.nn.Module | ExportedProgram
+    inputs: tuple[Any, ...] | None = None
+    kwargs: dict[str, Any] = field(factory=dict)
+    dynamic_shapes: Any = None
+
+    def export(self) -> ExportedProgram:
+        """The ATen program; a module is exported without gradients and left as it is."""
+        if isinstance(self.model, ExportedProgram):
+            return self.model
+        if self.inputs is None:
+            raise SourceError(
+                self.name, "a module can't be exported without example inputs", "give inputs="
+            )
+        if any(module.training for module in self.model.modules()):
+            warnings.warn(
+                f"{self.name}: the module is in training mode, dropout and batch norm included; "
+                "call .eval() on it first",
+                EtdevWarning,
+                stacklevel=2,
+            )
+        try:
+            # With gradients, a buffer that the method writes fails much later, in to_executorch.
+            with torch.no_grad():
+                return torch.export.export(
+                    self.model, self.inputs, self.kwargs, dynamic_shapes=self.dynamic_shapes
+                )
+        except Exception as error:
+            raise SourceError(
+                self.name,
+                f"torch.export failed: {first_line(error)}",
+                "see the cause, or export it yourself and give the ExportedProgram",
+            ) from error
+
+    def eager(self, *inputs: Any) -> Any:
+        """Run the method in PyTorch, on its example inputs if none are given."""
+        arguments, keywords = (inputs, {}) if inputs else self.example()
+        program = self.model
+        module = program.module() if isinstance(program, ExportedProgram) else program
+        with torch.no_grad():
+            return module(*arguments, **keywords)
+
+    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Example inputs, positional and by keyword."""
+        if self.inputs is not None:
+            return self.inputs, self.kwargs
+        known = self.model.example_inputs if isinstance(self.model, ExportedProgram) else None
+        if known is None:
+            raise SourceError(self.name, "has no example inputs", "give inputs")
+        return known
+
+
+def methods_of(
+    model: object,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> dict[str, Method]:
+    """Read whatever a user hands in.
+
+    Args:
+        model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
+            one of these or to a tuple (model, inputs[, dynamic_shapes]).
+        inputs: Example inputs of a module: a tuple, or a single tensor.
+        kwargs: Example inputs by keyword.
+        dynamic_shapes: As `torch.export.export` takes them.
+
+    Raises:
+        SourceError: It is none of these, or a file that can't be loaded.
+    """
+    if not isinstance(model, Mapping):
+        return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
+    if inputs is not None or kwargs or dynamic_shapes is not None:
+        raise SourceError(
+            "inputs", "can't be shared by a dict of methods", 'write {"forward": (module, inputs)}'
+        )
+    if not model:
+        raise SourceError("model", "is an empty dict", _SHAPE)
+    return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
+
+
+def _unpacked(value: Any) -> tuple[Any, Any, None, Any]:
+    parts = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(parts) <= 3:
+        raise SourceError("model", f"is a tuple of {len(parts)}", "give (module, example inputs)")
+    model, inputs, dynamic_shapes = (*parts, None, None)[:3]
+    return model, inputs, None, dynamic_shapes
+
+
+def _method(
+    name: str, model: Any, inputs: Any, kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> Method:
+    if isinstance(model, Method):
+        return model
+    if isinstance(model, (str, Path)):
+        model = load_pt2(Path(model))
+    if not isinstance(model, (torch.nn.Module, ExportedProgram)):
+        raise SourceError(name, f"{type(model).__name__} is no model", _SHAPE)
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if inputs is not None and not isinstance(inputs, (tuple, list)):
+        raise SourceError(
+            name, f"example inputs are {type(inputs).__name__}", "give a tuple of tensors"
+        )
+    return Method(
+        name, model, None if inputs is None else tuple(inputs), dict(kwargs or {}), dynamic_shapes
+    )
+
+
+def load_pt2(path: Path) -> ExportedProgram:
+    """Load what `torch.export.save` wrote.
+
+    Raises:
+        SourceError: It is missing, truncated, or something else.
+    """
+    if not path.is_file():
+        raise SourceError(str(path), "there is no such file", "give the path of a .pt2 file")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise SourceError(
+            str(path),
+            f"can't be loaded as a .pt2 file ({first_line(error)})",
+            "write it again with torch.export.save",
+        ) from error

@@ -1,0 +1,263 @@
+"""One sweep over a method's graph: every partition becomes a program of its own and a call to it."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from etdev.plan import Partition
+
+# A getitem that reads a delegate is not the op whose value it carries.
+_FOREIGN_META = ("nn_module_stack", "source_fn_stack")
+_CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@define(eq=False)
+class Split:
+    """A method taken apart.
+
+    Args:
+        program: The program that was split; it is not changed.
+        partitions: What was split out, in plan order.
+        programs: A program for each partition: owned constants first, then its inputs.
+    """
+
+    program: ExportedProgram
+    partitions: Sequence[Partition]
+    programs: list[ExportedProgram] = field(factory=list)
+
+    def join(self, lowered: Sequence[LoweredBackendModule]) -> ExportedProgram:
+        """The method with a delegate call in place of each partition.
+
+        Args:
+            lowered: The compiled partitions, in the order of `programs`.
+        """
+        return _Join(self.program, self.partitions, lowered).build()
+
+
+def split(program: ExportedProgram, partitions: Sequence[Partition]) -> Split:
+    """Take the partitions out of a program, each into a program that a backend can compile."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    return Split(
+        program, partitions, [_extract(program, part, nodes, specs) for part in partitions]
+    )
+
+
+def _extract(
+    program: ExportedProgram,
+    partition: Partition,
+    nodes: dict[str, Node],
+    specs: dict[str, InputSpec],
+) -> ExportedProgram:
+    owned = [specs[c.name] for c in partition.constants if c.inside]
+    owned.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    inputs = list(owned)
+    for spec in owned:
+        copies[nodes[spec.arg.name]] = graph.node_copy(nodes[spec.arg.name])
+    for tensor in partition.inputs:
+        source = nodes[tensor.name]
+        placeholder = graph.placeholder(source.name)
+        placeholder.meta = dict(source.meta)
+        copies[source] = placeholder
+        inputs.append(InputSpec(InputKind.USER_INPUT, _argument(placeholder), None))
+    root = torch.nn.Module()
+    for name in partition.nodes:
+        node = nodes[name]
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node.op == "get_attr":
+            setattr(root, str(node.target), getattr(program.graph_module, str(node.target)))
+    results = [copies[nodes[tensor.name]] for tensor in partition.outputs]
+    output = graph.output(tuple(results))
+    output.meta = dict(program.graph.output_node().meta)
+    signature = ExportGraphSignature(
+        input_specs=inputs,
+        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, _argument(n), None) for n in results],
+    )
+    return _program(program, GraphModule(root, graph), signature)
+
+
+def _program(
+    owner: ExportedProgram, module: GraphModule, signature: ExportGraphSignature
+) -> ExportedProgram:
+    targets = [spec.target for spec in signature.input_specs if spec.target is not None]
+    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
+    _, out_spec = pytree.tree_flatten(signature.user_outputs)
+    call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec)
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=signature,
+        state_dict={t: owner.state_dict[t] for t in targets if t in owner.state_dict},
+        range_constraints=dict(owner.range_constraints),
+        module_call_graph=[ModuleCallEntry("", call)],
+        constants={t: owner.constants[t] for t in targets if t in owner.constants},
+        verifiers=[owner.verifier],
+    )
+
+
+def _argument(node: Node) -> TensorArgument | SymIntArgument:
+    if isinstance(node.meta.get("val"), (torch.SymInt, int)):
+        return SymIntArgument(node.name)
+    return TensorArgument(node.name)
+
+
+@define(eq=False)
+class _Join:
+    """Builds the graph that calls the delegates, in one walk over the original."""
+
+    program: ExportedProgram
+    partitions: Sequence[Partition]
+    lowered: Sequence[LoweredBackendModule]
+    graph: Graph = field(factory=Graph)
+    copies: dict[Node, Node] = field(factory=dict)
+    root: torch.nn.Module = field(factory=torch.nn.Module)
+    home: dict[str, int] = field(init=False)
+    nodes: dict[str, Node] = field(init=False)
+    inside: set[tuple[int, str]] = field(init=False)
+    names: Iterator[str] = field(init=False)
+    handle: int = 0
+
+    def build(self) -> ExportedProgram:
+        self.nodes = {node.name: node for node in self.program.graph.nodes}
+        self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
+        self.inside = {
+            (i, c.name) for i, part in enumerate(self.partitions) for c in part.constants if c.inside
+        }
+        taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
+        names = (f"lowered_module_{number}" for number in itertools.count())
+        self.names = (name for name in names if name not in taken)
+        self.handle = max((n.meta.get("debug_handle") or 0 for n in self.nodes.values()), default=0)
+        kept = self._copy_placeholders()
+        for unit in self._order():
+            if isinstance(unit, int):
+                self._call(unit)
+            else:
+                self._copy(unit)
+        output = self.program.graph.output_node()
+        self.graph.node_copy(output, self.copies.__getitem__)
+        return self._finish(kept)
+
+    def _copy_placeholders(self) -> set[str]:
+        """Keep the inputs, but the constants that only delegates hold now."""
+        gone = {name for _, name in self.inside if self._only_inside(name)}
+        kept = set()
+        for node in self.program.graph.find_nodes(op="placeholder"):
+            if node.name not in gone:
+                self.copies[node] = self.graph.node_copy(node)
+                kept.add(node.name)
+        return kept
+
+    def _only_inside(self, name: str) -> bool:
+        """Whether every reader of a constant has it inside."""
+        homes = (self.home.get(user.name) for user in self.nodes[name].users)
+        return all(home is not None and (home, name) in self.inside for home in homes)
+
+    def _order(self) -> list[Node | int]:
+        """Nodes and partitions so that each comes after what it reads, else as in the graph.
+
+        A walk from each node to what it waits for; a partition is one stop on the way.
+        """
+        order: list[Node | int] = []
+        state: dict[Node | int, bool] = {}
+        for root in self.program.graph.nodes:
+            if root.op in ("placeholder", "output"):
+                continue
+            work: list[Node | int] = [self.home.get(root.name, root)]
+            while work:
+                unit = work[-1]
+                if unit in state:
+                    work.pop()
+                    if not state[unit]:
+                        state[unit] = True
+                        order.append(unit)
+                    continue
+                state[unit] = False
+                waits = [u for u in self._sources(unit) if u not in state]
+                work.extend(reversed(waits))
+        return order
+
+    def _sources(self, unit: Node | int) -> list[Node | int]:
+        if isinstance(unit, int):
+            nodes = [self.nodes[tensor.name] for tensor in self.partitions[unit].inputs]
+        else:
+            nodes = unit.all_input_nodes
+        return [self.home.get(n.name, n) for n in nodes if n.op != "placeholder"]
+
+    def _copy(self, node: Node) -> None:
+        self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
+        if node.op == "get_attr":
+            name = str(node.target)
+            setattr(self.root, name, getattr(self.program.graph_module, name))
+
+    def _call(self, index: int) -> None:
+        partition = self.partitions[index]
+        inputs = [self.copies[self.nodes[tensor.name]] for tensor in partition.inputs]
+        name = next(self.names)
+        setattr(self.root, name, self.lowered[index])
+        attribute = self.graph.get_attr(name)
+        call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
+        outputs = [self.nodes[tensor.name] for tensor in partition.outputs]
+        # ExecuTorch gives each delegate the next free handle; its Inspector finds events by it.
+        self.handle += 1
+        call.meta["debug_handle"] = self.handle
+        call.meta["val"] = [node.meta["val"] for node in outputs]
+        for position, node in enumerate(outputs):
+            item = self.graph.call_function(operator.getitem, (call, position))
+            item.meta = {k: v for k, v in node.meta.items() if k not in _FOREIGN_META}
+            self.copies[node] = item
+
+    def _finish(self, kept: set[str]) -> ExportedProgram:
+        program = self.program
+        module = GraphModule(self.root, self.graph)
+        names = {node.name: copy.name for node, copy in self.copies.items()}
+        specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
+        targets = {spec.target for spec in specs}
+        return ExportedProgram(
+            root=module,
+            graph=module.graph,
+            graph_signature=ExportGraphSignature(
+                input_specs=specs,
+                output_specs=[_renamed(s, names) for s in program.graph_signature.output_specs],
+            ),
+            state_dict={k: v for k, v in program.state_dict.items() if k in targets},
+            range_constraints=dict(program.range_constraints),
+            module_call_graph=program.module_call_graph,
+            example_inputs=program.example_inputs,
+            constants={
+                k: v
+                for k, v in program.constants.items()
+                if k in targets or not isinstance(v, torch.Tensor)
+            },
+            verifiers=[program.verifier],
+        )
+
+
+def _renamed(spec: OutputSpec, names: dict[str, str]) -> OutputSpec:
+    name: Any = getattr(spec.arg, "name", None)
+    if name not in names:
+        return spec
+    argument = type(spec.arg)(names[name])  # type: ignore[call-arg]
+    return OutputSpec(spec.kind, argument, spec.target)

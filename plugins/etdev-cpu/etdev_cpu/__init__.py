@@ -1,0 +1,1 @@
+"""CPU plugin of etdev: XNNPACK delegates, portable kernels for the rest."""

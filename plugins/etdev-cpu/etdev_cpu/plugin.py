@@ -1,0 +1,75 @@
+"""The hooks: what XNNPACK takes, as ExecuTorch's own partitioner decides it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen, validators
+
+from etdev import Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+PRECISIONS = ("fp32", "static_quant", "dynamic_quant")
+
+
+@frozen
+class CpuPlugin:
+    """XNNPACK delegates.
+
+    Args:
+        precisions: Any of `fp32`, `static_quant`, `dynamic_quant`; empty means all of them.
+        per_op: A delegate per op and its dependencies, instead of the largest ones.
+        bf16: Also take bfloat16 linear layers.
+        dynamic_weights: Also take float32 linear layers whose weight is not a constant.
+    """
+
+    precisions: tuple[str, ...] = field(
+        default=(), converter=tuple, validator=validators.deep_iterable(validators.in_(PRECISIONS))
+    )
+    per_op: bool = False
+    bf16: bool = False
+    dynamic_weights: bool = False
+
+    @hookimpl
+    def probe(self) -> Probe:
+        """Fit wherever ExecuTorch is, since its wheel carries XNNPACK."""
+        try:
+            importlib.metadata.version("executorch")
+        except importlib.metadata.PackageNotFoundError:
+            return Probe(unfit="ExecuTorch is not installed; pip install executorch")
+        return Probe([Device("cpu")])
+
+    @hookimpl
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
+        """The ops that XNNPACK has as one, such as linear, where it would take them."""
+        ops, when = self._xnnpack().ops_to_keep(program)
+        return KeepWhole(ops, when)
+
+    @hookimpl
+    def claim_nodes(self, program: ExportedProgram) -> Claim:
+        """XNNPACK's matches, each an atomic group with its quantisers and weights."""
+        matches, refusals = self._xnnpack().match(program)
+        return Claim(
+            backend_id="XnnpackBackend",
+            groups=[Group(nodes, why) for nodes, why in matches],
+            refusals=refusals,
+            merge=not self.per_op,
+        )
+
+    @hookimpl
+    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+        """The weights of its matches; a buffer that the method writes stays outside."""
+        return [c for c in partition.constants if c.grouped and not c.mutated]
+
+    def _xnnpack(self) -> Xnnpack:
+        from etdev_cpu.xnnpack import Xnnpack
+
+        return Xnnpack(self.precisions, self.per_op, self.bf16, self.dynamic_weights)
+
+
+if TYPE_CHECKING:
+    from etdev_cpu.xnnpack import Xnnpack

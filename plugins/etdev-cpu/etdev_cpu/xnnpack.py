@@ -1,0 +1,122 @@
+"""ExecuTorch's XnnpackPartitioner, asked for its matches instead of for tags."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
+from executorch.exir.backend.utils import WhyNoPartition
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev import Refusal
+
+_PRECISIONS = {
+    "fp32": ConfigPrecisionType.FP32,
+    "static_quant": ConfigPrecisionType.STATIC_QUANT,
+    "dynamic_quant": ConfigPrecisionType.DYNAMIC_QUANT,
+}
+_CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
+# Where XNNPACK's matcher writes which config matched.
+_MATCHED_BY = "xnn_partitioner_config"
+
+
+class Xnnpack:
+    """One configured XnnpackPartitioner.
+
+    Args:
+        precisions: Names of precisions to take; empty takes all.
+        per_op: As its `per_op_mode`.
+        bf16: As its `enable_bf16`.
+        dynamic_weights: As its `force_non_static_weights_for_f32_linear`.
+    """
+
+    def __init__(
+        self, precisions: Sequence[str], per_op: bool, bf16: bool, dynamic_weights: bool
+    ) -> None:
+        # Only what differs from the default, because 1.4.1 doesn't know all of them.
+        options = {"enable_bf16": bf16, "force_non_static_weights_for_f32_linear": dynamic_weights}
+        self._partitioner = XnnpackPartitioner(
+            config_precisions=[_PRECISIONS[name] for name in precisions] or None,
+            per_op_mode=per_op,
+            **{name: value for name, value in options.items() if value},
+        )
+
+    def ops_to_keep(self, program: ExportedProgram) -> tuple[list[Any], Callable[[Node], bool]]:
+        """ATen ops to keep whole, and the check for a node."""
+        return self._partitioner.ops_to_not_decompose(program)  # type: ignore[no-any-return]
+
+    def match(
+        self, program: ExportedProgram
+    ) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
+        """Groups of nodes with the config that matched, in graph order, and why not the others."""
+        position = {node: index for index, node in enumerate(program.graph.nodes)}
+        with _reasons() as reasons:
+            groups = self._partitioner.get_matched_nodes_from_configs(program)
+        # XNNPACK collects a group in a set, whose order changes from run to run.
+        ordered = sorted((sorted(group, key=position.__getitem__) for group in groups),
+                         key=lambda group: [position[node] for node in group])
+        matched = {node for group in groups for node in group}
+        why = {group[0]: _why(group) for group in ordered}
+        for node in program.graph.nodes:
+            node.meta.pop(_MATCHED_BY, None)
+        refusals = [
+            self._refusal(node, reasons)
+            for node in program.graph.nodes
+            if node.op == "call_function" and node not in matched
+        ]
+        return [(group, why[group[0]]) for group in ordered], refusals
+
+    def _refusal(self, node: Node, reasons: dict[str, str]) -> Refusal:
+        if node.name in reasons:
+            return Refusal(node, "constraint", reasons[node.name])
+        known = self._partitioner.target_partitioner_configs
+        name = format_target_name(getattr(node.target, "__name__", str(node.target)))
+        if name in known:
+            return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
+        return Refusal(node, "op", f"XNNPACK has no {name}")
+
+
+def _why(group: Sequence[Node]) -> str:
+    names = (name for node in group for name in node.meta.get(_MATCHED_BY, ()))
+    return " + ".join(dict.fromkeys(names))
+
+
+@define(eq=False)
+class _Listener(logging.Handler):
+    reasons: dict[str, str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(logging.DEBUG)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        # The message is the WhyNoPartition object itself; read it now, it is reused for the next.
+        if isinstance(record.msg, WhyNoPartition) and record.msg.node is not None:
+            self.reasons.setdefault(record.msg.node.name, record.msg.reason)
+        return True
+
+
+@contextmanager
+def _reasons() -> Iterator[dict[str, str]]:
+    """Overhear why nodes are refused: XNNPACK says so only in its debug log."""
+    listener = _Listener()
+    names = [n for n in logging.root.manager.loggerDict if n.startswith(_CONFIG_LOGGERS)]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(listener)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+    try:
+        yield listener.reasons
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+            logger.propagate = propagate
