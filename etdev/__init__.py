@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etdev.claims import Claim, Group, KeepWhole, Refusal
+    from etdev.composite import partitioner
     from etdev.device import CPU, Device, Probe
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
     from etdev.lowerer import Lowered, Lowerer
-    from etdev.composite import partitioner
     from etdev.plan import Assumed, Constant, Partition, Plan, Tensor
     from etdev.registry import Registry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -80,11 +81,8 @@ def _preprocess(
     for index, (partition, program) in enumerate(work):
         if progress:
             progress(done + index, total, partition)
-        results.append(
-            _guarded(
-                partition, lambda p=partition, e=program: backend.preprocess(*_job(backend, p, e))
-            )
-        )
+        job = functools.partial(backend.preprocess, *_job(backend, partition, program))
+        results.append(_guarded(partition, job))
     return results
 
 
@@ -103,7 +101,8 @@ def _together(
         copied, own = _job(backend, partition, program)
         programs.setdefault(partition.method, []).append(copied)
         specs.setdefault(partition.method, []).append(own)
-    results = _guarded(work[0][0], lambda: backend.preprocess_multimethod(programs, specs))
+    job = functools.partial(backend.preprocess_multimethod, programs, specs)
+    results = _guarded(work[0][0], job)
     # Methods follow each other in `work` as in the dict, so the lists line up.
     return [result for method in programs for result in results[method]]
 

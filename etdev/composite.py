@@ -1,2 +1,89 @@
-"""The composition as one ExecuTorch Partitioner."""
-def partitioner(): ...
+"""The composition as one ExecuTorch Partitioner, for code that calls ExecuTorch itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from torch.export import ExportedProgram
+
+from etdev import edge
+from etdev.errors import PluginError
+from etdev.graph import op_name
+from etdev.lowerer import Lowerer
+from etdev.plan import MethodPlan
+from etdev.planner import plan_method
+from etdev.registry import Registry
+
+
+def partitioner(
+    plugins: Sequence[object] | None = None,
+    *,
+    method: str = "forward",
+    registry: Registry | str | os.PathLike[str] | None = None,
+    devices: Mapping[str, Any] | None = None,
+    strict: bool | None = None,
+) -> ComposedPartitioner:
+    """All plugins as one Partitioner: several backends and devices, decided once.
+
+    ExecuTorch's own loop then splits and compiles, so this is no faster than it; `Lowerer` is.
+
+    Args:
+        method: The method it partitions, since ExecuTorch doesn't tell a partitioner. For several
+            methods give ExecuTorch a dict with a partitioner for each.
+        plugins: As for `Lowerer`, and so are the others.
+
+    Example:
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
+    """
+    lowerer = Lowerer(plugins, registry=registry, devices=devices, strict=strict)
+    return ComposedPartitioner(lowerer, method)
+
+
+class ComposedPartitioner(Partitioner):  # type: ignore[misc]
+    """What `etdev.partitioner` returns. `plan` holds the last decision."""
+
+    def __init__(self, lowerer: Lowerer, method: str) -> None:
+        super().__init__()
+        self.plan: MethodPlan | None = None
+        self._lowerer = lowerer
+        self._method = method
+        self._kept: set[str] = set()
+
+    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
+        """The wishes of all plugins."""
+        ops, wanted = edge.whole_ops(self._lowerer.plugins, ep, self._method)
+        self._kept |= {str(op) for op in ops}
+        return ops, wanted
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        """Tag every planned partition."""
+        plugins, placement = self._lowerer.plugins, self._lowerer.placement
+        plan = plan_method(exported_program, self._method, plugins, placement)
+        self._refuse_whole_ops(exported_program, plan)
+        self.plan = plan
+        nodes = {node.name: node for node in exported_program.graph.nodes}
+        specs = {}
+        for partition in plan.partitions:
+            tag = f"etdev_{self._method}_{partition.name}"
+            inside = [constant.name for constant in partition.constants if constant.inside]
+            for name in (*partition.nodes, *inside):
+                # A constant of several partitions keeps its first tag; ExecuTorch copies it.
+                nodes[name].meta.setdefault("delegation_tag", tag)
+            own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
+            specs[tag] = DelegationSpec(partition.backend_id, own)
+        return PartitionResult(exported_program, specs)
+
+    def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
+        """Refuse by name what ExecuTorch would leave without a kernel."""
+        nobodys = set(plan.fallback)
+        for node in program.graph.nodes:
+            if node.name in nobodys and op_name(node) in self._kept:
+                raise PluginError(
+                    "partitioner",
+                    f"{op_name(node)} ({node.name}) was kept whole but nobody claims it",
+                    "lower with etdev.Lowerer, which decomposes it",
+                )

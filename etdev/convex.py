@@ -55,8 +55,8 @@ def find_partitions(
     joinable = _join_groups(units, groups, torn)
     order = units.order()
     if not merge:
-        wanted = [unit for unit in order if unit in joinable]
-        return Convexity(tuple(tuple(units.members[u]) for u in wanted), torn, (None,) * len(wanted))
+        wanted = [tuple(units.members[unit]) for unit in order if unit in joinable]
+        return Convexity(tuple(wanted), torn, (None,) * len(wanted))
     levels, causes = _levels(units, order, joinable)
     _delay(units, order, joinable, levels)
     found: dict[int, list[int]] = {}
@@ -115,9 +115,7 @@ class _Units:
         return [unit for component in _components(self) for unit in component]
 
 
-def _join_groups(
-    units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]
-) -> set[int]:
+def _join_groups(units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]) -> set[int]:
     """Join each group; where units then wait for each other, merge or refuse.
 
     A cycle of groups alone is one bigger group. A cycle through anything else tears a group: the
@@ -219,9 +217,7 @@ def _levels(
     return levels, causes
 
 
-def _delay(
-    units: _Units, order: list[int], joinable: set[int], levels: dict[int, int]
-) -> None:
+def _delay(units: _Units, order: list[int], joinable: set[int], levels: dict[int, int]) -> None:
     """Move units that nothing in their own partition feeds next to their first reader.
 
     Otherwise what depends on the program's inputs alone, such as a mask used by the last layer,

@@ -60,11 +60,11 @@ class Device:
         match = _TEXT.match(text) if isinstance(text, str) else None
         if match is None:
             raise DeviceError("device", f"cannot read {text!r}", _VALID)
-        name, index = match.groups()
+        kind, index = match.groups()
         # Four digits are out of range whatever they are; int() of a million of them takes minutes.
         if index is not None and len(index) > 3:
             raise DeviceError("device", f"index of {match[0][:20]!r} is out of range", _VALID)
-        return cls(name, int(index or 0))
+        return cls(kind, int(index or 0))
 
     @property
     def is_cpu(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -57,9 +58,22 @@ def wishes_of(plugins: Sequence[Plugin], program: ExportedProgram, method: str) 
     return wishes
 
 
-def ops_to_keep(wishes: Sequence[KeepWhole]) -> list[Any]:
-    """The ops of all wishes, each once, in order."""
-    return list(dict.fromkeys(op for wish in wishes for op in wish.ops))
+def whole_ops(
+    plugins: Sequence[Plugin], program: ExportedProgram, method: str
+) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
+    """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them."""
+    # ExecuTorch asks again with the edge program, to complain of whole ops that nobody has taken.
+    # The plan sees to those.
+    if program.dialect == "EDGE":
+        return [], None
+    wishes = wishes_of(plugins, program, method)
+
+    def wanted(node: Node) -> bool:
+        # Branches of control flow have graphs of their own and nobody claims in them.
+        return node.graph is program.graph and any(wish.wants(node) for wish in wishes)
+
+    ops = dict.fromkeys(op for wish in wishes for op in wish.ops)
+    return list(ops), wanted if wishes else None
 
 
 class _Wishes(Partitioner):  # type: ignore[misc]
@@ -69,23 +83,11 @@ class _Wishes(Partitioner):  # type: ignore[misc]
         super().__init__()
         self._plugins = plugins
         self._method = method
-        self._converted = False
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
-        # After the conversion ExecuTorch asks again, to complain of whole ops nobody has taken
-        # yet. The plan is about to see to them.
-        if self._converted:
-            return [], None
-        wishes = wishes_of(self._plugins, ep, self._method)
-
-        def wanted(node: Node) -> bool:
-            # Branches of control flow have graphs of their own and nobody claims in them.
-            return node.graph is ep.graph and any(wish.wants(node) for wish in wishes)
-
-        return ops_to_keep(wishes), wanted if wishes else None
+        return whole_ops(self._plugins, ep, self._method)
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        self._converted = True
         return PartitionResult(exported_program, {})
 
 

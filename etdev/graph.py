@@ -166,14 +166,17 @@ def _constants(program: ExportedProgram) -> Iterable[tuple[str, Constant]]:
             continue
         target = str(spec.target)
         value: Any = program.state_dict.get(target, program.constants.get(target))
-        yield spec.arg.name, Constant(
-            name=spec.arg.name,
-            target=target,
-            kind=_KINDS[spec.kind],
-            dtype=dtype_name(value.dtype),
-            shape=tuple(int(size) for size in value.shape),
-            size_bytes=value.numel() * value.element_size(),
-            mutated=target in mutated,
+        yield (
+            spec.arg.name,
+            Constant(
+                name=spec.arg.name,
+                target=target,
+                kind=_KINDS[spec.kind],
+                dtype=dtype_name(value.dtype),
+                shape=tuple(int(size) for size in value.shape),
+                size_bytes=value.numel() * value.element_size(),
+                mutated=target in mutated,
+            ),
         )
 
 
@@ -181,5 +184,5 @@ def _foreign(nodes: list[Node]) -> Iterable[str]:
     for node in nodes:
         if node.target is executorch_call_delegate:
             yield node.name
-            yield node.args[0].name  # type: ignore[union-attr]
+            yield node.all_input_nodes[0].name
             yield from (user.name for user in node.users if user.target is operator.getitem)

@@ -89,17 +89,12 @@ class LedgerBook:
 
     def close(self, plugins: list[str]) -> Ledger:
         """The finished ledger; a plugin without a verdict on a node was silent about it."""
-        return Ledger(
-            tuple(
-                Entry(
-                    node,
-                    op,
-                    *self.owners.get(node, (None, None)),
-                    tuple(self._verdict(node, plugin) for plugin in plugins),
-                )
-                for node, op in self.ops.items()
-            )
-        )
+        return Ledger(tuple(self._entry(node, op, plugins) for node, op in self.ops.items()))
+
+    def _entry(self, node: str, op: str, plugins: list[str]) -> Entry:
+        owner, partition = self.owners.get(node, (None, None))
+        verdicts = tuple(self._verdict(node, plugin) for plugin in plugins)
+        return Entry(node, op, owner, partition, verdicts)
 
     def _verdict(self, node: str, plugin: str) -> Verdict:
         known = self.verdicts.get(node, {}).get(plugin)

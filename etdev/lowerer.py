@@ -18,9 +18,9 @@ from executorch.exir import (
 from torch.export import ExportedProgram
 
 from etdev import edge, plugins, registry
-from etdev.artifact import write_program
 from etdev.compile import compile_all
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
+from etdev.files import write_program
 from etdev.placement import Placement, pins
 from etdev.plan import Partition, Plan
 from etdev.planner import plan_method
@@ -185,9 +185,7 @@ class Lowerer:
         plan, programs = self._decide(manager, stages)
         self._check_fit(plan)
         compiled = self._compile(plan, programs, stages)
-        made = edge.rebuilt(
-            manager, compiled, settings.compile_config, settings.constant_methods
-        )
+        made = edge.rebuilt(manager, compiled, settings.compile_config, settings.constant_methods)
         return Lowered(plan, made, stages)
 
     def _to_edge(

@@ -78,7 +78,7 @@ class Constant:
 class Assumed:
     """A device that a plugin had to guess; a warning, and an error under `strict`."""
 
-    device: Device = field(converter=Device.parse)
+    device: Device
     why: str
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import cattrs
 import pluggy
 from attrs import define, field
@@ -109,6 +110,7 @@ class Finding:
         distribution: What pip calls it; empty if it is not installed.
         version: Version of that distribution.
         plugin: The checked plugin; None if it can't be used.
+        probed: What it finds on this machine; None if its probe failed.
         problem: Why it can't be used, in one line.
     """
 
@@ -116,6 +118,7 @@ class Finding:
     distribution: str = ""
     version: str = ""
     plugin: Plugin | None = None
+    probed: Probe | None = None
     problem: str = ""
 
 
@@ -129,8 +132,9 @@ def discover(registry: Registry) -> list[Finding]:
             finding.distribution, finding.version = _origin(entries[0])
         try:
             finding.plugin = _load(name, registry, installed)
+            finding.probed = finding.plugin.probe()
         except EtdevError as error:
-            finding.problem = error.what
+            finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
         if finding.plugin and name not in registry.names and registry.unlisted == "ignore":
             finding.plugin, finding.problem = None, f"not in {registry.path or 'the registry'}"
         found.append(finding)
@@ -192,9 +196,7 @@ def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     # By name, because entry points come back in directory order, which machines disagree on.
     autoload = not os.environ.get(AUTOLOAD_OFF)
     unlisted = sorted(set(installed) - set(registry.names)) if autoload else []
-    listed = [
-        name for name in registry.names if autoload or not registry.entry(name).optional
-    ]
+    listed = [name for name in registry.names if autoload or not registry.entry(name).optional]
     order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
     return order[registry.unlisted]
 
@@ -219,7 +221,9 @@ def _load(
 ) -> Plugin:
     entries = installed.get(name)
     if not entries:
-        there = f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
+        there = (
+            f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
+        )
         raise PluginError(name, "not installed", f"pip install etdev-{name} ({there})")
     if len(entries) > 1:
         owners = " and ".join(sorted(_origin(entry)[0] for entry in entries))
@@ -229,7 +233,8 @@ def _load(
     if not registry.trusts(distribution):
         trusted = ", ".join(registry.trusted or ()) or "nothing"
         raise PluginError(
-            name, f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
+            name,
+            f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
             "add it to trusted",
         )
     try:
@@ -248,12 +253,12 @@ def _build(title: str, target: Any, options: Mapping[str, Any]) -> Any:
             raise PluginError(title, f"takes no options, got {', '.join(options)}", "remove them")
         return target
     try:
-        if hasattr(target, "__attrs_attrs__"):
+        if attrs.has(target):
             return _options_converter().structure(dict(options), target)
         return target(**options)
     except cattrs.BaseValidationError as error:
         problems = "; ".join(cattrs.transform_error(error, path="options"))
-        known = ", ".join(attribute.name for attribute in target.__attrs_attrs__) or "none"
+        known = ", ".join(attribute.name for attribute in attrs.fields(target)) or "none"
         raise PluginError(title, f"bad options: {problems}", f"its options are {known}") from error
     except Exception as error:
         raise PluginError(

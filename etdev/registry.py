@@ -168,7 +168,9 @@ class _Reader:
     text: str
     path: Path
 
-    def keys(self, table: Mapping[str, Any], valid: tuple[str, ...], at: tuple[str, ...] = ()) -> None:
+    def keys(
+        self, table: Mapping[str, Any], valid: tuple[str, ...], at: tuple[str, ...] = ()
+    ) -> None:
         for key in table:
             if key not in valid:
                 close = difflib.get_close_matches(key, valid, 1)
@@ -179,10 +181,10 @@ class _Reader:
         self, table: Mapping[str, Any], key: str, kind: type, default: Any, at: tuple[str, ...] = ()
     ) -> Any:
         value = table.get(key, default)
-        if value is default or isinstance(value, kind):
-            return value
-        names = {dict: "a table", list: "a list", bool: "true or false"}
-        self.fail(".".join((*at, key)), f"is {value!r}", f"it must be {names[kind]}")
+        if value is not default and not isinstance(value, kind):
+            names = {dict: "a table", list: "a list", bool: "true or false"}
+            self.fail(".".join((*at, key)), f"is {value!r}", f"it must be {names[kind]}")
+        return value
 
     def fail(self, key: str, what: str, cure: str) -> NoReturn:
         line = self._line(key)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 from etdev.errors import EtdevWarning, SourceError, first_line
 
@@ -63,9 +64,20 @@ class Method:
                 "see the cause, or export it yourself and give the ExportedProgram",
             ) from error
 
-    def eager(self, *inputs: Any) -> Any:
-        """Run the method in PyTorch, on its example inputs if none are given."""
-        arguments, keywords = (inputs, {}) if inputs else self.example()
+    def eager(self, flat_inputs: Sequence[Any] | None = None) -> Any:
+        """Run the method in PyTorch.
+
+        Args:
+            flat_inputs: Inputs in the flat order of a .pte; the example inputs if None.
+        """
+        arguments, keywords = self.example()
+        if flat_inputs is not None:
+            leaves, structure = pytree.tree_flatten((arguments, keywords))
+            if len(leaves) != len(flat_inputs):
+                raise SourceError(
+                    self.name, f"takes {len(leaves)} inputs, got {len(flat_inputs)}", "check inputs"
+                )
+            arguments, keywords = pytree.tree_unflatten(list(flat_inputs), structure)
         program = self.model
         module = program.module() if isinstance(program, ExportedProgram) else program
         with torch.no_grad():
@@ -78,7 +90,8 @@ class Method:
         known = self.model.example_inputs if isinstance(self.model, ExportedProgram) else None
         if known is None:
             raise SourceError(self.name, "has no example inputs", "give inputs")
-        return known
+        arguments, keywords = known
+        return tuple(arguments), dict(keywords)
 
 
 def methods_of(

@@ -1,4 +1,4 @@
-"""One sweep over a method's graph: every partition becomes a program of its own and a call to it."""
+"""One sweep over a method: each partition becomes a program of its own and a call to it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,10 @@ class _Join:
         self.nodes = {node.name: node for node in self.program.graph.nodes}
         self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
         self.inside = {
-            (i, c.name) for i, part in enumerate(self.partitions) for c in part.constants if c.inside
+            (i, c.name)
+            for i, part in enumerate(self.partitions)
+            for c in part.constants
+            if c.inside
         }
         taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
         names = (f"lowered_module_{number}" for number in itertools.count())

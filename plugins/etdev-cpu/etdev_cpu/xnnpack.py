@@ -52,16 +52,16 @@ class Xnnpack:
         """ATen ops to keep whole, and the check for a node."""
         return self._partitioner.ops_to_not_decompose(program)  # type: ignore[no-any-return]
 
-    def match(
-        self, program: ExportedProgram
-    ) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
+    def match(self, program: ExportedProgram) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
         """Groups of nodes with the config that matched, in graph order, and why not the others."""
         position = {node: index for index, node in enumerate(program.graph.nodes)}
         with _reasons() as reasons:
             groups = self._partitioner.get_matched_nodes_from_configs(program)
         # XNNPACK collects a group in a set, whose order changes from run to run.
-        ordered = sorted((sorted(group, key=position.__getitem__) for group in groups),
-                         key=lambda group: [position[node] for node in group])
+        ordered = sorted(
+            (sorted(group, key=position.__getitem__) for group in groups),
+            key=lambda group: [position[node] for node in group],
+        )
         matched = {node for group in groups for node in group}
         why = {group[0]: _why(group) for group in ordered}
         for node in program.graph.nodes:

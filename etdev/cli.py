@@ -1,0 +1,309 @@
+"""The command line. Only it prints, and only commands that need torch import it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console, RenderableType
+
+from etdev import progress
+from etdev.errors import EtdevError, first_line
+
+if TYPE_CHECKING:
+    from etdev.lowerer import Lowerer
+    from etdev.source import Method
+
+_SOURCE_HELP = """
+SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
+and returns (module, example inputs), or (module, example inputs, dynamic shapes), or an
+ExportedProgram, or a dict of method name to one of these.
+"""
+
+
+def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    context.find_root().meta["etdev.debug"] = value or _debugging(context)
+    return value
+
+
+def _debugging(context: click.Context | None = None) -> bool:
+    return bool((context or click.get_current_context()).find_root().meta.get("etdev.debug"))
+
+
+_debug = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_debug,
+    help="Show tracebacks and other libraries' warnings.",
+)
+_registry = click.option(
+    "--registry",
+    type=click.Path(path_type=Path),
+    help="Registry file; ./registry.toml if there is one, else etdev's own.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+def _lowering_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = [
+        click.option(
+            "--plugin",
+            "plugins",
+            multiple=True,
+            metavar="NAME",
+            help="Ask this plugin; repeat it in claim order. All installed ones if left out.",
+        ),
+        click.option(
+            "--device",
+            "devices",
+            multiple=True,
+            metavar="PLUGIN[.METHOD]=DEVICE",
+            help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
+        ),
+        click.option("--strict", is_flag=True, default=None, help="Refuse assumed devices."),
+        _registry,
+        _debug,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _Group(click.Group):
+    """Turns named errors into one line and exit code 1."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except BrokenPipeError:
+            # The reader of our output left, such as `| head`; nobody is there to complain to.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(1)
+        except Exception as error:
+            if _debugging(context):
+                traceback.print_exc()
+            elif isinstance(error, EtdevError):
+                progress.console().print(
+                    f"error: {error}", style="red", markup=False, highlight=False
+                )
+            else:
+                text = f"internal error: {first_line(error)}; run again with --debug"
+                progress.complain(text, "red")
+            context.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="etdev", message="%(prog)s %(version)s")
+@_debug
+def main() -> None:
+    """Lower PyTorch models to ExecuTorch .pte files with whatever backends are installed.
+
+    \b
+    etdev plugins                            who is installed, in claim order
+    etdev plan net.py:model                  who would get what, and why; compiles nothing
+    etdev lower net.py:model -o net.pte      compile and write it
+    etdev run net.pte --check net.py:model   run it and compare with PyTorch
+    etdev inspect net.pte                    what a .pte holds
+
+    Results go to stdout, all else to stderr. Exit codes: 0, 1 for an error, 2 for wrong usage.
+    """
+
+
+@main.command(epilog=_SOURCE_HELP)
+@click.argument("source")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .pte.")
+@_lowering_options
+def lower(source: str, output: Path, **options: Any) -> None:
+    """Lower SOURCE to a .pte: plan it, compile every partition, write the file."""
+    from etdev import artifact, report
+
+    _check_output(output)
+    with progress.working(_debugging()) as say:
+        lowerer = _lowerer(say, **options)
+        lowered = lowerer.lower(_methods(source, say))
+        lowered.save(output)
+    for method in lowered.plan.methods:
+        owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
+        delegates = len(method.partitions)
+        print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+    print(f"{output}: {report.size(artifact.read(output).size_bytes)}")
+    progress.console().print(report.stages_report(lowered.stages.seconds))
+
+
+@main.command(epilog=_SOURCE_HELP)
+@click.argument("source")
+@click.option("--why", metavar="NODE", help="Show only what every plugin said about a node.")
+@_json
+@_lowering_options
+def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
+    """Show who would get which nodes of SOURCE, where, and why; compiles nothing."""
+    from etdev import report
+
+    with progress.working(_debugging()) as say:
+        decided = _lowerer(say, **options).plan(_methods(source, say))
+    if why:
+        _show(report.why_report(decided, why))
+    elif as_json:
+        print(decided.to_json())
+    else:
+        _show(report.plan_report(decided))
+
+
+@main.command()
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("--inputs", type=click.Path(path_type=Path), help="Inputs written by torch.save.")
+@click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
+@click.option("--tolerance", type=float, help="With --check: fail above this absolute error.")
+@click.option("--method", default="forward", show_default=True, help="Method to run.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
+)
+@_debug
+def run(
+    program: Path,
+    inputs: Path | None,
+    check: str | None,
+    tolerance: float | None,
+    method: str,
+    repeat: int,
+) -> None:
+    """Run a .pte in ExecuTorch's runtime: outputs' shapes, latency, error against PyTorch.
+
+    Inputs come from --inputs, else from the model given with --check, else they are random.
+    """
+    if tolerance is not None and check is None:
+        raise click.UsageError("--tolerance needs --check SOURCE")
+    with progress.working(_debugging()) as say:
+        from etdev import runner
+
+        model = _one_method(check, method, say) if check else None
+        values = _inputs(program, inputs, model, method)
+        say("run", str(program))
+        done = runner.run(program, values, method, repeat)
+        say("check", check or "")
+        errors = runner.compare(done.outputs, runner.flat(model.eager(values))) if model else []
+    for index, output in enumerate(done.outputs):
+        shape = tuple(output.shape) if hasattr(output, "shape") else output
+        line = f"output {index}: {getattr(output, 'dtype', type(output).__name__)} {shape}"
+        if errors:
+            line += f", max error {errors[index].max_error:.3g}"
+            line += f" (largest value {errors[index].max_value:.3g})"
+        print(line.replace("torch.", ""))
+    print(
+        f"latency: {done.median_ms:.2f} ms median of {repeat}, fastest {min(done.latency_ms):.2f}"
+    )
+    worst = max((error.max_error for error in errors), default=0.0)
+    if tolerance is not None and not worst <= tolerance:
+        raise EtdevError("check", f"max error {worst:.3g} is above {tolerance:g}", "see etdev plan")
+
+
+@main.command()
+@click.argument("program", type=click.Path(path_type=Path))
+@_json
+@_debug
+def inspect(program: Path, as_json: bool) -> None:
+    """Show what a .pte holds, from the file alone: delegates, devices, memory, constants."""
+    with progress.working(_debugging()) as say:
+        say("read", str(program))
+        from etdev import artifact, report
+
+        facts = artifact.read(program)
+    if as_json:
+        print(json.dumps(facts.to_dict(), indent=2))
+    else:
+        _show(report.artifact_report(facts))
+
+
+@main.command("plugins")
+@_json
+@_registry
+@_debug
+def plugins_(as_json: bool, registry: Path | None) -> None:
+    """List plugins in claim order: distribution, status, devices, hooks. Doesn't import torch."""
+    from etdev import plugins, report
+    from etdev import registry as registries
+
+    found = plugins.discover(registries.load(registry))
+    if as_json:
+        print(json.dumps([report.finding_row(finding) for finding in found], indent=2))
+    elif found:
+        _show(report.plugins_report(found))
+    else:
+        progress.console().print("no plugin is installed; pip install etdev-cpu")
+
+
+def _lowerer(
+    say: Callable[[str, str], None],
+    plugins: Sequence[str],
+    devices: Sequence[str],
+    strict: bool | None,
+    registry: Path | None,
+) -> Lowerer:
+    from etdev.lowerer import Lowerer
+
+    return Lowerer(
+        list(plugins) or None,
+        registry=registry,
+        devices=_devices(devices),
+        strict=strict or None,
+        listener=say,
+    )
+
+
+def _devices(values: Sequence[str]) -> dict[str, dict[str, str]]:
+    pins: dict[str, dict[str, str]] = {}
+    for value in values:
+        where, equals, device = value.partition("=")
+        plugin, _, method = where.partition(".")
+        if not equals or not plugin:
+            raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
+        pins.setdefault(plugin, {})[method or "*"] = device
+    return pins
+
+
+def _methods(source: str, say: Callable[[str, str], None]) -> dict[str, Method]:
+    say("model", source)
+    from etdev import reference
+
+    return reference.load(source)
+
+
+def _one_method(source: str, name: str, say: Callable[[str, str], None]) -> Method:
+    methods = _methods(source, say)
+    if name not in methods:
+        raise EtdevError(source, f"has no method {name!r}", f"it has {', '.join(methods)}")
+    return methods[name]
+
+
+def _inputs(program: Path, file: Path | None, model: Method | None, method: str) -> list[Any]:
+    from etdev import runner
+
+    if file is not None:
+        return runner.load_inputs(file)
+    if model is not None:
+        return runner.flat(model.example())
+    return runner.random_inputs(program, method)
+
+
+def _check_output(path: Path) -> None:
+    """Complain before the long work, not after it."""
+    if path.suffix != ".pte":
+        raise EtdevError(str(path), "does not end in .pte", "name it model.pte")
+    if not path.parent.is_dir():
+        raise EtdevError(str(path), f"there is no folder {str(path.parent)!r}", "create it first")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise EtdevError(str(path), "can't be written", "choose another path")
+
+
+def _show(what: RenderableType) -> None:
+    # Piped, a table is as wide as it needs to be: nobody wants cells folded at 80 columns.
+    Console(width=None if sys.stdout.isatty() else 160).print(what, markup=False, highlight=False)

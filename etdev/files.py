@@ -1,0 +1,56 @@
+"""Files, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from executorch.exir import ExecutorchProgramManager
+
+from etdev.errors import ArtifactError
+
+
+def write_program(program: ExecutorchProgramManager, path: Path) -> Path:
+    """Write a .pte and, beside it, the .ptd files that ExecuTorch keeps data in.
+
+    Raises:
+        ArtifactError: The path is no .pte or can't be written.
+    """
+    if path.suffix != ".pte":
+        raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
+    for name, data in (program._tensor_data or {}).items():
+        beside = path.with_name(name if name.endswith(".ptd") else f"{name}.ptd")
+        write_atomically(beside, data.write_to_file)
+    write_atomically(path, program.write_to_file)
+    return path
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a file under a temporary name and rename it, so that nobody sees half of it."""
+    try:
+        with _temporary(path) as file:
+            write(file)
+    except OSError as error:
+        raise ArtifactError(
+            str(path), f"can't be written ({error.strerror})", "choose another path"
+        ) from error
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[BinaryIO]:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        # mkstemp makes files for the owner alone; a .pte gets what any new file would.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,102 @@
+"""References: a model named on the command line, as a file or as a Python function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from etdev.errors import SourceError, first_line
+from etdev.source import Method, methods_of
+
+_FORMS = "write file.pt2, package.module:function or file.py:function"
+_RETURNS = "return (module, example inputs)"
+
+
+def load(text: str) -> dict[str, Method]:
+    """Load what a SOURCE argument names.
+
+    Args:
+        text: `file.pt2`, `package.module:function` or `file.py:function`. The function takes no
+            arguments and returns (module, example inputs), optionally with dynamic shapes as a
+            third item, an ExportedProgram, or a dict of method name to one of these.
+
+    Raises:
+        SourceError: It can't be found, raises, or returns something else.
+    """
+    if text.endswith(".pt2"):
+        return methods_of(text)
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        raise SourceError(text, "names no model", _FORMS)
+    value = _call(text, _function(text, _module(text, place), name))
+    if isinstance(value, tuple):
+        value = {"forward": value}
+    if isinstance(value, Mapping) or not callable(value):
+        return methods_of(value)
+    raise SourceError(text, "returned a module without example inputs", _RETURNS)
+
+
+def _module(text: str, place: str) -> ModuleType:
+    try:
+        return _from_file(text, Path(place)) if place.endswith(".py") else _from_name(place)
+    except SourceError:
+        raise
+    except ModuleNotFoundError as error:
+        raise SourceError(text, f"no module named {error.name!r}", _FORMS) from error
+    except BaseException as error:
+        raise _raised(text, "importing it", error) from error
+
+
+def _from_name(name: str) -> ModuleType:
+    # `python -m` has the working directory on its path; an installed script has not.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return importlib.import_module(name)
+
+
+def _from_file(text: str, file: Path) -> ModuleType:
+    if not file.is_file():
+        raise SourceError(text, f"there is no file {str(file)!r}", _FORMS)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise SourceError(text, "can't be imported", _FORMS)
+    module = importlib.util.module_from_spec(spec)
+    # Its neighbours are importable and its classes can be found by name, as when it is run.
+    sys.path.insert(0, str(file.parent.resolve()))
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _function(text: str, module: ModuleType, name: str) -> Any:
+    function = getattr(module, name, None)
+    if not callable(function):
+        there = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        cure = f"it has {', '.join(sorted(there)[:8])}" if there else _FORMS
+        raise SourceError(text, f"there is no function {name!r}", cure)
+    return function
+
+
+def _call(text: str, function: Any) -> Any:
+    import torch
+
+    # A model with random weights is then the same one in `lower` and in `run --check`.
+    torch.manual_seed(0)
+    try:
+        return function()
+    except Exception as error:
+        raise _raised(text, "calling it", error) from error
+
+
+def _raised(text: str, doing: str, error: BaseException) -> SourceError:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return SourceError(text, f"{doing} raised {first_line(error)} at {where}", "mend the function")
