@@ -15,6 +15,8 @@ from torch.utils import _pytree as pytree
 from etdev.errors import EtdevWarning, SourceError, first_line
 
 FORWARD = "forward"
+# Modules that compute something else in training mode; the flag on others changes nothing.
+_MOODY = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
 
@@ -44,10 +46,10 @@ class Method:
             raise SourceError(
                 self.name, "a module can't be exported without example inputs", "give inputs="
             )
-        if any(module.training for module in self.model.modules()):
+        if any(module.training and isinstance(module, _MOODY) for module in self.model.modules()):
             warnings.warn(
-                f"{self.name}: the module is in training mode, dropout and batch norm included; "
-                "call .eval() on it first",
+                f"{self.name}: dropout or batch norm is in training mode; call .eval() on the "
+                "module first",
                 EtdevWarning,
                 stacklevel=2,
             )

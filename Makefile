@@ -1,0 +1,41 @@
+# Two commands: `make demo` and `make test`. Both make .venv first, which takes a minute or two once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint .ci/constraints.txt
+MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
+PLUGINS := $(wildcard plugins/*/)
+
+.PHONY: demo test bench clean
+
+demo: $(VENV)/demo
+	@mkdir -p build
+	@$(BIN)/python tests/examples/demo.py build/minilm.pte
+
+test: $(VENV)/test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# Environments grow: what the demo needs is a part of what the tests need.
+$(VENV)/made:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo "etdev needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch first and pinned: a free choice takes a CUDA build of several GB.
+$(VENV)/demo: $(VENV)/made $(MANIFESTS)
+	@echo "installing into $(VENV) ..."
+	$(PIP) torch
+	$(PIP) --editable '.[demo]' $(addprefix --editable ./,$(PLUGINS))
+	@touch $@
+
+$(VENV)/test: $(VENV)/demo
+	$(PIP) --editable '.[demo,test]'
+	@touch $@
