@@ -15,7 +15,7 @@ from etdev.errors import PluginError
 from etdev.graph import op_name
 from etdev.lowerer import Lowerer
 from etdev.plan import MethodPlan
-from etdev.planner import plan_method
+from etdev.planner import Planner
 from etdev.registry import Registry
 
 
@@ -61,8 +61,10 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
-        plugins, placement = self._lowerer.plugins, self._lowerer.placement
-        plan = plan_method(exported_program, self._method, plugins, placement)
+        # The kept ops are not marked as such here: a partitioner may not change the graph, so that
+        # nobody can be shown their parts.
+        planner = Planner(self._lowerer.plugins, self._lowerer.placement)
+        plan, _ = planner.plan(exported_program, self._method, {})
         self._refuse_whole_ops(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from etdev.errors import DeviceError
 
@@ -18,12 +18,12 @@ _TEXT = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]*))?\Z", re.ASCII)
 _VALID = f"valid are cpu and cuda:0 to cuda:{MAX_INDEX}"
 
 
-def _check_type(_: Device, __: object, value: object) -> None:
+def _check_type(_: Device, __: Attribute[str], value: str) -> None:
     if value not in DEVICE_TYPES:
         raise DeviceError("device", f"unknown type {value!r}", _VALID)
 
 
-def _check_index(device: Device, _: object, value: object) -> None:
+def _check_index(device: Device, _: Attribute[int], value: int) -> None:
     # bool is an int in Python, and Device("cuda", True) is a mistake, not cuda:1.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INDEX:
         raise DeviceError("device", f"index {value!r} of {device.type} is out of range", _VALID)
@@ -79,6 +79,8 @@ CPU = Device("cpu")
 
 
 def _devices(value: Iterable[object]) -> tuple[Device, ...]:
+    if isinstance(value, str):
+        raise DeviceError("device", f"{value!r} is no list of devices", f'write ["{value}"]')
     return tuple(Device.parse(item) for item in value)
 
 

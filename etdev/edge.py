@@ -14,7 +14,11 @@ from torch.fx import Node
 
 from etdev.claims import KeepWhole
 from etdev.errors import PluginError
+from etdev.graph import op_name
 from etdev.plugins import Plugin
+
+# `custom` is the node metadata that torch.export hands through decompositions.
+_MARK = "etdev.kept_whole"
 
 
 def to_edge(
@@ -45,35 +49,59 @@ def to_edge(
     )
 
 
-def wishes_of(plugins: Sequence[Plugin], program: ExportedProgram, method: str) -> list[KeepWhole]:
-    """What the plugins want kept whole in one program, in claim order."""
-    wishes = []
-    for plugin in plugins:
-        wish = plugin.ask("keep_whole", program=program, method=method)
-        if wish is None:
-            continue
-        if not isinstance(wish, KeepWhole):
-            raise PluginError(plugin.name, f"keep_whole returned {wish!r}", "return a KeepWhole")
-        wishes.append(wish)
-    return wishes
-
-
 def whole_ops(
     plugins: Sequence[Plugin], program: ExportedProgram, method: str
 ) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
-    """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them."""
+    """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them.
+
+    What is kept is marked with who wanted it; `take_marks` finds it in the edge program.
+    """
     # ExecuTorch asks again with the edge program, to complain of whole ops that nobody has taken.
     # The plan sees to those.
     if program.dialect == "EDGE":
         return [], None
-    wishes = wishes_of(plugins, program, method)
+    wishes = _wishes(plugins, program, method)
 
     def wanted(node: Node) -> bool:
         # Branches of control flow have graphs of their own and nobody claims in them.
-        return node.graph is program.graph and any(wish.wants(node) for wish in wishes)
+        if node.graph is not program.graph:
+            return False
+        wishers = [name for name, wish in wishes.items() if wish.wants(node)]
+        if wishers:
+            mark = {_MARK: (str(node.target), *wishers)}
+            node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
+        return bool(wishers)
 
-    ops = dict.fromkeys(op for wish in wishes for op in wish.ops)
+    ops = dict.fromkeys(op for wish in wishes.values() for op in wish.ops)
     return list(ops), wanted if wishes else None
+
+
+def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
+    """Ops that were kept whole, with the plugins that wanted them; removes the marks."""
+    found = {}
+    for node in program.graph.nodes:
+        custom = node.meta.get("custom", {})
+        if _MARK not in custom:
+            continue
+        op, *wishers = custom[_MARK]
+        # Nodes that the conversion puts beside an op inherit its mark.
+        if op_name(node) == op:
+            found[node.name] = tuple(wishers)
+        node.meta["custom"] = {key: value for key, value in custom.items() if key != _MARK}
+    return found
+
+
+def _wishes(
+    plugins: Sequence[Plugin], program: ExportedProgram, method: str
+) -> dict[str, KeepWhole]:
+    wishes = {}
+    for plugin in plugins:
+        wish = plugin.ask("keep_whole", program=program, method=method)
+        if isinstance(wish, KeepWhole):
+            wishes[plugin.name] = wish
+        elif wish is not None:
+            raise PluginError(plugin.name, f"keep_whole returned {wish!r}", "return a KeepWhole")
+    return wishes
 
 
 class _Wishes(Partitioner):  # type: ignore[misc]

@@ -80,7 +80,9 @@ class EtdevWarning(UserWarning):
 
 def first_line(error: BaseException) -> str:
     """An error in one line, for a table or the middle of a sentence: `KeyError: 'aten.add'`."""
-    text = str(error).strip().splitlines()
+    # attrs' validators put their own innards into args, after the sentence.
+    validator = type(error) in (TypeError, ValueError) and len(error.args) > 1
+    text = str(error.args[0] if validator else error).strip().splitlines()
     head = text[0].rstrip() if text else ""
     name = type(error).__name__
     return f"{name}: {head}" if head else name

@@ -12,6 +12,7 @@ CLAIMED = "claimed"
 LOST = "lost"
 SILENT = "silent"
 FOREIGN = "foreign"
+PARTS = "parts"
 
 
 @frozen
@@ -22,7 +23,8 @@ class Verdict:
         plugin: Who was asked.
         code: `claimed`; `lost` to an earlier plugin; `group` or `convexity` if an atomic group
             could not be kept whole; `silent` if the plugin neither claimed nor refused it;
-            `foreign` for a delegate the program came with; else the plugin's own reason code.
+            `foreign` for a delegate the program came with; `parts` if it was shown the op
+            decomposed and took no part; else the plugin's own reason code.
         text: The reason in words.
     """
 

@@ -20,10 +20,11 @@ from torch.export import ExportedProgram
 from etdev import edge, plugins, registry
 from etdev.compile import compile_all
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
+from etdev.expand import Expander
 from etdev.files import write_program
 from etdev.placement import Placement, pins
 from etdev.plan import Partition, Plan
-from etdev.planner import plan_method
+from etdev.planner import Planner
 from etdev.plugins import Plugin
 from etdev.registry import Registry
 from etdev.source import Method, methods_of
@@ -161,7 +162,8 @@ class Lowerer:
         """
         stages = Stages(self.listener)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        return self._decide(self._to_edge(methods, settings or Settings(), stages), stages)[0]
+        settings = settings or Settings()
+        return self._decide(self._to_edge(methods, settings, stages), settings, stages)[0]
 
     def lower(
         self,
@@ -182,7 +184,7 @@ class Lowerer:
         settings = settings or Settings()
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         manager = self._to_edge(methods, settings, stages)
-        plan, programs = self._decide(manager, stages)
+        plan, programs = self._decide(manager, settings, stages)
         self._check_fit(plan)
         compiled = self._compile(plan, programs, stages)
         made = edge.rebuilt(manager, compiled, settings.compile_config, settings.constant_methods)
@@ -207,16 +209,17 @@ class Lowerer:
             )
 
     def _decide(
-        self, manager: EdgeProgramManager, stages: Stages
+        self, manager: EdgeProgramManager, settings: Settings, stages: Stages
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
+        planner = Planner(self.plugins, self.placement, Expander(settings.compile_config))
+        plans, programs = [], {}
         with stages.stage("plan"):
-            programs = {name: manager.exported_program(name) for name in sorted(manager.methods)}
-            plans = tuple(
-                plan_method(program, name, self.plugins, self.placement)
-                for name, program in programs.items()
-            )
-            asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-            return Plan(plans, asked), programs
+            for name in sorted(manager.methods):
+                program = manager.exported_program(name)
+                plan, programs[name] = planner.plan(program, name, edge.take_marks(program))
+                plans.append(plan)
+        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
+        return Plan(tuple(plans), asked), programs
 
     def _check_fit(self, plan: Plan) -> None:
         owners = {partition.plugin for partition in plan.partitions}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, evolve, field
+from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.claims import Claim, Group
@@ -31,6 +32,11 @@ class Partitioning:
 
     def __attrs_post_init__(self) -> None:
         self.book = LedgerBook(self.graph.ops)
+
+    def look_at(self, program: ExportedProgram) -> None:
+        """Go on with another form of the program, in which owned nodes are called the same."""
+        self.graph = MethodGraph(program, self.graph.method)
+        self.book.ops = self.graph.ops
 
     def ask(self, plugin: Plugin) -> None:
         """Give one plugin its turn: ask for claims, settle conflicts, form its partitions."""

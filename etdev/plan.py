@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, frozen, validators
 from cattrs.preconf.json import make_converter
 
 from etdev.device import CPU, Device
@@ -78,8 +78,8 @@ class Constant:
 class Assumed:
     """A device that a plugin had to guess; a warning, and an error under `strict`."""
 
-    device: Device
-    why: str
+    device: Device = field(validator=validators.instance_of(Device))
+    why: str = field(validator=validators.instance_of(str))
 
 
 @frozen
@@ -175,7 +175,10 @@ class Plan:
         return tuple(part for method in self.methods for part in method.partitions)
 
     def __getitem__(self, method: str) -> MethodPlan:
-        return next(plan for plan in self.methods if plan.method == method)
+        for plan in self.methods:
+            if plan.method == method:
+                return plan
+        raise KeyError(method)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data: dicts, lists, text and numbers."""

@@ -4,51 +4,119 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from attrs import define, field
 from torch.export import ExportedProgram
 
 from etdev.constants import settle
+from etdev.expand import Expander
 from etdev.graph import MethodGraph
+from etdev.ledger import PARTS
 from etdev.partition import Partitioning
 from etdev.placement import Placement
 from etdev.plan import MethodPlan, Partition
 from etdev.plugins import Plugin
 
+# Ops that were kept whole, with the names of the plugins that wanted them so.
+Whole = Mapping[str, Sequence[str]]
 
-def plan_method(
-    program: ExportedProgram, method: str, plugins: Sequence[Plugin], placement: Placement
-) -> MethodPlan:
-    """Decide owner, constants and device of everything in one method.
+
+@define(eq=False)
+class Planner:
+    """Plans methods for a fixed list of plugins.
 
     Args:
-        program: Edge-dialect program of the method; it is not changed.
-        method: Its name.
         plugins: Who is asked, in claim order.
         placement: Which devices are pinned.
+        expander: Decomposes what was kept whole for others.
     """
-    partitioning = Partitioning(MethodGraph(program, method))
-    for plugin in plugins:
+
+    plugins: Sequence[Plugin]
+    placement: Placement
+    expander: Expander = field(factory=Expander)
+
+    def plan(
+        self, program: ExportedProgram, method: str, whole: Whole
+    ) -> tuple[MethodPlan, ExportedProgram]:
+        """Decide owner, constants and device of everything in one method.
+
+        Args:
+            program: Edge-dialect program of the method; it is not changed.
+            method: Its name.
+            whole: Ops that were kept whole, with the names of the plugins that wanted them so.
+
+        Returns:
+            The plan, and the program it is for: the ops that nobody took whole are decomposed.
+        """
+        while True:
+            partitioning = self._partitioned(program, method, whole)
+            program = partitioning.graph.program
+            left = self.expander.decomposable(program, _unowned(partitioning, whole))
+            if not left:
+                return self._finished(partitioning), program
+            # Whoever wanted these whole refused them in the end. Start again without the wish,
+            # so that everybody gets to see their parts.
+            program = self.expander.expand(program, left).program
+            whole = {name: wishers for name, wishers in whole.items() if name not in left}
+
+    def _partitioned(self, program: ExportedProgram, method: str, whole: Whole) -> Partitioning:
+        """Every plugin in turn, each shown what it would be shown if it were alone."""
+        partitioning = Partitioning(MethodGraph(program, method))
+        for plugin in self.plugins:
+            unwished = [
+                name for name in _unowned(partitioning, whole) if plugin.name not in whole[name]
+            ]
+            unwished = self.expander.decomposable(partitioning.graph.program, unwished)
+            if unwished:
+                self._ask_in_parts(plugin, partitioning, unwished)
+            else:
+                partitioning.ask(plugin)
+        return partitioning
+
+    def _ask_in_parts(
+        self, plugin: Plugin, partitioning: Partitioning, unwished: Sequence[str]
+    ) -> None:
+        """Show a plugin the parts of ops that others keep whole.
+
+        An op of which it takes a part stays decomposed; the rest is whole again for the next.
+        """
+        program = partitioning.graph.program
+        shown = self.expander.expand(program, unwished)
+        partitioning.look_at(shown.program)
         partitioning.ask(plugin)
-    owners = {plugin.name: plugin for plugin in plugins}
-    partitions = settle(
-        partitioning.graph,
-        partitioning.partitions,
-        lambda part: owners[part.plugin].ask("claim_constants", program=program, partition=part),
-    )
-    return MethodPlan(
-        method=method,
-        partitions=tuple(_placed(program, part, owners, placement) for part in partitions),
-        fallback=partitioning.fallback(),
-        ledger=partitioning.ledger(),
-    )
+        taken = {shown.parts[name] for name in partitioning.owners if name in shown.parts}
+        if taken != set(unwished):
+            partitioning.look_at(self.expander.expand(program, taken).program)
+        for name in unwished:
+            if name not in taken:
+                partitioning.book.say(name, plugin.name, PARTS, "it took none of its parts")
+
+    def _finished(self, partitioning: Partitioning) -> MethodPlan:
+        graph = partitioning.graph
+        owners = {plugin.name: plugin for plugin in self.plugins}
+        partitions = settle(
+            graph,
+            partitioning.partitions,
+            lambda part: owners[part.plugin].ask(
+                "claim_constants", program=graph.program, partition=part
+            ),
+        )
+        return MethodPlan(
+            method=graph.method,
+            partitions=tuple(self._placed(graph.program, part, owners) for part in partitions),
+            fallback=partitioning.fallback(),
+            ledger=partitioning.ledger(),
+        )
+
+    def _placed(
+        self, program: ExportedProgram, partition: Partition, owners: Mapping[str, Plugin]
+    ) -> Partition:
+        if pinned := self.placement.pinned(partition):
+            return partition.on(pinned, "pinned")
+        owner = owners[partition.plugin]
+        answer = owner.ask("resolve_device", program=program, partition=partition)
+        return self.placement.place(partition, answer)
 
 
-def _placed(
-    program: ExportedProgram,
-    partition: Partition,
-    owners: Mapping[str, Plugin],
-    placement: Placement,
-) -> Partition:
-    if pinned := placement.pinned(partition):
-        return partition.on(pinned, "pinned")
-    answer = owners[partition.plugin].ask("resolve_device", program=program, partition=partition)
-    return placement.place(partition, answer)
+def _unowned(partitioning: Partitioning, whole: Whole) -> list[str]:
+    known = partitioning.graph.number
+    return [name for name in whole if name in known and name not in partitioning.owners]

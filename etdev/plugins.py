@@ -7,7 +7,7 @@ import importlib.metadata
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import cattrs
@@ -82,7 +82,12 @@ class Plugin:
 
     def probe(self) -> Probe:
         """What it finds on this machine."""
-        return self.ask("probe") or Probe()
+        answer = self.ask("probe")
+        if not isinstance(answer, Probe | None):
+            raise PluginError(
+                self.name, f"probe returned {answer!r}", 'return a Probe, such as Probe(["cpu"])'
+            )
+        return answer or Probe()
 
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]
@@ -124,7 +129,7 @@ class Finding:
 
 def discover(registry: Registry) -> list[Finding]:
     """Every plugin that is installed or listed, in claim order, the broken ones too."""
-    installed = _installed()
+    installed = _installed(registry)
     found = []
     for name in dict.fromkeys([*_order(registry, installed), *sorted(installed)]):
         finding = Finding(name)
@@ -154,7 +159,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is no list", 'write plugins=["cpu"]')
-    installed = _installed()
+    installed = _installed(registry)
     chosen = _chosen(registry, installed) if wanted is None else wanted
     plugins = [
         _load(item, registry, installed) if isinstance(item, str) else from_object(item)
@@ -201,14 +206,19 @@ def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     return order[registry.unlisted]
 
 
-def _installed() -> dict[str, list[importlib.metadata.EntryPoint]]:
+def _installed(registry: Registry) -> dict[str, list[importlib.metadata.EntryPoint]]:
     found: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         same = found.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) is no clash.
         if _origin(entry) not in [_origin(other) for other in same]:
             same.append(entry)
-    return found
+    # A distribution outside `trusted` can't take a name from one inside it.
+    trusted = {
+        name: [entry for entry in same if registry.trusts(_origin(entry)[0])]
+        for name, same in found.items()
+    }
+    return {name: trusted[name] or same for name, same in found.items()}
 
 
 def _origin(entry: importlib.metadata.EntryPoint) -> tuple[str, str]:
@@ -239,7 +249,8 @@ def _load(
         )
     try:
         target = entries[0].load()
-    except Exception as error:
+    # A script taken for a plugin calls sys.exit, which would end `etdev plugins` without a word.
+    except (Exception, SystemExit) as error:
         raise PluginError(
             title, f"import failed with {first_line(error)}", "reinstall or uninstall it"
         ) from error
@@ -257,8 +268,8 @@ def _build(title: str, target: Any, options: Mapping[str, Any]) -> Any:
             return _options_converter().structure(dict(options), target)
         return target(**options)
     except cattrs.BaseValidationError as error:
-        problems = "; ".join(cattrs.transform_error(error, path="options"))
-        known = ", ".join(attribute.name for attribute in attrs.fields(target)) or "none"
+        problems = "; ".join(cattrs.transform_error(error, "options", _problem))
+        known = ", ".join(field.name for field in attrs.fields(cast(Any, target))) or "none"
         raise PluginError(title, f"bad options: {problems}", f"its options are {known}") from error
     except Exception as error:
         raise PluginError(
@@ -278,6 +289,13 @@ def _exactly(value: Any, kind: type) -> Any:
     if type(value) is kind or (kind is float and type(value) is int):
         return value
     raise ValueError(f"{value!r} is no {kind.__name__}")
+
+
+def _problem(error: BaseException, kind: type[Any] | None) -> str:
+    """What is wrong with one option, in the validator's own words: they hold the value."""
+    if type(error) in (TypeError, ValueError) and error.args:
+        return str(error.args[0])
+    return cattrs.v.format_exception(error, kind)
 
 
 def _signature(error: pluggy.PluginValidationError) -> str:

@@ -59,10 +59,10 @@ def _load_torch(say: Say, debug: bool) -> None:
     if not debug:
         # With a handler of its own the root logger is left alone by libraries' basicConfig.
         logging.getLogger().addHandler(logging.NullHandler())
-        from torch import _logging
+        import torch
 
         # Before ExecuTorch is imported, which makes other libraries talk.
-        _logging.set_logs(all=logging.ERROR)
+        torch._logging.set_logs(all=logging.ERROR)  # type: ignore[attr-defined]
     import executorch.exir  # noqa: F401
 
 

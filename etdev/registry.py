@@ -204,4 +204,6 @@ class _Reader:
                 full = f"{table}.{name}" if table else name
                 if full == key or full.startswith(key + "."):
                     return number
-        return None
+        # A key inside `{ ... }` is on the line of its table.
+        parent = key.rpartition(".")[0]
+        return self._line(parent) if parent else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from attrs import define, field
@@ -19,13 +18,12 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
-    SymIntArgument,
-    TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from etdev.plan import Partition
+from etdev.signature import argument, renamed
 
 # A getitem that reads a delegate is not the op whose value it carries.
 _FOREIGN_META = ("nn_module_stack", "source_fn_stack")
@@ -82,7 +80,7 @@ def _extract(
         placeholder = graph.placeholder(source.name)
         placeholder.meta = dict(source.meta)
         copies[source] = placeholder
-        inputs.append(InputSpec(InputKind.USER_INPUT, _argument(placeholder), None))
+        inputs.append(InputSpec(InputKind.USER_INPUT, argument(placeholder), None))
     root = torch.nn.Module()
     for name in partition.nodes:
         node = nodes[name]
@@ -94,7 +92,7 @@ def _extract(
     output.meta = dict(program.graph.output_node().meta)
     signature = ExportGraphSignature(
         input_specs=inputs,
-        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, _argument(n), None) for n in results],
+        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
     )
     return _program(program, GraphModule(root, graph), signature)
 
@@ -116,12 +114,6 @@ def _program(
         constants={t: owner.constants[t] for t in targets if t in owner.constants},
         verifiers=[owner.verifier],
     )
-
-
-def _argument(node: Node) -> TensorArgument | SymIntArgument:
-    if isinstance(node.meta.get("val"), (torch.SymInt, int)):
-        return SymIntArgument(node.name)
-    return TensorArgument(node.name)
 
 
 @define(eq=False)
@@ -243,7 +235,7 @@ class _Join:
             graph=module.graph,
             graph_signature=ExportGraphSignature(
                 input_specs=specs,
-                output_specs=[_renamed(s, names) for s in program.graph_signature.output_specs],
+                output_specs=[renamed(s, names) for s in program.graph_signature.output_specs],
             ),
             state_dict={k: v for k, v in program.state_dict.items() if k in targets},
             range_constraints=dict(program.range_constraints),
@@ -256,11 +248,3 @@ class _Join:
             },
             verifiers=[program.verifier],
         )
-
-
-def _renamed(spec: OutputSpec, names: dict[str, str]) -> OutputSpec:
-    name: Any = getattr(spec.arg, "name", None)
-    if name not in names:
-        return spec
-    argument = type(spec.arg)(names[name])  # type: ignore[call-arg]
-    return OutputSpec(spec.kind, argument, spec.target)

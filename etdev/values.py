@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import Attribute, field, frozen, validators
@@ -60,9 +60,18 @@ class CompileSpec:
 
 def compile_specs(value: object) -> tuple[CompileSpec, ...]:
     """ExecuTorch's compile specs, ours, or a mapping of key to bytes, as ours."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())
-    return tuple(
-        item if isinstance(item, CompileSpec) else CompileSpec(item.key, bytes(item.value))
-        for item in frozen_tuple(value)
-    )
+    return tuple(_compile_spec(item) for item in frozen_tuple(value))
+
+
+def _compile_spec(item: Any) -> CompileSpec:
+    if isinstance(item, CompileSpec):
+        return item
+    try:
+        # By way of memoryview, since bytes(3) is three zeros.
+        return CompileSpec(item.key, bytes(memoryview(item.value)))
+    except (AttributeError, TypeError) as error:
+        raise ClaimError(
+            "claim", f"{item!r} is no compile spec", "give a mapping of key to bytes"
+        ) from error
