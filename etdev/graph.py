@@ -68,9 +68,9 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
-    def fingerprint(self) -> tuple[tuple[str, int], ...]:
+    def fingerprint(self) -> list[str]:
         """Changes when somebody adds, removes or rewires a node."""
-        return tuple((node.name, id(node.args)) for node in self.program.graph.nodes)
+        return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in self.program.graph.nodes]
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Some nodes with all that can't be apart from them, ascending.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,26 @@ class Settings:
     generate_etrecord: bool = False
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Lowered:
     """A program whose partitions are compiled.
 
     Args:
         plan: What was decided.
-        edge: ExecuTorch's own manager of the delegated programs; go on from there if you like.
         stages: Time of each stage so far.
     """
 
     plan: Plan
-    edge: EdgeProgramManager
+    _build: Callable[[], EdgeProgramManager] = field(repr=False)
     stages: Stages = field(repr=False)
+
+    @cached_property
+    def edge(self) -> EdgeProgramManager:
+        """ExecuTorch's own manager of the delegated programs; go on from there if you like.
+
+        Its `to_executorch` uses it up, as ExecuTorch's managers are; ours can be called again.
+        """
+        return self._build()
 
     def to_executorch(
         self, config: ExecutorchBackendConfig | None = None
@@ -72,7 +80,7 @@ class Lowered:
             LoweringError: ExecuTorch refused it.
         """
         with self.stages.stage("emit"):
-            return _guarded("to_executorch", lambda: self.edge.to_executorch(config))
+            return _guarded("to_executorch", lambda: self._build().to_executorch(config))
 
     def save(
         self, path: str | os.PathLike[str], config: ExecutorchBackendConfig | None = None
@@ -186,9 +194,12 @@ class Lowerer:
         manager = self._to_edge(methods, settings, stages)
         plan, programs = self._decide(manager, settings, stages)
         self._check_fit(plan)
-        compiled = self._compile(plan, programs, stages)
-        made = edge.rebuilt(manager, compiled, settings.compile_config, settings.constant_methods)
-        return Lowered(plan, made, stages)
+        join = self._compile(plan, programs, stages)
+
+        def build() -> EdgeProgramManager:
+            return edge.rebuilt(manager, join(), settings.compile_config, settings.constant_methods)
+
+        return Lowered(plan, build, stages)
 
     def _to_edge(
         self, methods: Mapping[str, Method], settings: Settings, stages: Stages
@@ -229,7 +240,9 @@ class Lowerer:
 
     def _compile(
         self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages
-    ) -> dict[str, ExportedProgram]:
+    ) -> Callable[[], dict[str, ExportedProgram]]:
+        """Compile everything; the result puts the methods together, afresh at every call."""
+
         def progress(done: int, total: int, partition: Partition) -> None:
             stages.say("compile", f"{done + 1}/{total} {partition.method}/{partition.name}")
 
@@ -238,7 +251,7 @@ class Lowerer:
                 name: split(program, plan[name].partitions) for name, program in programs.items()
             }
             lowered = compile_all(splits, progress)
-            return {name: taken.join(lowered[name]) for name, taken in splits.items()}
+        return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
 
     def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
         names = [plugin.name for plugin in self.plugins]

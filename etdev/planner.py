@@ -11,6 +11,7 @@ from etdev.constants import settle
 from etdev.expand import Expander
 from etdev.graph import MethodGraph
 from etdev.ledger import PARTS
+from etdev.order import in_run_order
 from etdev.partition import Partitioning
 from etdev.placement import Placement
 from etdev.plan import MethodPlan, Partition
@@ -102,7 +103,10 @@ class Planner:
         )
         return MethodPlan(
             method=graph.method,
-            partitions=tuple(self._placed(graph.program, part, owners) for part in partitions),
+            partitions=tuple(
+                self._placed(graph.program, part, owners)
+                for part in in_run_order(graph.program.graph, partitions)
+            ),
             fallback=partitioning.fallback(),
             ledger=partitioning.ledger(),
         )

@@ -72,7 +72,7 @@ class Plugin:
             answers = getattr(self._manager.hook, hook)(**arguments)
         except EtdevError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             method = arguments.get("method") or getattr(arguments.get("partition"), "method", "")
             place = f" for method {method!r}" if method else ""
             raise PluginError(

@@ -23,7 +23,8 @@ def console() -> Console:
 
 def complain(text: str, style: str) -> None:
     """Print a line of plain text in a colour."""
-    console().print(text, style=style, markup=False, highlight=False)
+    # Never folded: a message is one line, and scripts look for its beginning and end.
+    console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -61,8 +62,9 @@ def _load_torch(say: Say, debug: bool) -> None:
         logging.getLogger().addHandler(logging.NullHandler())
         import torch
 
-        # Before ExecuTorch is imported, which makes other libraries talk.
-        torch._logging.set_logs(all=logging.ERROR)  # type: ignore[attr-defined]
+        # Before ExecuTorch is imported, which makes other libraries talk; not even errors, as torch
+        # logs the traceback of those that it raises.
+        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
     import executorch.exir  # noqa: F401
 
 
@@ -77,6 +79,7 @@ def _lines(err: Console) -> Say:
     def say(stage: str, detail: str) -> None:
         if stage not in said:
             said.add(stage)
-            err.print(f"{stage} {detail}".rstrip() + " …", markup=False, highlight=False)
+            text = f"{stage} {detail}".rstrip() + " …"
+            err.print(text, markup=False, highlight=False, soft_wrap=True)
 
     return say

@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+from torch.export import ExportedProgram
+
 from etdev.errors import SourceError, first_line
 from etdev.source import Method, methods_of
 
 _FORMS = "write file.pt2, package.module:function or file.py:function"
 _RETURNS = "return (module, example inputs)"
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
 def load(text: str) -> dict[str, Method]:
@@ -37,9 +42,11 @@ def load(text: str) -> dict[str, Method]:
     value = _call(text, _function(text, _module(text, place), name))
     if isinstance(value, tuple):
         value = {"forward": value}
-    if isinstance(value, Mapping) or not callable(value):
+    if isinstance(value, (Mapping, ExportedProgram)):
         return methods_of(value)
-    raise SourceError(text, "returned a module without example inputs", _RETURNS)
+    bare = isinstance(value, nn.Module)
+    what = "a module without example inputs" if bare else type(value).__name__
+    raise SourceError(text, f"returned {what}", _RETURNS)
 
 
 def _module(text: str, place: str) -> ModuleType:
@@ -90,13 +97,23 @@ def _call(text: str, function: Any) -> Any:
     torch.manual_seed(0)
     try:
         return function()
-    except Exception as error:
+    except BaseException as error:
         raise _raised(text, "calling it", error) from error
 
 
 def _raised(text: str, doing: str, error: BaseException) -> SourceError:
     if isinstance(error, KeyboardInterrupt):
         raise error
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(frame.filename).name}:{frame.lineno}"
-    return SourceError(text, f"{doing} raised {first_line(error)} at {where}", "mend the function")
+    return SourceError(
+        text, f"{doing} raised {first_line(error)}{_where(error)}", "mend the function"
+    )
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the user's own; what torch did below it is not his to mend."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and not frame.filename.startswith(("<", *_INSTALLED))
+    ]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

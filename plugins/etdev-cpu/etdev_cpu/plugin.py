@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen, validators
@@ -21,7 +21,8 @@ class CpuPlugin:
     """XNNPACK delegates.
 
     Args:
-        precisions: Any of `fp32`, `static_quant`, `dynamic_quant`; empty means all of them.
+        precisions: Any of `fp32`, `static_quant`, `dynamic_quant`, as XnnpackPartitioner's
+            `config_precisions`; empty means all of them.
         per_op: A delegate per op and its dependencies, instead of the largest ones.
         bf16: Also take bfloat16 linear layers.
         dynamic_weights: Also take float32 linear layers whose weight is not a constant.
@@ -50,9 +51,9 @@ class CpuPlugin:
         return KeepWhole(ops, when)
 
     @hookimpl
-    def claim_nodes(self, program: ExportedProgram) -> Claim:
+    def claim_nodes(self, program: ExportedProgram, taken: Mapping[str, str]) -> Claim:
         """XNNPACK's matches, each an atomic group with its quantisers and weights."""
-        matches, refusals = self._xnnpack().match(program)
+        matches, refusals = self._xnnpack().match(program, taken)
         return Claim(
             backend_id="XnnpackBackend",
             groups=[Group(nodes, why) for nodes, why in matches],

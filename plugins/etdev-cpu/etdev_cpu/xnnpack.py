@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
 from executorch.exir.backend.utils import WhyNoPartition
 from torch.export import ExportedProgram
@@ -52,11 +53,19 @@ class Xnnpack:
         """ATen ops to keep whole, and the check for a node."""
         return self._partitioner.ops_to_not_decompose(program)  # type: ignore[no-any-return]
 
-    def match(self, program: ExportedProgram) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
-        """Groups of nodes with the config that matched, in graph order, and why not the others."""
+    def match(
+        self, program: ExportedProgram, taken: Container[str] = ()
+    ) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
+        """Groups of nodes with the config that matched, in graph order, and why not the others.
+
+        Args:
+            program: Edge-dialect program.
+            taken: Names of nodes that can't be had; float32 matches do without them.
+        """
         position = {node: index for index, node in enumerate(program.graph.nodes)}
         with _reasons() as reasons:
-            groups = self._partitioner.get_matched_nodes_from_configs(program)
+            found = self._partitioner.get_matched_nodes_from_configs(program)
+        groups = [_without(group, taken) for group in found]
         # XNNPACK collects a group in a set, whose order changes from run to run.
         ordered = sorted(
             (sorted(group, key=position.__getitem__) for group in groups),
@@ -81,6 +90,16 @@ class Xnnpack:
         if name in known:
             return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
         return Refusal(node, "op", f"XNNPACK has no {name}")
+
+
+def _without(group: Sequence[Node], taken: Container[str]) -> list[Node]:
+    """A match without the nodes that are gone, unless it is a quantised pattern.
+
+    XNNPACK fuses a float32 layer with its activation, but takes each alone just as well.
+    """
+    rest = [node for node in group if node.name not in taken]
+    whole = len(rest) == len(group) or any(is_quant(n) or is_dequant(n) for n in group)
+    return list(group) if whole else rest
 
 
 def _why(group: Sequence[Node]) -> str:

@@ -1,0 +1,55 @@
+"""The order in which a partitioned method runs: its single nodes and its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch.fx import Graph, Node
+
+from etdev.plan import Partition
+
+# A node on its own, or the position of a partition.
+Unit = Node | int
+
+
+def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
+    """Nodes and partitions so that each comes after what it reads, else as in the graph.
+
+    A walk from each node to what it waits for; a partition is one stop on the way.
+
+    Args:
+        graph: The method, placeholders and output left out of the order.
+        partitions: Its partitions, inputs settled; together they must be convex.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    home = {name: index for index, part in enumerate(partitions) for name in part.nodes}
+
+    def sources(unit: Unit) -> list[Unit]:
+        if isinstance(unit, int):
+            read = [nodes[tensor.name] for tensor in partitions[unit].inputs]
+        else:
+            read = unit.all_input_nodes
+        return [home.get(node.name, node) for node in read if node.op != "placeholder"]
+
+    order: list[Unit] = []
+    finished: dict[Unit, bool] = {}
+    for root in graph.nodes:
+        if root.op in ("placeholder", "output"):
+            continue
+        work = [home.get(root.name, root)]
+        while work:
+            unit = work[-1]
+            if unit not in finished:
+                finished[unit] = False
+                work.extend(reversed([u for u in sources(unit) if u not in finished]))
+            else:
+                work.pop()
+                if not finished[unit]:
+                    finished[unit] = True
+                    order.append(unit)
+    return order
+
+
+def in_run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Partition]:
+    """Partitions in the order in which they run."""
+    return [partitions[unit] for unit in run_order(graph, partitions) if isinstance(unit, int)]

@@ -1,0 +1,174 @@
+"""The CPU plugin against ExecuTorch's own XNNPACK path: same nodes, delegates and numbers."""
+
+from itertools import chain
+
+import minilm
+import models
+import pytest
+import torch
+from etdev_cpu.plugin import CpuPlugin
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from executorch.runtime import Runtime
+from torch import nn
+from toys import Takes
+
+from etdev import Lowerer
+from etdev.errors import PluginError
+from etdev.plugins import from_object
+from etdev.runner import flat
+
+MODELS = {
+    "minilm": minilm.model,
+    "mobilenet": models.mobilenet,
+    "llama": models.llama,
+    "quantised conv net": models.quantised_conv_net,
+    "bert": models.bert,
+    "conv net": models.conv_net,
+}
+
+
+def delegates(program):
+    """Names of the nodes of each delegate."""
+    modules = [module for _, module, _ in get_lowered_submodules(program.graph_module)]
+    graphs = [module.original_module.graph for module in modules]
+    return [sorted(n.name for n in graph.nodes if n.op == "call_function") for graph in graphs]
+
+
+def errors(program, inputs, expected):
+    """Largest error of each output, next to the largest value."""
+    loaded = Runtime.get().load_program(program.buffer)
+    outputs = loaded.load_method("forward").execute(list(inputs))
+    return [float((a - b).abs().max()) for a, b in zip(outputs, expected, strict=True)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_delegates_and_numbers_equal_executorchs_own_path(name):
+    module, inputs = MODELS[name]()
+    with torch.no_grad():
+        program = torch.export.export(module, inputs)
+        expected = flat(module(*inputs))
+    theirs = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    ours = Lowerer(["cpu"]).lower(program)
+    mine, other = (delegates(m.exported_program()) for m in (ours.edge, theirs))
+    assert len(mine) == len(other)
+    assert sorted(chain(*mine)) == sorted(chain(*other))
+    our_errors = errors(ours.to_executorch(), inputs, expected)
+    their_errors = errors(theirs.to_executorch(), inputs, expected)
+    # Splitting elsewhere may round elsewhere; the error must stay of the same size.
+    for mine_, other_, value in zip(our_errors, their_errors, expected, strict=True):
+        assert mine_ <= 2 * other_ + 1e-6 * float(value.abs().max())
+
+
+def test_a_single_delegate_gives_executorchs_own_bytes():
+    program = torch.export.export(*models.conv_net())
+    theirs = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    ours = Lowerer(["cpu"]).lower(program)
+    assert ours.to_executorch().buffer == theirs.to_executorch().buffer
+
+
+def test_quantised_patterns_are_atomic():
+    plan = Lowerer(["cpu"]).plan(*models.quantised_conv_net())["forward"]
+    assert plan.fallback == ("aten_mean_dim",)
+    assert plan.ledger["aten_mean_dim"].verdicts[0].text == "mean.dim only supports keepdim=True"
+
+
+def test_a_quantised_pattern_that_lost_a_node_is_lost_whole():
+    early = Takes("early", ("relu.default",))
+    ledger = Lowerer([early, "cpu"]).plan(*models.quantised_conv_net())["forward"].ledger
+    convolution = ledger["aten_convolution_default"]
+    assert convolution.owner is None
+    assert convolution.verdicts[1].code == "lost"
+
+
+def test_a_float_layer_does_without_an_activation_that_is_taken():
+    module, inputs = models.mlp()
+    plan = Lowerer([Takes("early", ("relu.default",)), "cpu"]).plan(module, inputs)["forward"]
+    assert plan.owner("aten_relu_default") == "early"
+    assert plan.owner("aten_linear_default") == "cpu"
+
+
+def test_every_refusal_has_a_reason():
+    plan = Lowerer(["cpu"]).plan(*models.bert())["forward"]
+    verdicts = [entry.verdicts[0] for entry in plan.ledger if entry.owner is None]
+    assert {verdict.code for verdict in verdicts} == {"op", "constraint"}
+    assert all(verdict.text for verdict in verdicts)
+    assert "invalid dtype" in {verdict.text for verdict in verdicts}
+
+
+def test_no_trace_is_left_on_the_nodes():
+    lowered = Lowerer(["cpu"]).lower(*models.conv_net())
+    for _, module, _ in get_lowered_submodules(lowered.edge.exported_program().graph_module):
+        for node in module.original_module.graph.nodes:
+            assert "xnn_partitioner_config" not in node.meta
+
+
+def test_per_op_makes_a_delegate_per_op():
+    module, inputs = models.conv_net()
+    merged = Lowerer(["cpu"]).plan(module, inputs)
+    single = Lowerer([CpuPlugin(per_op=True)]).plan(module, inputs)
+    assert len(single.partitions) > len(merged.partitions)
+    assert {p.plugin for p in single.partitions} == {"CpuPlugin"}
+
+
+def test_precisions_leave_other_patterns_alone():
+    module, inputs = models.quantised_conv_net()
+    every, floats = (
+        Lowerer([CpuPlugin(precisions=precisions)]).plan(module, inputs)["forward"]
+        for precisions in ((), ["fp32"])
+    )
+    assert not any("quantize" in op for op in every.ledger.fallback_ops())
+    assert any("quantize" in op for op in floats.ledger.fallback_ops())
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="'precisions' must be in"):
+        CpuPlugin(precisions=["int3"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("per_opp = true", "extra fields found (per_opp)"),
+        ('per_op = "yes"', "'yes' is no bool @ options.per_op"),
+    ],
+)
+def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):
+    registry = tmp_path / "registry.toml"
+    registry.write_text(f"[plugins.cpu.options]\n{options}\n")
+    with pytest.raises(PluginError) as caught:
+        Lowerer(registry=registry)
+    assert caught.value.who.startswith("cpu (etdev-cpu ")
+    assert problem in caught.value.what
+    assert caught.value.cure == "its options are precisions, per_op, bf16, dynamic_weights"
+
+
+def test_options_in_the_registry_reach_the_plugin(tmp_path):
+    registry = tmp_path / "registry.toml"
+    registry.write_text('[plugins.cpu.options]\nper_op = true\nprecisions = ["fp32"]\n')
+    (plugin,) = Lowerer(registry=registry).plugins
+    assert plugin.implementation == CpuPlugin(precisions=["fp32"], per_op=True)
+
+
+def test_a_tied_embedding_runs():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(32, 8)
+
+        def forward(self, tokens):
+            return nn.functional.linear(self.embedding(tokens), self.embedding.weight)
+
+    torch.manual_seed(0)
+    module, tokens = Tied().eval(), torch.tensor([[1, 5, 7]])
+    lowered = Lowerer(["cpu"]).lower(module, (tokens,))
+    (partition,) = lowered.plan.partitions
+    assert [c.storage for c in partition.constants] == ["copied"]
+    with torch.no_grad():
+        expected = [module(tokens)]
+    assert errors(lowered.to_executorch(), (tokens,), expected)[0] < 1e-5
+
+
+def test_the_plugin_is_fit_wherever_executorch_is():
+    assert from_object(CpuPlugin()).probe().unfit is None

@@ -1,0 +1,74 @@
+"""etdev.partitioner: the composition inside ExecuTorch's own calls."""
+
+import models
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from toys import Takes
+
+import etdev
+from etdev.errors import PluginError
+
+
+def backends(manager, method="forward"):
+    found = get_lowered_submodules(manager.exported_program(method).graph_module)
+    return [module.backend_id for _, module, _ in found]
+
+
+def test_it_delegates_what_the_lowerer_would():
+    program = torch.export.export(*models.mlp())
+    composed = etdev.partitioner(["cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    lowered = etdev.Lowerer(["cpu"]).lower(program)
+    assert composed.plan == lowered.plan["forward"]
+    assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_several_plugins_share_one_call():
+    program = torch.export.export(*models.mlp())
+    composed = etdev.partitioner([Takes("relus", ("relu.default",)), "cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert {part.plugin for part in composed.plan.partitions} == {"relus", "cpu"}
+    assert len(backends(manager)) == len(composed.plan.partitions)
+    manager.to_executorch()
+
+
+def test_it_can_be_used_twice():
+    composed = etdev.partitioner(["cpu"])
+    for model in (models.mlp, models.conv_net):
+        program = torch.export.export(*model())
+        assert backends(to_edge_transform_and_lower(program, partitioner=[composed]))
+
+
+def test_methods_have_partitioners_of_their_own():
+    programs = {
+        "one": torch.export.export(*models.mlp()),
+        "two": torch.export.export(*models.conv_net()),
+    }
+    partitioners = {name: [etdev.partitioner(["cpu"], method=name)] for name in programs}
+    manager = to_edge_transform_and_lower(programs, partitioner=partitioners)
+    assert backends(manager, "one")
+    assert backends(manager, "two")
+
+
+def test_an_op_kept_whole_for_nobody_is_refused_by_name():
+    class Attention(torch.nn.Module):
+        def forward(self, q):
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q) + 1
+
+    whole = (torch.ops.aten.scaled_dot_product_attention.default,)
+    composed = etdev.partitioner([Takes("keeper", ("add.Tensor",), whole=whole)])
+    program = torch.export.export(Attention(), (torch.randn(1, 2, 4, 8),))
+    with pytest.raises(PluginError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    assert caught.value.cure == "lower with etdev.Lowerer, which decomposes it"
+
+
+def test_an_export_recipe_takes_it():
+    from executorch.export import ExportRecipe, LoweringRecipe, export
+
+    module, inputs = models.mlp()
+    recipe = ExportRecipe(lowering_recipe=LoweringRecipe(partitioners=[etdev.partitioner(["cpu"])]))
+    session = export(module, [inputs], recipe)
+    assert session.get_pte_buffer()

@@ -1,0 +1,173 @@
+"""Convex partitions: never a cycle, never more than torch's own partitioner, groups whole."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etdev.convex import find_partitions
+
+
+def assert_convex(inputs, found, blocks=()):
+    """Run it: the partitions in their order, everything else as soon as it can."""
+    parts = [*found.partitions, *map(tuple, blocks)]
+    covered = Counter(node for part in parts for node in part)
+    assert all(count == 1 for count in covered.values())
+    others = [*map(tuple, blocks), *((n,) for n in range(len(inputs)) if n not in covered)]
+    ran: set[int] = set()
+
+    def ready(unit):
+        return all(source in ran or source in unit for node in unit for source in inputs[node])
+
+    for part in [*found.partitions, None]:
+        while able := [unit for unit in others if ready(unit)]:
+            others = [unit for unit in others if unit not in able]
+            ran.update(node for unit in able for node in unit)
+        if part is not None:
+            assert ready(part), f"{part} waits for itself or for a later partition"
+            ran.update(part)
+    assert not others, "a cycle"
+
+
+@st.composite
+def graphs(draw, most=24):
+    """DAGs with diamonds, long skips and nodes that many others read."""
+    count = draw(st.integers(1, most))
+    return [
+        sorted(draw(st.sets(st.integers(0, node - 1), max_size=3))) if node else []
+        for node in range(count)
+    ]
+
+
+@st.composite
+def supported(draw):
+    inputs = draw(graphs())
+    nodes = draw(st.sets(st.integers(0, len(inputs) - 1)))
+    return inputs, sorted(nodes)
+
+
+def torch_partitions(inputs, support):
+    """What torch's CapabilityBasedPartitioner makes of it."""
+    import torch
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import OperatorSupportBase
+
+    graph = torch.fx.Graph()
+    start = graph.placeholder("x")
+    nodes = []
+    for sources in inputs:
+        args = [nodes[s] for s in sources] or [start]
+        nodes.append(graph.call_function(max if len(args) > 1 else abs, tuple(args)))
+    graph.output(tuple(nodes))
+    chosen = {nodes[n] for n in support}
+
+    class Support(OperatorSupportBase):
+        def is_node_supported(self, submodules, node):
+            return node in chosen
+
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    partitioner = CapabilityBasedPartitioner(module, Support(), allows_single_node_partition=True)
+    return partitioner.propose_partitions()
+
+
+@settings(max_examples=150, deadline=None)
+@given(supported())
+def test_never_more_partitions_than_torch_on_the_same_support(case):
+    inputs, support = case
+    found = find_partitions(inputs, [[node] for node in support])
+    assert_convex(inputs, found)
+    assert sorted(node for part in found.partitions for node in part) == support
+    assert found.torn == {}
+    assert len(found.partitions) <= len(torch_partitions(inputs, support))
+
+
+@st.composite
+def grouped(draw):
+    inputs = draw(graphs())
+    homes = draw(st.lists(st.integers(-1, 4), min_size=len(inputs), max_size=len(inputs)))
+    groups = [[n for n, home in enumerate(homes) if home == group] for group in range(5)]
+    return inputs, [group for group in groups if group]
+
+
+@settings(max_examples=300, deadline=None)
+@given(grouped(), st.booleans())
+def test_groups_stay_whole_or_are_refused_with_a_node_that_tears_them(case, merge):
+    inputs, groups = case
+    found = find_partitions(inputs, groups, merge=merge)
+    assert_convex(inputs, found)
+    for index, group in enumerate(groups):
+        homes = [set(group) & set(part) for part in found.partitions]
+        if index in found.torn:
+            assert not any(homes)
+            assert found.torn[index] not in group
+        else:
+            assert set(group) in homes
+
+
+@settings(max_examples=200, deadline=None)
+@given(supported(), st.data())
+def test_partitions_of_two_plugins_form_no_cycle_together(case, data):
+    inputs, support = case
+    first = data.draw(st.sets(st.sampled_from(support))) if support else set()
+    one = find_partitions(inputs, [[node] for node in sorted(first)])
+    rest = [[node] for node in support if node not in first]
+    two = find_partitions(inputs, rest, one.partitions)
+    assert_convex(inputs, two, one.partitions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(supported())
+def test_merge_off_gives_a_partition_per_group(case):
+    inputs, support = case
+    found = find_partitions(inputs, [[node] for node in support], merge=False)
+    assert_convex(inputs, found)
+    assert len(found.partitions) == len(support)
+
+
+def test_only_a_group_with_a_node_between_is_torn():
+    # 0 -> 1 -> 2: a group of the ends is torn by the middle.
+    found = find_partitions([[], [0], [1]], [[0, 2]])
+    assert (found.partitions, found.torn) == ((), {0: 1})
+
+
+def test_groups_that_wait_for_each_other_become_one():
+    # a0 -> b0 and b1 -> a1: two groups that need each other's nodes are one partition.
+    found = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]])
+    assert found.partitions == ((0, 1, 2, 3),)
+
+
+def test_groups_that_wait_for_each_other_become_one_even_without_merging():
+    found = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]], merge=False)
+    assert found.partitions == ((0, 1, 2, 3),)
+
+
+def test_what_the_last_reader_needs_is_computed_beside_it():
+    # 0 depends on nothing and is read by 3 alone, behind the unsupported 2.
+    found = find_partitions([[], [], [1], [2, 0]], [[0], [1], [3]])
+    assert found.partitions == ((1,), (0, 3))
+    assert found.split_by == (None, 2)
+
+
+@pytest.mark.parametrize("length", [10, 1000])
+def test_the_work_grows_with_the_graph(length, monkeypatch):
+    from etdev.convex import _Units
+
+    visits = Counter()
+    reads = _Units.reads
+
+    def counted(self, unit):
+        visits["reads"] += 1
+        return reads(self, unit)
+
+    monkeypatch.setattr(_Units, "reads", counted)
+    # A chain in which every second node is supported: as many partitions as can be.
+    inputs = [[node - 1] if node else [] for node in range(length)]
+    found = find_partitions(inputs, [[node] for node in range(0, length, 2)])
+    assert len(found.partitions) == length // 2
+    assert visits["reads"] <= 7 * length
+
+
+def test_a_chain_of_thousands_needs_no_recursion():
+    inputs = [[node - 1] if node else [] for node in range(20_000)]
+    assert len(find_partitions(inputs, [list(range(20_000))]).partitions) == 1
