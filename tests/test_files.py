@@ -1,0 +1,121 @@
+"""Writing files: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from etdev.errors import ArtifactError
+from etdev.files import write_atomically
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which no file can be made; root may write to all but the kernel's own."""
+    if os.geteuid() == 0:
+        if not Path("/proc/self").is_dir():
+            pytest.skip("root can write to every folder here")
+        yield Path("/proc/self")
+        return
+    tmp_path.chmod(0o500)
+    yield tmp_path
+    tmp_path.chmod(0o700)
+
+
+def test_a_file_is_written_whole(tmp_path):
+    path = tmp_path / "net.pte"
+    write_atomically(path, lambda file: file.write(b"whole"))
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "ctrl-c"])
+def test_a_failed_write_leaves_nothing_behind(tmp_path, error):
+    def fail(file):
+        file.write(b"half")
+        raise error
+
+    with pytest.raises(type(error)):
+        write_atomically(tmp_path / "net.pte", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path):
+    path = tmp_path / "net.pte"
+    path.write_bytes(b"old")
+
+    def fail(file):
+        file.write(b"half")
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_old_file_is_replaced_only_at_the_end(tmp_path):
+    path = tmp_path / "net.pte"
+    path.write_bytes(b"old")
+    seen = []
+
+    def write(file):
+        file.write(b"new")
+        file.flush()
+        seen.append(path.read_bytes())
+
+    write_atomically(path, write)
+    assert seen == [b"old"]
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_the_mode_follows_the_umask(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_atomically(tmp_path / "net.pte", lambda file: file.write(b"x"))
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+    assert (tmp_path / "net.pte").stat().st_mode & 0o777 == mode
+
+
+def test_an_unwritable_folder_is_an_artifact_error(sealed):
+    path = sealed / "net.pte"
+    with pytest.raises(ArtifactError) as caught:
+        write_atomically(path, lambda file: file.write(b"x"))
+    text = rf"{re.escape(str(path))}: can't be written \([^()]+\); choose another path"
+    assert re.fullmatch(text, str(caught.value))
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_missing_folder_is_an_artifact_error(tmp_path):
+    path = tmp_path / "nowhere" / "net.pte"
+    with pytest.raises(ArtifactError) as caught:
+        write_atomically(path, lambda file: file.write(b"x"))
+    assert str(caught.value) == (
+        f"{path}: can't be written (No such file or directory); choose another path"
+    )
+
+
+def test_a_folder_of_that_name_is_an_artifact_error_and_stays(tmp_path):
+    path = tmp_path / "net.pte"
+    path.mkdir()
+    with pytest.raises(ArtifactError) as caught:
+        write_atomically(path, lambda file: file.write(b"x"))
+    assert str(caught.value) == f"{path}: can't be written (Is a directory); choose another path"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_an_artifact_error(tmp_path):
+    def fail(file):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ArtifactError) as caught:
+        write_atomically(tmp_path / "net.pte", fail)
+    assert caught.value.what == "can't be written (No space left on device)"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,134 @@
+"""Placement: who may say where a partition runs, and what the backend is told."""
+
+import warnings
+
+import pytest
+
+from etdev.device import CPU, Device
+from etdev.errors import DeviceError, EtdevWarning, PluginError
+from etdev.placement import Placement, pins
+from etdev.plan import Assumed, Partition
+from etdev.values import CompileSpec
+
+FORWARD = Partition("trt_0", "forward", "trt", "TensorRTBackend", ("add",))
+GUESS = Assumed(Device("cuda"), "the engine names no device")
+GUESSED = (
+    "trt: had to assume cuda:0 for forward/trt_0: the engine names no device; "
+    'pin it: devices={"trt": "cuda:0"}'
+)
+
+
+def cuda(index):
+    return Device("cuda", index)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "registry", "device"),
+    [
+        ({"forward": cuda(1), "*": cuda(2)}, {"forward": cuda(3)}, cuda(1)),
+        ({"*": cuda(2)}, {"forward": cuda(3)}, cuda(2)),
+        ({"prefill": cuda(2)}, {"forward": cuda(3), "*": cuda(4)}, cuda(3)),
+        ({}, {"*": cuda(4)}, cuda(4)),
+        ({"*": CPU}, {"*": cuda(4)}, CPU),
+        ({"prefill": cuda(2)}, {}, None),
+    ],
+)
+def test_the_nearest_pin_wins(explicit, registry, device):
+    assert Placement({"trt": explicit}, {"trt": registry}).pinned(FORWARD) == device
+
+
+def test_a_pin_of_another_plugin_is_none_of_its_business():
+    assert Placement({"cuda": {"*": cuda(1)}}).pinned(FORWARD) is None
+
+
+def test_a_derived_device_is_taken_as_it_is():
+    placed = Placement().place(FORWARD, cuda(1))
+    assert (placed.device, placed.device_source, placed.device_note) == (cuda(1), "derived", "")
+
+
+def test_no_answer_means_the_cpu_by_default():
+    placed = Placement(strict=True).place(FORWARD, None)
+    assert (placed.device, placed.device_source) == (CPU, "default")
+
+
+def test_an_assumed_device_warns_with_the_cure_and_keeps_its_reason():
+    with pytest.warns(EtdevWarning) as caught:
+        placed = Placement().place(FORWARD, GUESS)
+    assert [str(warning.message) for warning in caught] == [GUESSED]
+    assert (placed.device, placed.device_source) == (cuda(0), "assumed")
+    assert placed.device_note == "the engine names no device"
+
+
+def test_strict_refuses_an_assumed_device():
+    with pytest.raises(DeviceError) as caught:
+        Placement(strict=True).place(FORWARD, GUESS)
+    assert str(caught.value) == GUESSED
+
+
+def test_strict_takes_a_derived_device_without_a_word():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Placement(strict=True).place(FORWARD, cuda(0)).device == cuda(0)
+
+
+@pytest.mark.parametrize("answer", ["cuda:0", 0, False, [Device("cuda")]])
+def test_an_answer_that_is_no_device_is_refused(answer):
+    with pytest.raises(PluginError) as caught:
+        Placement().place(FORWARD, answer)
+    assert str(caught.value) == (
+        f"trt: resolve_device returned {answer!r} for forward/trt_0; "
+        'return a Device, such as Device("cuda", 0)'
+    )
+
+
+@pytest.mark.parametrize("arguments", [("cuda:0", "why"), (Device("cuda"), None)])
+def test_an_assumed_device_is_a_device_with_a_reason(arguments):
+    with pytest.raises(TypeError):
+        Assumed(*arguments)
+
+
+def test_the_cpu_carries_no_target_device():
+    assert FORWARD.on(CPU, "default").compile_specs == ()
+
+
+def test_another_device_is_the_last_of_the_specs_and_there_once():
+    fast = CompileSpec("fast", b"1")
+    part = Partition("trt_0", "forward", "trt", "B", ("add",), compile_specs=(fast,))
+    placed = part.on(cuda(1), "pinned")
+    assert placed.compile_specs == (fast, CompileSpec("target_device", b"cuda:1"))
+    assert part.compile_specs == (fast,)
+
+
+@pytest.mark.parametrize("device", [CPU, Device("cuda")])
+def test_a_plugin_may_not_write_target_device_itself(device):
+    spec = CompileSpec("target_device", b"cuda:0")
+    part = Partition("trt_0", "forward", "trt", "B", ("add",), compile_specs=(spec,))
+    with pytest.raises(PluginError) as caught:
+        part.on(device, "derived")
+    assert str(caught.value) == (
+        "trt: gives its own target_device compile spec for forward/trt_0; "
+        "return the device from resolve_device"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (None, {}),
+        ({}, {}),
+        ({"trt": "cuda:1"}, {"trt": {"*": cuda(1)}}),
+        ({"trt": cuda(1)}, {"trt": {"*": cuda(1)}}),
+        ({"cuda": {"forward": "cuda", "*": CPU}}, {"cuda": {"forward": cuda(0), "*": CPU}}),
+    ],
+)
+def test_pins_are_given_per_plugin_or_per_method(given, read):
+    assert pins(given) == read
+
+
+@pytest.mark.parametrize("pinned", ["gpu", {"forward": "gpu"}])
+def test_a_bad_pin_is_named_with_its_plugin(pinned):
+    with pytest.raises(DeviceError) as caught:
+        pins({"trt": pinned})
+    assert str(caught.value) == (
+        "devices['trt']: unknown type 'gpu'; valid are cpu and cuda:0 to cuda:127"
+    )

@@ -1,0 +1,137 @@
+"""Plans as text and back, and the ledger they carry."""
+
+import json
+
+import pytest
+
+from etdev.device import Device
+from etdev.ledger import FOREIGN, LedgerBook, Verdict
+from etdev.plan import Constant, MethodPlan, Partition, Plan, Tensor
+from etdev.values import CompileSpec
+
+OPS = {"conv": "aten.conv", "add": "aten.add", "add_1": "aten.add", "mul": "aten.mul"}
+
+
+def a_ledger():
+    book = LedgerBook(OPS)
+    book.own("conv", "trt", "trt_0")
+    book.own("add", "cpu", "cpu_0")
+    book.say("add", "trt", "dtype", "int64 is not supported")
+    book.say("mul", "cpu", "op")
+    return book.close(["trt", "cpu"])
+
+
+def a_plan():
+    image = Tensor("image", "float32", ("s0", 3, 224, "2*s0"), 602112)
+    flag = Tensor("flag", "bool", (), None)
+    weight = Constant("p_w", "conv.weight", "parameter", "float32", (8, 3, 3, 3), 864)
+    cache = Constant("b_k", "k", "buffer", "float16", (), 2, True, True, "copied")
+    part = Partition(
+        name="trt_0",
+        method="forward",
+        plugin="trt",
+        backend_id="TensorRTBackend",
+        nodes=("conv",),
+        inputs=(image, flag),
+        outputs=(Tensor("conv", "float32", ("s0",), None),),
+        constants=(weight, cache),
+        compile_specs=(CompileSpec("blob", bytes(range(256))), CompileSpec("empty", b"")),
+        split_by="mul",
+    )
+    guessed = part.on(Device("cuda", 1), "assumed", "the engine names no device")
+    cpu = Partition("cpu_0", "forward", "cpu", "XnnpackBackend", ("add",))
+    forward = MethodPlan("forward", (guessed, cpu), ("add_1", "mul"), a_ledger())
+    empty = MethodPlan("empty", (), (), LedgerBook({}).close([]))
+    return Plan((forward, empty), (("trt", "0.1.0"), ("cpu", "")))
+
+
+def test_a_plan_read_back_from_json_is_equal():
+    assert Plan.from_json(a_plan().to_json()) == a_plan()
+
+
+def test_an_empty_plan_read_back_is_equal():
+    assert Plan.from_json(Plan(()).to_json()) == Plan(())
+
+
+def test_a_plan_read_back_keeps_the_types_of_sizes():
+    tensor = Plan.from_json(a_plan().to_json()).partitions[0].inputs[0]
+    assert (tensor.shape, tensor.dynamic) == (("s0", 3, 224, "2*s0"), True)
+
+
+def test_a_plan_is_plain_data_with_devices_as_text():
+    plan = a_plan()
+    assert json.loads(json.dumps(plan.to_dict())) == json.loads(plan.to_json())
+    first, second = plan.to_dict()["methods"][0]["partitions"]
+    assert (first["device"], first["device_source"]) == ("cuda:1", "assumed")
+    assert (first["device_note"], second["device"]) == ("the engine names no device", "cpu")
+
+
+def test_a_method_of_a_plan_is_found_by_name():
+    plan = a_plan()
+    assert plan["forward"] is plan.methods[0]
+    assert [part.name for part in plan.partitions] == ["trt_0", "cpu_0"]
+
+
+def test_an_unknown_method_of_a_plan_is_a_key_error():
+    with pytest.raises(KeyError, match=r"^'prefill'$"):
+        a_plan()["prefill"]
+
+
+def test_the_owner_of_a_node_comes_from_the_ledger():
+    forward = a_plan()["forward"]
+    assert [forward.owner(node) for node in OPS] == ["trt", "cpu", None, None]
+
+
+def test_a_constant_is_inside_unless_its_storage_is_outside():
+    inside = {
+        storage: Constant("w", "w", "parameter", "float32", (1,), 4, storage=storage).inside
+        for storage in ("outside", "owned", "copied")
+    }
+    assert inside == {"outside": False, "owned": True, "copied": True}
+
+
+def test_an_owner_claimed_and_the_others_lost():
+    entry = a_ledger()["conv"]
+    assert (entry.op, entry.owner, entry.partition) == ("aten.conv", "trt", "trt_0")
+    assert entry.verdicts == (Verdict("trt", "claimed"), Verdict("cpu", "lost", "owned by trt"))
+
+
+def test_a_reason_of_the_plugin_stands_although_another_won():
+    assert a_ledger()["add"].verdicts == (
+        Verdict("trt", "dtype", "int64 is not supported"),
+        Verdict("cpu", "claimed"),
+    )
+
+
+def test_a_plugin_that_said_nothing_was_silent():
+    ledger = a_ledger()
+    assert ledger["add_1"].verdicts == (Verdict("trt", "silent"), Verdict("cpu", "silent"))
+    assert ledger["mul"].verdicts == (Verdict("trt", "silent"), Verdict("cpu", "op"))
+
+
+def test_the_last_verdict_of_a_plugin_counts():
+    book = LedgerBook({"add": "aten.add"})
+    book.say("add", "cpu", "op")
+    book.say("add", "cpu", FOREIGN, "came with it")
+    assert book.close(["cpu"])["add"].verdicts == (Verdict("cpu", FOREIGN, "came with it"),)
+
+
+def test_verdicts_are_in_claim_order_and_entries_in_graph_order():
+    book = LedgerBook({"b": "op", "a": "op"})
+    book.say("a", "late", "op")
+    book.say("a", "early", "op")
+    ledger = book.close(["early", "late"])
+    assert [entry.node for entry in ledger] == ["b", "a"]
+    assert [verdict.plugin for verdict in ledger["a"].verdicts] == ["early", "late"]
+
+
+def test_a_ledger_counts_owners_and_what_is_left_most_first():
+    ledger = a_ledger()
+    assert len(ledger) == 4
+    assert list(ledger.owned().items()) == [("portable", 2), ("trt", 1), ("cpu", 1)]
+    assert ledger.fallback_ops() == {"aten.add": 1, "aten.mul": 1}
+
+
+def test_the_most_frequent_fallback_op_comes_first():
+    ledger = LedgerBook({"a": "aten.mul", "b": "aten.add", "c": "aten.add"}).close([])
+    assert list(ledger.fallback_ops().items()) == [("aten.add", 2), ("aten.mul", 1)]

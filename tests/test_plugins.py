@@ -1,0 +1,527 @@
+"""Plugins: who is found, in which order, what is wrong with the others, and how they are asked."""
+
+import importlib
+import importlib.metadata
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from attrs import frozen
+
+from etdev import plugins
+from etdev.device import CPU, Device, Probe
+from etdev.errors import ClaimError, EtdevError, PluginError
+from etdev.hookspecs import hookimpl
+from etdev.registry import PluginEntry, Registry
+
+GOOD = """
+from etdev import hookimpl
+
+class Plugin:
+    @hookimpl
+    def claim_nodes(self, program): ...
+"""
+WITH_OPTIONS = """
+from attrs import field, frozen, validators
+from etdev import hookimpl
+
+@frozen
+class Plugin:
+    fast: bool = False
+    level: int = 1
+    share: float = 0.5
+    names: tuple[str, ...] = ()
+    mode: str = field(default="a", validator=validators.in_(("a", "b")))
+
+    @hookimpl
+    def claim_nodes(self): ...
+"""
+KNOWN = "its options are fast, level, share, names, mode"
+HOOKS = "claim_nodes, claim_constants, resolve_device, keep_whole, probe"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Installs a plugin where there is no other: a module, and what pip writes beside it."""
+    bare = [
+        folder
+        for folder in sys.path
+        if not any(
+            found.entry_points.select(group="etdev")
+            for found in importlib.metadata.distributions(path=[folder])
+        )
+    ]
+    # First, as it notes the path that monkeypatch restores in the end.
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.path[:] = [str(tmp_path), *bare]
+    monkeypatch.delenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+    modules = []
+
+    def put(name, source=GOOD, distribution=None, target=":Plugin"):
+        distribution = distribution or f"etdev-{name}"
+        module = distribution.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        )
+        (info / "entry_points.txt").write_text(f"[etdev]\n{name} = {module}{target}\n")
+        importlib.invalidate_caches()
+        modules.append(module)
+
+    yield put
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+def listed(*names, **kwargs):
+    return Registry(tuple(PluginEntry(name) for name in names), **kwargs)
+
+
+def names(registry, wanted=None):
+    return [plugin.name for plugin in plugins.select(registry, wanted)]
+
+
+def refusal(registry, wanted=None):
+    with pytest.raises(PluginError) as caught:
+        plugins.select(registry, wanted)
+    return str(caught.value)
+
+
+class Backend:
+    def __init__(self, name="fake"):
+        self.name = name
+
+    @hookimpl
+    def claim_nodes(self, program, method):
+        return f"{self.name} on {method}"
+
+
+def test_plugins_are_asked_in_the_order_of_the_registry_not_of_their_names(install):
+    for name in ("a", "b", "c"):
+        install(name)
+    assert names(listed("c", "a", "b")) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "order"),
+    [
+        ("first", ["a", "d", "c", "b"]),
+        ("last", ["c", "b", "a", "d"]),
+        ("ignore", ["c", "b"]),
+    ],
+)
+def test_unlisted_plugins_come_by_name_where_the_registry_says(install, unlisted, order):
+    for name in ("d", "c", "b", "a"):
+        install(name)
+    assert names(listed("c", "b", unlisted=unlisted)) == order
+
+
+def test_nothing_installed_is_no_error(install):
+    assert names(Registry(unlisted="first")) == []
+
+
+def test_a_plugin_carries_its_distribution_version_and_hooks(install):
+    install("a", distribution="my-backends")
+    (plugin,) = plugins.select(listed("a"))
+    assert (plugin.name, plugin.distribution, plugin.version) == ("a", "my-backends", "1.0")
+    assert (plugin.title, plugin.hooks) == ("a (my-backends 1.0)", ("claim_nodes",))
+
+
+def test_a_module_is_a_plugin_too(install):
+    source = "from etdev import hookimpl\n@hookimpl\ndef claim_nodes(method): return method\n"
+    install("a", source, target="")
+    (plugin,) = plugins.select(listed("a"))
+    assert plugin.ask("claim_nodes", program=None, method="forward", taken={}) == "forward"
+
+
+def plugin_class(body):
+    return f"from etdev import hookimpl\nclass Plugin:\n{body}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (plugin_class(" @hookimpl\n def claim_nods(self, program): ..."),
+         "claim_nods is no hook; did you mean claim_nodes?"),
+        (plugin_class(" @hookimpl\n def zzz(self): ..."), f"zzz is no hook; the hooks are {HOOKS}"),
+        (plugin_class(" @hookimpl\n def claim_nodes(self, progam): ..."),
+         "hookimpl definition: claim_nodes(progam) Argument(s) {'progam'} are declared in the "
+         "hookimpl but can not be found in the hookspec; see etdev/hookspecs.py"),
+        (plugin_class(" @hookimpl\n def probe(self): ...\n def claim_nodes(self, program): ..."),
+         "claim_nodes is not marked as a hook; put @hookimpl above it"),
+        (plugin_class(" pass"), f"has no hooks; the hooks are {HOOKS}"),
+        (plugin_class(" pass\ndel Plugin"),
+         "import failed with AttributeError: module 'etdev_a' has no attribute 'Plugin'; "
+         "reinstall or uninstall it"),
+        ("import no_such_module_at_all",
+         "import failed with ModuleNotFoundError: No module named 'no_such_module_at_all'; "
+         "reinstall or uninstall it"),
+        ("raise OSError('libnvinfer.so.10 is missing\\nand more')",
+         "import failed with OSError: libnvinfer.so.10 is missing; reinstall or uninstall it"),
+        ("raise SystemExit('usage: a FILE')",
+         "import failed with SystemExit: usage: a FILE; reinstall or uninstall it"),
+        (plugin_class(" def __init__(self): raise OSError('no GPU')"),
+         "could not be made: OSError: no GPU; check its options"),
+    ],
+)  # fmt: skip
+def test_a_broken_plugin_stops_a_selection_named_with_its_distribution(install, source, message):
+    install("a", source)
+    assert refusal(listed("a")) == f"a (etdev-a 1.0): {message}"
+
+
+def test_a_broken_plugin_nobody_listed_stops_a_selection_too(install):
+    install("a", "raise OSError('gone')")
+    assert refusal(Registry(unlisted="first")) == (
+        "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it"
+    )
+
+
+def test_the_cause_of_a_failed_import_is_chained(install):
+    install("a", "raise OSError('gone')")
+    with pytest.raises(PluginError) as caught:
+        plugins.select(listed("a"))
+    assert repr(caught.value.__cause__) == "OSError('gone')"
+
+
+def test_two_distributions_with_the_same_plugin_are_both_named(install):
+    install("a", distribution="etdev-one")
+    install("a", distribution="etdev-two")
+    message = "a: is offered by etdev-one and etdev-two; uninstall one of them"
+    assert refusal(listed("a")) == message
+
+
+def test_a_distribution_that_is_on_the_path_twice_is_one(install, tmp_path, monkeypatch):
+    install("a")
+    monkeypatch.syspath_prepend(f"{tmp_path}/.")
+    assert names(listed("a")) == ["a"]
+
+
+def test_a_listed_plugin_that_is_missing_is_named_with_its_cure(install):
+    assert refusal(listed("a")) == "a: not installed; pip install etdev-a (none is installed)"
+    install("c")
+    install("b")
+    message = "a: not installed; pip install etdev-a (installed are b, c)"
+    assert refusal(listed("a")) == message
+    assert refusal(Registry(), ["a"]) == message
+
+
+def test_an_optional_plugin_that_is_missing_is_skipped(install):
+    install("b")
+    registry = Registry((PluginEntry("a", optional=True), PluginEntry("b")))
+    assert names(registry) == ["b"]
+
+
+def test_an_optional_plugin_that_is_broken_is_not_skipped(install):
+    install("a", "raise OSError('gone')")
+    assert refusal(Registry((PluginEntry("a", optional=True),))) == (
+        "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it"
+    )
+
+
+def test_a_plugin_outside_the_trusted_list_is_not_even_imported(install):
+    install("a")
+    install("bad", "raise SystemExit('imported')")
+    registry = Registry(
+        (PluginEntry("bad", optional=True), PluginEntry("a")),
+        trusted=("Etdev_A",),
+        unlisted="first",
+        path=Path("registry.toml"),
+    )
+    assert names(registry) == ["a"]
+    assert [finding.problem for finding in plugins.discover(registry)] == [
+        "etdev-bad is not trusted by registry.toml, which trusts Etdev_A; add it to trusted",
+        "",
+    ]
+    assert "etdev_bad" not in sys.modules
+
+
+def test_an_unlisted_plugin_outside_the_trusted_list_is_skipped(install):
+    install("bad", "raise SystemExit('imported')")
+    assert names(Registry(trusted=(), unlisted="first")) == []
+
+
+@pytest.mark.parametrize("wanted", [None, ["bad"]])
+def test_a_plugin_outside_the_trusted_list_that_is_demanded_is_an_error(install, wanted):
+    install("bad", "raise SystemExit('imported')")
+    assert refusal(listed("bad", trusted=(), path=Path("registry.toml")), wanted) == (
+        "bad: etdev-bad is not trusted by registry.toml, which trusts nothing; add it to trusted"
+    )
+    assert "etdev_bad" not in sys.modules
+
+
+@pytest.mark.parametrize("other", ["etdev-aaa", "etdev-zzz"])
+def test_a_distribution_outside_the_trusted_list_takes_no_name_from_one_inside(install, other):
+    install("a")
+    install("a", "raise SystemExit('imported')", distribution=other)
+    registry = Registry((PluginEntry("a", optional=True),), trusted=("etdev-a",))
+    assert [plugin.distribution for plugin in plugins.select(registry)] == ["etdev-a"]
+    assert [finding.distribution for finding in plugins.discover(registry)] == ["etdev-a"]
+
+
+def test_with_autoload_off_only_what_is_demanded_is_asked(install, monkeypatch):
+    for name in ("a", "b", "c"):
+        install(name)
+    entries = (PluginEntry("b"), PluginEntry("a", optional=True))
+    registry = Registry(entries, unlisted="first")
+    assert names(registry) == ["c", "b", "a"]
+    monkeypatch.setenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", "1")
+    assert names(registry) == ["b"]
+    assert names(registry, ["a", "c"]) == ["a", "c"]
+
+
+def with_options(**options):
+    return Registry((PluginEntry("a", options=options),))
+
+
+def test_options_reach_the_class_of_a_plugin(install):
+    install("a", WITH_OPTIONS)
+    options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b"}
+    made = plugins.select(with_options(**options))[0].implementation
+    assert (made.fast, made.level, made.share) == (True, 3, 1)
+    assert (made.names, made.mode) == (("x", "y"), "b")
+
+
+def test_options_count_for_a_plugin_chosen_by_name_too(install):
+    install("a", WITH_OPTIONS)
+    assert plugins.select(with_options(level=3), ["a"])[0].implementation.level == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fats": True}, "extra fields found (fats) @ options"),
+        ({"fast": "false"}, "'false' is no bool @ options.fast"),
+        ({"fast": 1, "level": True},
+         "1 is no bool @ options.fast; True is no int @ options.level"),
+        ({"level": 1.5}, "1.5 is no int @ options.level"),
+        ({"names": ["x", 3]}, "3 is no str @ options.names[1]"),
+        ({"mode": "c"}, "'mode' must be in ('a', 'b') (got 'c') @ options"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named_with_their_value_and_the_known_ones(install, options, problem):
+    install("a", WITH_OPTIONS)
+    message = f"a (etdev-a 1.0): bad options: {problem}; {KNOWN}"
+    assert refusal(with_options(**options)) == message
+
+
+def test_options_of_a_plain_class_are_keyword_arguments(install):
+    body = " def __init__(self, level=1): self.level = level\n @hookimpl\n def probe(self): ..."
+    install("a", plugin_class(body))
+    assert plugins.select(with_options(level=3))[0].implementation.level == 3
+    message = refusal(with_options(fast=True))
+    assert message == (
+        "a (etdev-a 1.0): could not be made: TypeError: "
+        "Plugin.__init__() got an unexpected keyword argument 'fast'; check its options"
+    )
+
+
+def test_a_plugin_that_is_a_module_takes_no_options(install):
+    install("a", "from etdev import hookimpl\n@hookimpl\ndef probe(): ...\n", target="")
+    assert refusal(with_options(fast=True, level=3)) == (
+        "a (etdev-a 1.0): takes no options, got fast, level; remove them"
+    )
+
+
+def test_names_and_objects_are_asked_in_the_order_given(install):
+    install("a")
+    install("b")
+    assert names(listed("a", "b"), ["b", Backend("mine"), "a"]) == ["b", "mine", "a"]
+
+
+def test_an_installed_plugin_needs_no_entry_to_be_asked_by_name(install):
+    install("a")
+    assert names(Registry(), ["a"]) == ["a"]
+
+
+def test_a_plugin_may_be_a_class():
+    (plugin,) = plugins.select(Registry(), [Backend])
+    assert (plugin.name, plugin.title, plugin.distribution) == ("fake", "fake", "this process")
+
+
+def test_a_plugin_without_a_name_is_called_as_its_class_or_module():
+    class Nameless:
+        @hookimpl
+        def probe(self): ...
+
+    module = ModuleType("my.backend")
+    module.probe = hookimpl(lambda: None)
+    assert names(Registry(), [Nameless, module]) == ["Nameless", "backend"]
+
+
+def test_a_class_that_needs_arguments_is_refused():
+    class Picky:
+        def __init__(self, level): ...
+
+    with pytest.raises(PluginError) as caught:
+        plugins.from_object(Picky)
+    assert str(caught.value).startswith("Picky: could not be made: TypeError: ")
+    assert caught.value.cure == "check its options"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "who"),
+    [
+        (lambda: [Backend("a"), Backend("a")], "a"),
+        (lambda: ["a", Backend("a")], "a"),
+        (lambda: ["a", "b", "a"], "a"),
+        (lambda: [Backend, Backend], "fake"),
+    ],
+)
+def test_the_same_plugin_twice_is_refused(install, wanted, who):
+    install("a")
+    install("b")
+    message = f"{who}: is there twice; give each plugin a name of its own"
+    assert refusal(Registry(), wanted()) == message
+
+
+@pytest.mark.parametrize("wanted", ["cpu", {"cpu": "cuda:0"}, 3])
+def test_what_is_no_list_of_plugins_is_refused(wanted):
+    message = f'plugins: {wanted!r} is no list; write plugins=["cpu"]'
+    assert refusal(Registry(), wanted) == message
+
+
+def test_an_object_that_is_no_plugin_is_refused():
+    assert refusal(Registry(), [3]) == f"int: has no hooks; the hooks are {HOOKS}"
+
+
+def test_discovery_lists_the_broken_ones_and_goes_on(install):
+    install("good")
+    install("import", "raise ImportError('no libfoo')")
+    install("exit", "raise SystemExit(3)")
+    install("typo", plugin_class(" @hookimpl\n def prob(self): ..."))
+    install("twice", distribution="etdev-one")
+    install("twice", distribution="etdev-two")
+    install("probe", plugin_class(" @hookimpl\n def probe(self): raise KeyError('gpu')"))
+    install("answer", plugin_class(" @hookimpl\n def probe(self): return 'cuda'"))
+    install("raises", plugin_class(" @hookimpl\n def probe(self): raise SystemExit"))
+    registry = listed("missing", "typo", unlisted="last")
+    assert [(found.name, found.problem) for found in plugins.discover(registry)] == [
+        ("missing", "not installed; pip install etdev-missing (installed are answer, exit, good, "
+                    "import, probe, raises, twice, typo)"),
+        ("typo", "prob is no hook; did you mean probe?"),
+        ("answer", "probe returned 'cuda'; return a Probe, such as Probe([\"cpu\"])"),
+        ("exit", "import failed with SystemExit: 3; reinstall or uninstall it"),
+        ("good", ""),
+        ("import", "import failed with ImportError: no libfoo; reinstall or uninstall it"),
+        ("probe", "probe raised KeyError: 'gpu'; the cause is chained below"),
+        ("raises", "probe raised SystemExit; the cause is chained below"),
+        ("twice", "is offered by etdev-one and etdev-two; uninstall one of them"),
+    ]  # fmt: skip
+
+
+def test_discovery_tells_what_a_plugin_finds_here(install):
+    source = plugin_class(
+        " @hookimpl\n def probe(self):\n"
+        "  from etdev import Probe\n"
+        "  return Probe(['cuda:1'], 'no ptxas; apt install cuda-nvcc')"
+    )
+    install("a", source)
+    (found,) = plugins.discover(listed("a"))
+    assert (found.distribution, found.version, found.plugin.name) == ("etdev-a", "1.0", "a")
+    assert found.probed == Probe([Device("cuda", 1)], "no ptxas; apt install cuda-nvcc")
+
+
+def test_a_plugin_without_a_probe_is_fit_on_the_cpu(install):
+    install("a")
+    (found,) = plugins.discover(listed("a"))
+    assert found.probed == Probe([CPU])
+
+
+def test_discovery_shows_ignored_plugins_with_the_reason(install):
+    install("a")
+    (found,) = plugins.discover(Registry(path=Path("registry.toml")))
+    assert (found.name, found.plugin, found.problem) == ("a", None, "not in registry.toml")
+
+
+class Failing:
+    name = "trt"
+
+    def __init__(self, error):
+        self.error = error
+
+    @hookimpl
+    def claim_nodes(self, program):
+        raise self.error
+
+    @hookimpl
+    def claim_constants(self, program):
+        raise self.error
+
+    @hookimpl
+    def probe(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("hook", "arguments", "place"),
+    [
+        ("claim_nodes", {"program": None, "method": "forward", "taken": {}},
+         " for method 'forward'"),
+        ("claim_constants", {"program": None, "partition": SimpleNamespace(method="prefill")},
+         " for method 'prefill'"),
+        ("probe", {}, ""),
+    ],
+)  # fmt: skip
+def test_a_hook_that_raises_is_named_with_plugin_hook_and_method(hook, arguments, place):
+    error = KeyError("aten.add")
+    with pytest.raises(PluginError) as caught:
+        plugins.from_object(Failing(error)).ask(hook, **arguments)
+    assert str(caught.value) == (
+        f"trt: {hook} raised KeyError: 'aten.add'{place}; the cause is chained below"
+    )
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("kind", [ClaimError, EtdevError])
+def test_an_error_of_ours_that_a_plugin_raises_passes_as_it_is(kind):
+    error = kind("trt", "a KV cache is frozen", "leave it outside")
+    with pytest.raises(kind) as caught:
+        plugins.from_object(Failing(error)).ask("probe")
+    assert caught.value is error
+
+
+def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
+    @frozen
+    class Hasty:
+        @hookimpl
+        def claim_nodes(self):
+            from etdev import Claim
+
+            return Claim("B", ["add"])
+
+    with pytest.raises(PluginError) as caught:
+        plugins.from_object(Hasty).ask("claim_nodes", program=None, method="forward", taken={})
+    assert str(caught.value) == (
+        "Hasty: claim_nodes raised TypeError: 'groups' must be <class 'etdev.claims.Group'> "
+        "(got 'add' that is a <class 'str'>). for method 'forward'; the cause is chained below"
+    )
+
+
+def test_a_hook_may_take_fewer_arguments():
+    plugin = plugins.from_object(Backend("mine"))
+    answer = plugin.ask("claim_nodes", program=None, method="forward", taken={})
+    assert answer == "mine on forward"
+
+
+def test_a_plugin_without_a_hook_or_with_nothing_to_say_answers_none():
+    class Silent:
+        @hookimpl
+        def claim_nodes(self): ...
+
+    plugin = plugins.from_object(Silent)
+    assert plugin.ask("claim_nodes", program=None, method="forward", taken={}) is None
+    assert plugin.ask("resolve_device", program=None, partition=None) is None
+
+
+@pytest.mark.parametrize("answer", [[], 0, False, ""])
+def test_an_empty_answer_is_an_answer(answer):
+    class Empty:
+        @hookimpl
+        def claim_constants(self):
+            return answer
+
+    plugin = plugins.from_object(Empty)
+    assert plugin.ask("claim_constants", program=None, partition=None) == answer

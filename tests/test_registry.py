@@ -1,0 +1,165 @@
+"""registry.toml: what it says, and which line is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from etdev import registry
+from etdev.device import CPU, Device
+from etdev.errors import RegistryError
+from etdev.registry import PluginEntry, Registry
+
+FILE = Path("registry.toml")
+
+
+def test_plugins_keep_the_order_of_the_file():
+    found = registry.parse("[plugins.trt]\n[plugins.cuda]\n[plugins.cpu]\n", FILE)
+    assert found.names == ("trt", "cuda", "cpu")
+
+
+def test_a_plugin_says_whether_it_is_optional_and_what_it_is_given():
+    text = "[plugins.trt]\noptional = true\n[plugins.trt.options]\nlevel = 3\n[plugins.cpu]\n"
+    assert registry.parse(text, FILE).entries == (
+        PluginEntry("trt", optional=True, options={"level": 3}),
+        PluginEntry("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ('device = "cuda:1"', {"*": Device("cuda", 1)}),
+        ('device = { forward = "cuda:0", "*" = "cpu" }', {"forward": Device("cuda"), "*": CPU}),
+        ('[plugins.trt.device]\nprefill = "cuda"', {"prefill": Device("cuda")}),
+    ],
+)
+def test_a_device_pins_all_methods_or_each_by_name(text, devices):
+    assert registry.parse(f"[plugins.trt]\n{text}\n", FILE).entry("trt").devices == devices
+
+
+def test_an_empty_file_lists_nothing_and_trusts_all():
+    found = registry.parse("", FILE)
+    assert found == Registry(path=FILE)
+    assert (found.unlisted, found.strict, found.trusts("anything")) == ("ignore", False, True)
+
+
+def test_a_plugin_that_is_not_listed_has_an_empty_optional_entry():
+    assert Registry().entry("trt") == PluginEntry("trt", optional=True)
+
+
+@pytest.mark.parametrize("name", ["etdev-cpu", "etdev_cpu", "ETDEV.CPU", "etdev--cpu"])
+def test_trusted_names_are_compared_as_pip_compares_them(name):
+    found = registry.parse('trusted = ["Etdev_Cpu"]', FILE)
+    assert (found.trusts(name), found.trusts("etdev-cpu2")) == (True, False)
+
+
+def test_an_empty_trusted_list_trusts_nobody():
+    assert not registry.parse("trusted = []", FILE).trusts("etdev-cpu")
+
+
+@pytest.mark.parametrize("where", ["first", "last", "ignore"])
+def test_unlisted_plugins_go_where_the_file_says(where):
+    assert registry.parse(f'unlisted = "{where}"', FILE).unlisted == where
+
+
+def test_strict_is_read():
+    assert registry.parse("strict = true", FILE).strict
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("plugin = 1", ", line 1: plugin is an unknown key; did you mean plugins?"),
+        ("strict = true\n\nzzz = 1",
+         ", line 3: zzz is an unknown key; valid are plugins, trusted, unlisted, strict"),
+        ("[plugins.trt]\noptonal = true",
+         ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
+        ("[plugins.trt]\nzzz = 1",
+         ", line 2: plugins.trt.zzz is an unknown key; valid are optional, device, options"),
+        ("[plugins]\ntrt = { optonal = true }",
+         ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
+        ('[plugins."a.b"]\n[plugins.trt.zzz]',
+         ", line 2: plugins.trt.zzz is an unknown key; valid are optional, device, options"),
+        ("[plugins.cpu]\noptional = true\n[plugins.trt]\noptional = 'yes'",
+         ", line 4: plugins.trt.optional is 'yes'; it must be true or false"),
+        ("plugins.trt.optional = 1",
+         ", line 1: plugins.trt.optional is 1; it must be true or false"),
+        ("[plugins.trt]\noptions = 3", ", line 2: plugins.trt.options is 3; it must be a table"),
+        ("plugins = 3", ", line 1: plugins is 3; it must be a table"),
+        ("[plugins]\ntrt = 3",
+         ", line 2: plugins.trt is 3, not a table; write [plugins.trt]"),
+        ("strict = 1", ", line 1: strict is 1; it must be true or false"),
+        ('trusted = "etdev-cpu"', ", line 1: trusted is 'etdev-cpu'; it must be a list"),
+        ("trusted = [1]",
+         ', line 1: trusted holds something that is no name; write ["etdev-cpu"]'),
+        ('\nunlisted = "no"', ", line 2: unlisted is 'no'; valid are first, last, ignore"),
+        ("unlisted = []", ", line 1: unlisted is []; valid are first, last, ignore"),
+        ('[plugins.trt]\ndevice = "gpu"',
+         ", line 2: plugins.trt.device unknown type 'gpu'; "
+         "valid are cpu and cuda:0 to cuda:127"),
+        ("[plugins.trt]\n# pinned\ndevice = 3",
+         ", line 3: plugins.trt.device cannot read 3; valid are cpu and cuda:0 to cuda:127"),
+        ('[plugins.trt.device]\nforward = "cuda:128"',
+         ", line 1: plugins.trt.device index 128 of cuda is out of range; "
+         "valid are cpu and cuda:0 to cuda:127"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_file_line_and_key(text, message):
+    with pytest.raises(RegistryError) as caught:
+        registry.parse(text, FILE)
+    assert str(caught.value) == f"registry.toml{message}"
+
+
+def test_a_syntax_error_is_named_with_its_line():
+    with pytest.raises(RegistryError) as caught:
+        registry.parse("strict = true\nunlisted = first\n", FILE)
+    assert str(caught.value) == (
+        "registry.toml: is not valid TOML: Invalid value (at line 2, column 12); mend that line"
+    )
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path):
+    file = tmp_path / "registry.toml"
+    file.write_bytes(b"# Ger\xe4te\n")
+    with pytest.raises(RegistryError) as caught:
+        registry.load(file)
+    assert str(caught.value) == f"{file}: is not UTF-8 text; save it as UTF-8"
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    file = tmp_path / "missing.toml"
+    with pytest.raises(RegistryError) as caught:
+        registry.load(file)
+    assert str(caught.value) == (
+        f"{file}: cannot be read (No such file or directory); give the path of a registry.toml"
+    )
+
+
+def test_a_folder_is_no_registry(tmp_path):
+    with pytest.raises(RegistryError) as caught:
+        registry.load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: cannot be read (Is a directory); give the path of a registry.toml"
+    )
+
+
+def test_the_file_that_is_given_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("registry.toml").write_text("[plugins.here]\n")
+    Path("other.toml").write_text("[plugins.there]\n")
+    assert registry.load("other.toml") == Registry((PluginEntry("there"),), path=Path("other.toml"))
+
+
+def test_the_file_in_the_working_directory_wins_over_the_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert registry.find() == registry.default_path()
+    Path("registry.toml").write_text("[plugins.mine]\n")
+    assert registry.find() == Path("registry.toml")
+    assert registry.load().names == ("mine",)
+
+
+def test_the_shipped_file_lists_the_known_plugins_and_asks_others_first():
+    shipped = registry.load(registry.default_path())
+    assert shipped.names == ("trt", "cuda", "openvino", "cpu")
+    assert all(entry.optional for entry in shipped.entries)
+    assert (shipped.unlisted, shipped.trusted, shipped.strict) == ("first", None, False)

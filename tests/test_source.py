@@ -1,0 +1,264 @@
+"""Sources: whatever a user hands in becomes methods, and stays as it was."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from etdev.errors import EtdevWarning, SourceError
+from etdev.source import Method, methods_of
+
+SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
+
+
+class Branch(nn.Module):
+    """Control flow that depends on data, which can't be exported."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class Scaled(nn.Module):
+    """An input by position and one by keyword."""
+
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
+        return x * scale
+
+
+class Counter(nn.Module):
+    """A buffer that every call writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+@pytest.fixture(scope="module")
+def program() -> ExportedProgram:
+    return torch.export.export(nn.Linear(3, 2).eval(), (torch.ones(1, 3),))
+
+
+@pytest.fixture(scope="module")
+def pt2(program, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("sources") / "linear.pt2"
+    torch.export.save(program, path)
+    return path
+
+
+@pytest.mark.parametrize("inputs", [(torch.ones(1, 3),), [torch.ones(1, 3)], torch.ones(1, 3)])
+def test_a_module_takes_inputs_as_a_sequence_or_a_single_tensor(inputs):
+    module = nn.Linear(3, 2).eval()
+    (method,) = methods_of(module, inputs).values()
+    assert (method.name, method.model) == ("forward", module)
+    assert isinstance(method.inputs, tuple)
+    exported = method.export()
+    assert torch.equal(exported.module()(torch.ones(1, 3)), module(torch.ones(1, 3)))
+
+
+def test_an_exported_program_is_taken_as_it_is(program):
+    methods = methods_of(program)
+    assert list(methods) == ["forward"]
+    assert methods["forward"].export() is program
+
+
+def test_a_program_knows_its_example_inputs(program):
+    arguments, keywords = methods_of(program)["forward"].example()
+    assert [a.shape for a in arguments] == [(1, 3)]
+    assert keywords == {}
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_pt2_file_is_loaded_by_its_path(kind, pt2, program):
+    exported = methods_of(kind(pt2))["forward"].export()
+    assert torch.equal(exported.module()(torch.ones(1, 3)), program.module()(torch.ones(1, 3)))
+
+
+def test_a_dict_holds_modules_programs_and_paths(program, pt2):
+    dim = Dim("batch", min=1, max=4)
+    methods = methods_of(
+        {
+            "tuple": (nn.ReLU(), (torch.ones(2, 3),)),
+            "tensor": (nn.ReLU(), torch.ones(2, 3)),
+            "dynamic": (nn.ReLU(), (torch.ones(2, 3),), ({0: dim},)),
+            "program": program,
+            "alone": (program,),
+            "path": pt2,
+            "text": str(pt2),
+        }
+    )
+    assert [method.name for method in methods.values()] == list(methods)
+    assert all(isinstance(method.export(), ExportedProgram) for method in methods.values())
+    assert not methods["tuple"].export().range_constraints
+    (bounds,) = methods["dynamic"].export().range_constraints.values()
+    assert (bounds.lower, bounds.upper) == (1, 4)
+
+
+def test_keywords_reach_the_module():
+    kwargs = {"scale": torch.full((1,), 3.0)}
+    (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
+    assert method.example() == (method.inputs, kwargs)
+    assert torch.equal(method.eager(), torch.full((2,), 3.0))
+    exported = method.export()
+    assert torch.equal(exported.module()(torch.ones(2), **kwargs), torch.full((2,), 3.0))
+
+
+def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
+    kwargs = {"scale": torch.ones(1)}
+    (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
+    assert torch.equal(method.eager([torch.ones(2), torch.tensor([5.0])]), torch.full((2,), 5.0))
+    with pytest.raises(SourceError) as caught:
+        method.eager([torch.ones(2)])
+    assert str(caught.value) == "forward: takes 2 inputs, got 1; check inputs"
+
+
+def test_dynamic_shapes_reach_the_program():
+    shapes = ({0: Dim("batch", min=2, max=6)},)
+    (method,) = methods_of(nn.ReLU(), torch.ones(3, 4), dynamic_shapes=shapes).values()
+    (bounds,) = method.export().range_constraints.values()
+    assert (bounds.lower, bounds.upper) == (2, 6)
+
+
+def test_methods_pass_through():
+    method = Method("forward", nn.ReLU(), (torch.ones(1),))
+    assert methods_of({"forward": method}) == {"forward": method}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((3,), f"forward: int is no model; {SHAPES}"),
+        ((nn.ReLU,), f"forward: type is no model; {SHAPES}"),
+        ((None,), f"forward: NoneType is no model; {SHAPES}"),
+        (({"a": [nn.ReLU()]},), f"a: list is no model; {SHAPES}"),
+        (({},), f"model: is an empty dict; {SHAPES}"),
+        (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
+        (({"a": (1, 2, 3, 4)},), "model: is a tuple of 4; give (module, example inputs)"),
+        ((nn.ReLU(), 3), "forward: example inputs are int; give a tuple of tensors"),
+        ((nn.ReLU(), "x"), "forward: example inputs are str; give a tuple of tensors"),
+        (("gone.pt2",), "gone.pt2: there is no such file; give the path of a .pt2 file"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_what_would_be(arguments, message):
+    with pytest.raises(SourceError) as caught:
+        methods_of(*arguments)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [{"inputs": torch.ones(1)}, {"kwargs": {"x": torch.ones(1)}}, {"dynamic_shapes": ({},)}],
+    ids=lambda shared: next(iter(shared)),
+)
+def test_a_dict_of_methods_shares_no_inputs(shared):
+    with pytest.raises(SourceError) as caught:
+        methods_of({"a": nn.ReLU()}, **shared)
+    assert str(caught.value) == (
+        'inputs: can\'t be shared by a dict of methods; write {"forward": (module, inputs)}'
+    )
+
+
+def test_a_module_without_inputs_cannot_be_exported():
+    (method,) = methods_of(nn.ReLU()).values()
+    with pytest.raises(SourceError) as caught:
+        method.export()
+    assert str(caught.value) == (
+        "forward: a module can't be exported without example inputs; give inputs="
+    )
+    with pytest.raises(SourceError) as caught:
+        method.example()
+    assert str(caught.value) == "forward: has no example inputs; give inputs"
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"), [(Branch(), torch.ones(2)), (nn.Linear(2, 2), torch.ones(1, 3))]
+)
+def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
+    (method,) = methods_of({"decode": (module, inputs)}).values()
+    with pytest.raises(SourceError) as caught:
+        method.export()
+    assert caught.value.who == "decode"
+    cause = caught.value.__cause__
+    assert caught.value.what.startswith(f"torch.export failed: {type(cause).__name__}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"some text\n", b"PK\x03\x04cut"])
+def test_a_file_that_is_no_pt2_is_named(tmp_path, data):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(data)
+    assert _load_error(path).startswith(f"{path}: can't be loaded as a .pt2 file (")
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_a_truncated_pt2_is_named(tmp_path, pt2, part):
+    data = pt2.read_bytes()
+    path = tmp_path / "cut.pt2"
+    path.write_bytes(data[: int(len(data) * part)])
+    assert _load_error(path).endswith("; write it again with torch.export.save")
+
+
+def test_a_folder_is_no_pt2(tmp_path):
+    assert _load_error(tmp_path) == (
+        f"{tmp_path}: there is no such file; give the path of a .pt2 file"
+    )
+
+
+@pytest.mark.parametrize("moody", [nn.Dropout(), nn.BatchNorm1d(3)])
+def test_dropout_and_batch_norm_in_training_mode_are_warned_about(moody):
+    (method,) = methods_of(nn.Sequential(nn.Linear(3, 3), moody.train()), torch.ones(2, 3)).values()
+    with pytest.warns(EtdevWarning) as caught:
+        method.export()
+    assert [str(warning.message) for warning in caught if warning.category is EtdevWarning] == [
+        "forward: dropout or batch norm is in training mode; call .eval() on the module first"
+    ]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.Linear(3, 3).train(), nn.Sequential(nn.Linear(3, 3), nn.Dropout()).eval()],
+    ids=["linear in training", "dropout in eval"],
+)
+def test_a_mode_that_changes_nothing_is_not_warned_about(module):
+    (method,) = methods_of(module, torch.ones(2, 3)).values()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtdevWarning)
+        method.export()
+
+
+@pytest.mark.filterwarnings("ignore::etdev.errors.EtdevWarning")
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout()).train(),
+        nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3).train()).eval(),
+        Counter(),
+    ],
+    ids=["training", "eval", "mutated buffer"],
+)
+def test_export_leaves_the_module_as_it_was(module):
+    def state():
+        flags = [part.training for part in module.modules()]
+        grads = [(p.requires_grad, p.grad) for p in module.parameters()]
+        return flags, grads, {name: t.clone() for name, t in module.state_dict().items()}
+
+    flags, grads, tensors = state()
+    methods_of(module, torch.ones(2, 3))["forward"].export()
+    flags_after, grads_after, tensors_after = state()
+    assert (flags_after, grads_after) == (flags, grads)
+    assert list(tensors_after) == list(tensors)
+    assert all(torch.equal(tensors_after[name], tensors[name]) for name in tensors)
+
+
+def _load_error(path: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        methods_of(path)
+    return str(caught.value)

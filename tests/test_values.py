@@ -1,0 +1,154 @@
+"""Claims and what they are made of: checked on the way in, frozen, compared by content."""
+
+from types import MappingProxyType, SimpleNamespace
+
+import pytest
+from attrs.exceptions import FrozenInstanceError
+
+from etdev.claims import Claim, Group, KeepWhole, Refusal
+from etdev.errors import ClaimError, first_line
+from etdev.values import CompileSpec
+
+
+def node(name):
+    return SimpleNamespace(name=name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Group("add"), "claim: 'add' is no sequence of nodes; give a list of nodes"),
+        (lambda: Group(3), "claim: 3 is no sequence of nodes; give a list of nodes"),
+        (lambda: Group([]), "claim: Group.nodes is empty; leave the whole claim out instead"),
+        (lambda: Group([3]), "claim: 3 is no node; give torch.fx nodes or their names"),
+        (lambda: Group([""]), "claim: '' is no node; give torch.fx nodes or their names"),
+        (lambda: Group(b"a"), "claim: 97 is no node; give torch.fx nodes or their names"),
+        (lambda: Refusal(None, "op"), "claim: None is no node; give torch.fx nodes or their names"),
+        (lambda: Refusal("add", ""),
+         "claim: Refusal.code is empty; leave the whole claim out instead"),
+        (lambda: Claim("", []),
+         "claim: Claim.backend_id is empty; leave the whole claim out instead"),
+        (lambda: Claim("B", "add"), "claim: 'add' is no sequence; give a list or a tuple"),
+        (lambda: Claim("B", Group(["add"])),
+         "claim: Group(nodes=('add',), why='') is no sequence; give a list or a tuple"),
+        (lambda: Claim("B", [], compile_specs=["fast"]),
+         "claim: 'fast' is no compile spec; give a mapping of key to bytes"),
+        (lambda: Claim("B", [], compile_specs=3),
+         "claim: 3 is no sequence; give a list or a tuple"),
+        (lambda: CompileSpec("", b""),
+         "claim: CompileSpec.key is empty; leave the whole claim out instead"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_makes_no_sense_is_refused(make, message):
+    with pytest.raises(ClaimError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Claim("B", ["add"]),
+         "TypeError: 'groups' must be <class 'etdev.claims.Group'> "
+         "(got 'add' that is a <class 'str'>)."),
+        (lambda: Claim("B", [], [Group(["add"])]),
+         "TypeError: 'refusals' must be <class 'etdev.claims.Refusal'> "
+         "(got Group(nodes=('add',), why='') that is a <class 'etdev.claims.Group'>)."),
+        (lambda: Claim("B", [], merge=1),
+         "TypeError: 'merge' must be <class 'bool'> (got 1 that is a <class 'int'>)."),
+        (lambda: Claim("B", [], compile_specs={"fast": 3}),
+         "TypeError: 'value' must be <class 'bytes'> (got 3 that is a <class 'int'>)."),
+        (lambda: Claim("B", [], compile_specs={"fast": "1"}),
+         "TypeError: 'value' must be <class 'bytes'> (got '1' that is a <class 'str'>)."),
+    ],
+)  # fmt: skip
+def test_a_claim_with_a_wrong_member_is_refused_in_one_line(make, line):
+    with pytest.raises(TypeError) as caught:
+        make()
+    assert first_line(caught.value) == line
+
+
+def test_nodes_are_given_as_nodes_or_names_and_kept_once_in_order():
+    assert Group([node("mul"), "add", node("add"), "mul"]).nodes == ("mul", "add")
+
+
+def test_nodes_of_a_torch_graph_are_taken_by_name():
+    from torch.fx import Graph
+
+    assert Group([Graph().placeholder("x")]) == Group(["x"])
+
+
+def test_a_refusal_takes_a_node_or_its_name():
+    assert Refusal(node("add"), "dtype") == Refusal("add", "dtype", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "attribute"),
+    [
+        (Group(["add"]), "nodes"),
+        (Refusal("add", "op"), "code"),
+        (Claim("B", []), "groups"),
+        (CompileSpec("key", b""), "value"),
+        (KeepWhole([]), "ops"),
+    ],
+)
+def test_a_value_can_not_be_changed(value, attribute):
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, attribute, ())
+
+
+def test_claims_of_equal_content_are_equal_and_hash_alike():
+    one = Claim("B", [Group(["add"])], [Refusal("mul", "op")], {"fast": b"1"})
+    two = Claim("B", (Group((node("add"),)),), (Refusal("mul", "op"),), [CompileSpec("fast", b"1")])
+    assert (one, hash(one)) == (two, hash(two))
+    assert one != Claim("B", [Group(["add"])])
+
+
+def test_a_claim_keeps_nothing_of_the_list_it_was_made_from():
+    groups = [Group(["add"])]
+    claim = Claim("B", groups)
+    groups.clear()
+    assert claim.groups == (Group(["add"]),)
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"fast": b"1"},
+        MappingProxyType({"fast": b"1"}),
+        [CompileSpec("fast", b"1")],
+        [SimpleNamespace(key="fast", value=bytearray(b"1"))],
+    ],
+)
+def test_compile_specs_come_as_a_mapping_or_as_objects(specs):
+    assert Claim("B", [], compile_specs=specs).compile_specs == (CompileSpec("fast", b"1"),)
+
+
+def test_compile_specs_of_executorch_become_ours():
+    from executorch.exir.backend.compile_spec_schema import CompileSpec as Theirs
+
+    specs = Claim("B", [], compile_specs=[Theirs("fast", b"1")]).compile_specs
+    assert specs == (CompileSpec("fast", b"1"),)
+
+
+@pytest.mark.parametrize("value", [3, "text", None])
+def test_a_compile_spec_object_without_bytes_is_refused(value):
+    spec = SimpleNamespace(key="fast", value=value)
+    with pytest.raises(ClaimError) as caught:
+        Claim("B", [], compile_specs=[spec])
+    assert (
+        str(caught.value) == f"claim: {spec!r} is no compile spec; give a mapping of key to bytes"
+    )
+
+
+def test_ops_are_kept_whole_where_the_check_says_so():
+    wish = KeepWhole(["linear"], lambda node: node.name == "big")
+    wanted = [
+        wish.wants(SimpleNamespace(target=op, name=name))
+        for op, name in [("linear", "big"), ("linear", "small"), ("add", "big")]
+    ]
+    assert wanted == [True, False, False]
+
+
+def test_without_a_check_every_such_op_is_kept_whole():
+    assert KeepWhole(["linear"]).wants(SimpleNamespace(target="linear"))
