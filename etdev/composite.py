@@ -10,13 +10,14 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
-from etdev import edge
+from etdev import branches
 from etdev.errors import PluginError
 from etdev.graph import op_name
 from etdev.lowerer import Lowerer
 from etdev.plan import MethodPlan
 from etdev.planner import Planner
 from etdev.registry import Registry
+from etdev.wishes import Wishes
 
 
 def partitioner(
@@ -55,7 +56,9 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
-        ops, wanted = edge.whole_ops(self._lowerer.plugins, ep, self._method)
+        ops, wanted = branches.whole_ops(
+            ep, lambda program: Wishes(program, self._method, self._lowerer.plugins)
+        )
         self._kept |= {str(op) for op in ops}
         return ops, wanted
 

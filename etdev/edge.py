@@ -3,130 +3,117 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
-from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from attrs import define, field
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager
+from executorch.exir.program._program import (
+    _create_empty_etrecord,
+    _generate_edge_program,
+    lift_constant_tensor_pass,
+)
+from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Node
 
-from etdev.claims import KeepWhole
-from etdev.errors import PluginError
+from etdev import branches
+from etdev.expand import Expander
 from etdev.graph import op_name
 from etdev.plugins import Plugin
-
-# `custom` is the node metadata that torch.export hands through decompositions.
-_MARK = "etdev.kept_whole"
+from etdev.wishes import Wishes, wishers
 
 
-def to_edge(
-    programs: Mapping[str, ExportedProgram],
-    plugins: Sequence[Plugin],
-    compile_config: EdgeCompileConfig | None = None,
-    **options: Any,
-) -> EdgeProgramManager:
-    """Convert ATen programs to the edge dialect, with every plugin's wishes at once.
+@define(eq=False)
+class Conversion:
+    """Converts programs to the edge dialect, with every plugin's wishes at once.
+
+    ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
+    verifies it after every step. Here it is decomposed in one go with all wanted ops whole; those
+    that the plugins don't want on a second look are decomposed one by one.
 
     Args:
-        programs: ATen program of each method.
         plugins: Who is asked for ops to keep whole.
-        compile_config: ExecuTorch's, not changed.
-        options: Other arguments of `to_edge_transform_and_lower`, such as `constant_methods`,
-            `transform_passes` and `generate_etrecord`.
-
-    Returns:
-        ExecuTorch's manager of the edge programs, nothing delegated yet.
+        compile_config: ExecuTorch's; not changed.
+        expander: Decomposes single ops.
     """
-    # ExecuTorch writes the preserved ops into the config it is given.
-    config = copy.copy(compile_config) if compile_config else EdgeCompileConfig()
-    return to_edge_transform_and_lower(
-        dict(programs),
-        partitioner={method: [_Wishes(plugins, method)] for method in programs},
-        compile_config=config,
-        **options,
-    )
 
+    plugins: Sequence[Plugin]
+    compile_config: EdgeCompileConfig
+    expander: Expander
+    _kept: dict[OpOverload, None] = field(factory=dict)
 
-def whole_ops(
-    plugins: Sequence[Plugin], program: ExportedProgram, method: str
-) -> tuple[list[OpOverload], Callable[[Node], bool] | None]:
-    """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them.
+    def to_edge(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        constant_methods: Mapping[str, Any] | None = None,
+        transform_passes: Any = None,
+        generate_etrecord: bool = False,
+    ) -> EdgeProgramManager:
+        """Convert ATen programs; nothing is delegated yet.
 
-    What is kept is marked with who wanted it; `take_marks` finds it in the edge program.
-    """
-    # ExecuTorch asks again with the edge program, to complain of whole ops that nobody has taken.
-    # The plan sees to those.
-    if program.dialect == "EDGE":
-        return [], None
-    wishes = _wishes(plugins, program, method)
+        Args:
+            programs: ATen program of each method; one in the edge dialect is taken as it is.
+            constant_methods: As `to_edge_transform_and_lower` takes them.
+            transform_passes: Likewise; run before anything is claimed.
+            generate_etrecord: Likewise.
+        """
+        edge = {name: self._convert(name, program) for name, program in programs.items()}
+        config = copy.copy(self.compile_config)
+        exceptions = [*config._core_aten_ops_exception_list, *self._kept]
+        config._core_aten_ops_exception_list = exceptions
+        methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
+        manager = EdgeProgramManager(edge, methods, config, list(self._kept))
+        if generate_etrecord:
+            manager._etrecord = _create_empty_etrecord()
+            manager._etrecord.add_exported_program(dict(programs))
+            manager._etrecord.add_edge_dialect_program(copy.deepcopy(manager))
+        if transform_passes is not None:
+            manager = manager.transform(transform_passes)
+            for method in manager.methods:
+                lift_constant_tensor_pass(manager.exported_program(method))
+        return manager
 
-    def wanted(node: Node) -> bool:
-        # Branches of control flow have graphs of their own and nobody claims in them.
-        if node.graph is not program.graph:
-            return False
-        wishers = [name for name, wish in wishes.items() if wish.wants(node)]
-        if wishers:
-            mark = {_MARK: (str(node.target), *wishers)}
-            node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
-        return bool(wishers)
+    def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        if program.dialect == "EDGE":
+            return program
 
-    ops = dict.fromkeys(op for wish in wishes.values() for op in wish.ops)
-    return list(ops), wanted if wishes else None
+        def ask(program: ExportedProgram) -> Wishes:
+            return Wishes(program, method, self.plugins)
 
+        ops = ask(program).ops
+        self._kept.update(dict.fromkeys(ops))
+        table = _default_decomposition_table()
+        for op in (*ops, *self.compile_config.preserve_ops):
+            table.pop(op, None)
+        decomposed = program.run_decompositions(table)
+        wishes = ask(decomposed)
+        if branches.has_wanted_ops(decomposed, wishes):
+            return branches.to_edge(program, ask, self.compile_config)
+        for node in decomposed.graph.nodes:
+            wishes.mark(node)
+        # Verified once, by the manager, instead of after every step.
+        config = copy.copy(self.compile_config)
+        config._check_ir_validity = False
+        edge = _generate_edge_program(config, decomposed, preserve_ops=ops)
+        return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
-def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
-    """Ops that were kept whole, with the plugins that wanted them; removes the marks."""
-    found = {}
-    for node in program.graph.nodes:
-        custom = node.meta.get("custom", {})
-        if _MARK not in custom:
-            continue
-        op, *wishers = custom[_MARK]
-        # Nodes that the conversion puts beside an op inherit its mark.
-        if op_name(node) == op:
-            found[node.name] = tuple(wishers)
-        node.meta["custom"] = {key: value for key, value in custom.items() if key != _MARK}
-    return found
-
-
-def _wishes(
-    plugins: Sequence[Plugin], program: ExportedProgram, method: str
-) -> dict[str, KeepWhole]:
-    wishes = {}
-    for plugin in plugins:
-        wish = plugin.ask("keep_whole", program=program, method=method)
-        if isinstance(wish, KeepWhole):
-            wishes[plugin.name] = wish
-        elif wish is not None:
-            raise PluginError(plugin.name, f"keep_whole returned {wish!r}", "return a KeepWhole")
-    return wishes
-
-
-class _Wishes(Partitioner):  # type: ignore[misc]
-    """Delegates nothing; the partitioner API is ExecuTorch's way to ask for whole ops."""
-
-    def __init__(self, plugins: Sequence[Plugin], method: str) -> None:
-        super().__init__()
-        self._plugins = plugins
-        self._method = method
-
-    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
-        return whole_ops(self._plugins, ep, self._method)
-
-    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        return PartitionResult(exported_program, {})
+    def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
+        """Whole ops that nobody wants at this very place, and that have a decomposition."""
+        names = {str(op) for op in ops}
+        nodes = program.graph.nodes
+        unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
+        return self.expander.decomposable(program, unwanted)
 
 
 def rebuilt(
     manager: EdgeProgramManager,
     programs: Mapping[str, ExportedProgram],
-    compile_config: EdgeCompileConfig | None,
+    compile_config: EdgeCompileConfig,
     constant_methods: Mapping[str, Any] | None,
 ) -> EdgeProgramManager:
     """A manager like another, with other programs: what `to_backend` would have returned."""
-    config = copy.copy(compile_config) if compile_config else EdgeCompileConfig()
+    config = copy.copy(compile_config)
     # The programs hold delegate calls now, which the edge verifier doesn't know.
     config._check_ir_validity = False
     made = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)

@@ -64,7 +64,7 @@ class Expander:
         compile_config: The edge conversion's; not changed.
     """
 
-    compile_config: EdgeCompileConfig | None = None
+    compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     _known: dict[Hashable, Parts] = field(factory=dict)
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
@@ -115,9 +115,7 @@ def _leaves(node: Node) -> list[Node]:
     return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
 
 
-def _decompose(
-    node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig | None
-) -> Parts:
+def _decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Parts:
     """Run one op alone through ExecuTorch's own decomposition and edge conversion."""
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -149,7 +147,7 @@ def _decompose(
         constants={},
     )
     # A custom op is no core ATen op and needs no complaint: it stays as it is.
-    config = copy.copy(compile_config) if compile_config else EdgeCompileConfig()
+    config = copy.copy(compile_config)
     config._check_ir_validity = False
     edge = to_edge(program, compile_config=config).exported_program()
     return Parts(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))

@@ -31,6 +31,7 @@ from etdev.registry import Registry
 from etdev.source import Method, methods_of
 from etdev.split import split
 from etdev.stages import Listener, Stages
+from etdev.wishes import take_marks
 
 
 @frozen(eq=False)
@@ -44,7 +45,7 @@ class Settings:
         generate_etrecord: Keep what ExecuTorch's Inspector needs.
     """
 
-    compile_config: EdgeCompileConfig | None = None
+    compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     transform_passes: Any = None
     constant_methods: Mapping[str, Any] | None = None
     generate_etrecord: bool = False
@@ -171,7 +172,8 @@ class Lowerer:
         stages = Stages(self.listener)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         settings = settings or Settings()
-        return self._decide(self._to_edge(methods, settings, stages), settings, stages)[0]
+        expander = Expander(settings.compile_config)
+        return self._decide(self._to_edge(methods, settings, expander, stages), expander, stages)[0]
 
     def lower(
         self,
@@ -191,8 +193,9 @@ class Lowerer:
         stages = Stages(self.listener)
         settings = settings or Settings()
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        manager = self._to_edge(methods, settings, stages)
-        plan, programs = self._decide(manager, settings, stages)
+        expander = Expander(settings.compile_config)
+        manager = self._to_edge(methods, settings, expander, stages)
+        plan, programs = self._decide(manager, expander, stages)
         self._check_fit(plan)
         join = self._compile(plan, programs, stages)
 
@@ -202,32 +205,35 @@ class Lowerer:
         return Lowered(plan, build, stages)
 
     def _to_edge(
-        self, methods: Mapping[str, Method], settings: Settings, stages: Stages
+        self,
+        methods: Mapping[str, Method],
+        settings: Settings,
+        expander: Expander,
+        stages: Stages,
     ) -> EdgeProgramManager:
         with stages.stage("export"):
             programs = {name: method.export() for name, method in methods.items()}
+        conversion = edge.Conversion(self.plugins, settings.compile_config, expander)
         with stages.stage("edge"):
             return _guarded(
                 "edge conversion",
-                lambda: edge.to_edge(
+                lambda: conversion.to_edge(
                     programs,
-                    self.plugins,
-                    compile_config=settings.compile_config,
-                    transform_passes=settings.transform_passes,
                     constant_methods=settings.constant_methods,
+                    transform_passes=settings.transform_passes,
                     generate_etrecord=settings.generate_etrecord,
                 ),
             )
 
     def _decide(
-        self, manager: EdgeProgramManager, settings: Settings, stages: Stages
+        self, manager: EdgeProgramManager, expander: Expander, stages: Stages
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        planner = Planner(self.plugins, self.placement, Expander(settings.compile_config))
+        planner = Planner(self.plugins, self.placement, expander)
         plans, programs = [], {}
         with stages.stage("plan"):
             for name in sorted(manager.methods):
                 program = manager.exported_program(name)
-                plan, programs[name] = planner.plan(program, name, edge.take_marks(program))
+                plan, programs[name] = planner.plan(program, name, take_marks(program))
                 plans.append(plan)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
         return Plan(tuple(plans), asked), programs

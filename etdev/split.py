@@ -6,11 +6,15 @@ import copy
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from attrs import define, field
+from executorch.exir import EdgeCompileConfig
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
+from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
+from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -59,9 +63,10 @@ def split(program: ExportedProgram, partitions: Sequence[Partition]) -> Split:
     """Take the partitions out of a program, each into a program that a backend can compile."""
     nodes = {node.name: node for node in program.graph.nodes}
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    return Split(
-        program, partitions, [_extract(program, part, nodes, specs) for part in partitions]
-    )
+    # The whole program was verified op by op; its parts need no second look.
+    trusting = EXIREdgeDialectVerifier(EdgeCompileConfig(_check_ir_validity=False), class_only=True)
+    parts = [_extract(program, part, nodes, specs, trusting) for part in partitions]
+    return Split(program, partitions, parts)
 
 
 def _extract(
@@ -69,6 +74,7 @@ def _extract(
     partition: Partition,
     nodes: dict[str, Node],
     specs: dict[str, InputSpec],
+    verifier: type[Verifier],
 ) -> ExportedProgram:
     owned = [specs[c.name] for c in partition.constants if c.inside]
     owned.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
@@ -83,12 +89,12 @@ def _extract(
         placeholder.meta = dict(source.meta)
         copies[source] = placeholder
         inputs.append(InputSpec(InputKind.USER_INPUT, argument(placeholder), None))
-    root = torch.nn.Module()
+    root: dict[str, Any] = {}
     for name in partition.nodes:
         node = nodes[name]
         copies[node] = graph.node_copy(node, copies.__getitem__)
         if node.op == "get_attr":
-            setattr(root, str(node.target), getattr(program.graph_module, str(node.target)))
+            root[str(node.target)] = getattr(program.graph_module, str(node.target))
     results = [copies[nodes[tensor.name]] for tensor in partition.outputs]
     output = graph.output(tuple(results))
     output.meta = dict(program.graph.output_node().meta)
@@ -96,25 +102,29 @@ def _extract(
         input_specs=inputs,
         output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
     )
-    return _program(program, GraphModule(root, graph), signature)
+    return _program(program, root, graph, signature, verifier)
 
 
 def _program(
-    owner: ExportedProgram, module: GraphModule, signature: ExportGraphSignature
+    owner: ExportedProgram,
+    root: dict[str, Any],
+    graph: Graph,
+    signature: ExportGraphSignature,
+    verifier: type[Verifier],
 ) -> ExportedProgram:
     targets = [spec.target for spec in signature.input_specs if spec.target is not None]
     _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
     _, out_spec = pytree.tree_flatten(signature.user_outputs)
     call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec)
     return ExportedProgram(
-        root=module,
-        graph=module.graph,
+        root=root,
+        graph=graph,
         graph_signature=signature,
         state_dict={t: owner.state_dict[t] for t in targets if t in owner.state_dict},
         range_constraints=dict(owner.range_constraints),
         module_call_graph=[ModuleCallEntry("", call)],
         constants={t: owner.constants[t] for t in targets if t in owner.constants},
-        verifiers=[owner.verifier],
+        verifiers=[verifier],
     )
 
 
@@ -127,7 +137,7 @@ class _Join:
     lowered: Sequence[LoweredBackendModule]
     graph: Graph = field(factory=Graph)
     copies: dict[Node, Node] = field(factory=dict)
-    root: torch.nn.Module = field(factory=torch.nn.Module)
+    root: dict[str, Any] = field(factory=dict)
     home: dict[str, int] = field(init=False)
     nodes: dict[str, Node] = field(init=False)
     inside: set[tuple[int, str]] = field(init=False)
@@ -178,13 +188,13 @@ class _Join:
             value = getattr(self.program.graph_module, str(node.target))
             # ExecuTorch's later passes rewrite the branches of control flow in place.
             value = copy.deepcopy(value) if isinstance(value, GraphModule) else value
-            setattr(self.root, str(node.target), value)
+            self.root[str(node.target)] = value
 
     def _call(self, index: int) -> None:
         partition = self.partitions[index]
         inputs = [self.copies[self.nodes[tensor.name]] for tensor in partition.inputs]
         name = next(self.names)
-        setattr(self.root, name, self.lowered[index])
+        self.root[name] = self.lowered[index]
         attribute = self.graph.get_attr(name)
         call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
         outputs = [self.nodes[tensor.name] for tensor in partition.outputs]
@@ -199,13 +209,12 @@ class _Join:
 
     def _finish(self, kept: set[str]) -> ExportedProgram:
         program = self.program
-        module = GraphModule(self.root, self.graph)
         names = {node.name: copy.name for node, copy in self.copies.items()}
         specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
         targets = {spec.target for spec in specs}
-        return ExportedProgram(
-            root=module,
-            graph=module.graph,
+        made = ExportedProgram(
+            root=self.root,
+            graph=self.graph,
             graph_signature=ExportGraphSignature(
                 input_specs=specs,
                 output_specs=[renamed(s, names) for s in program.graph_signature.output_specs],
@@ -221,3 +230,5 @@ class _Join:
             },
             verifiers=[program.verifier],
         )
+        made.graph_module.meta.update(program.graph_module.meta)
+        return made
