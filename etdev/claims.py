@@ -63,6 +63,8 @@ class Claim:
         refusals: What is not wanted, and why. Only for the ledger.
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
             CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
+        named_data: The backend hands constants to ExecuTorch's named data under keys made of their
+            content, so that its delegates store a constant once between them.
         merge: Let the host join groups into the largest convex partitions. False keeps every
             group a partition of its own.
     """
@@ -73,6 +75,7 @@ class Claim:
         default=(), converter=frozen_tuple, validator=each(Refusal)
     )
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
+    named_data: bool = field(default=False, validator=validators.instance_of(bool))
     merge: bool = field(default=True, validator=validators.instance_of(bool))
 
 

@@ -1,22 +1,28 @@
-"""Constants: which travel inside a delegate, which stay outside, which are handed out twice."""
+"""Constants: which travel inside a delegate, which stay outside, which are stored again."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve, field
+from torch.fx import Node
 
 from etdev.errors import ClaimError
 from etdev.graph import MethodGraph, describe
 from etdev.plan import Constant, Partition
 
+_CURE = "leave out constants that are mutated"
+
 
 def settle(
     graph: MethodGraph, partitions: Sequence[Partition], ask: Callable[[Partition], Any]
 ) -> list[Partition]:
-    """Decide each constant's storage, and with it the inputs of each partition.
+    """Decide each constant's storage, and with it the inputs and outputs of each partition.
+
+    A buffer that the method writes is owned by the partition that writes it, if nobody else reads
+    its old or its new value; otherwise it stays above the delegates, so that everybody sees the
+    right value at every step.
 
     Args:
         graph: The method.
@@ -24,19 +30,14 @@ def settle(
         ask: Calls `claim_constants` on a partition's owner.
 
     Returns:
-        The partitions in the same order, constants and inputs settled.
+        The partitions in the same order, constants, inputs and outputs settled.
 
     Raises:
-        ClaimError: A plugin claims a constant that its partition doesn't read, or one that the
-            method writes.
+        ClaimError: A plugin claims a constant that its partition doesn't read, or would freeze one
+            that the method writes.
     """
     claimed = [_claimed(partition, ask(partition)) for partition in partitions]
-    claims = Counter(name for names in claimed for name in names)
-    users = Counter({name: len(graph.placeholders[name].users) for name in claims})
-    return [
-        _settled(graph, partition, names, claims, users)
-        for partition, names in zip(partitions, claimed, strict=True)
-    ]
+    return _Settlement(graph, partitions, claimed).settled()
 
 
 def _claimed(partition: Partition, answer: Any) -> set[str]:
@@ -46,43 +47,89 @@ def _claimed(partition: Partition, answer: Any) -> set[str]:
             partition.plugin, f"claim_constants returned {answer!r}", "return a list of constants"
         )
     names = {item.name if isinstance(item, Constant) else str(item) for item in answer or ()}
+    where = f"{partition.method}/{partition.name}"
     for name in sorted(names):
-        where = f"{partition.method}/{partition.name}"
         if name not in known:
             raise ClaimError(
                 partition.plugin,
                 f"claims the constant {name!r}, which {where} does not read",
                 "choose from partition.constants",
             )
-        if known[name].mutated:
+        update = known[name].update
+        if update is not None and update not in partition.nodes:
             raise ClaimError(
                 partition.plugin,
                 f"would freeze the buffer {known[name].target!r} in {where}, "
                 "but the method writes to it",
-                "leave out constants that are mutated",
+                _CURE,
             )
     return names
 
 
-def _settled(
-    graph: MethodGraph,
-    partition: Partition,
-    claimed: set[str],
-    claims: Mapping[str, int],
-    users: Mapping[str, int],
-) -> Partition:
-    numbers = [graph.number[name] for name in partition.nodes]
-    inside = set(partition.nodes)
+@define(eq=False)
+class _Settlement:
+    """All claims on constants, seen together."""
 
-    def storage(constant: Constant) -> str:
-        if constant.name not in claimed:
-            return "outside"
-        readers = sum(user.name in inside for user in graph.placeholders[constant.name].users)
-        alone = claims[constant.name] == 1 and readers == users[constant.name]
-        return "owned" if alone else "copied"
+    graph: MethodGraph
+    partitions: Sequence[Partition]
+    claimed: Sequence[set[str]]
+    home: dict[str, int] = field(init=False)
+    holders: dict[str, list[int]] = field(init=False)
 
-    return evolve(
-        partition,
-        constants=tuple(evolve(c, storage=storage(c)) for c in partition.constants),
-        inputs=tuple(describe(node) for node in graph.reads(numbers) if node.name not in claimed),
-    )
+    def __attrs_post_init__(self) -> None:
+        self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
+        self.holders = {}
+        for index, names in enumerate(self.claimed):
+            for name in names:
+                self.holders.setdefault(name, []).append(index)
+
+    def settled(self) -> list[Partition]:
+        return [self._partition(index) for index in range(len(self.partitions))]
+
+    def _partition(self, index: int) -> Partition:
+        partition = self.partitions[index]
+        constants = tuple(self._constant(index, c) for c in partition.constants)
+        inside = {c.name for c in constants if c.inside}
+        written = {c.update for c in constants if c.inside and c.mutated}
+        numbers = [self.graph.number[name] for name in partition.nodes]
+        reads = [node for node in self.graph.reads(numbers) if node.name not in inside]
+        return evolve(
+            partition,
+            constants=constants,
+            inputs=tuple(describe(node) for node in reads),
+            # An owned buffer's new value never leaves: only the method's end reads it.
+            outputs=tuple(t for t in partition.outputs if t.name not in written),
+        )
+
+    def _constant(self, index: int, constant: Constant) -> Constant:
+        if constant.name not in self.claimed[index]:
+            return constant
+        if constant.mutated:
+            return evolve(constant, storage="owned") if self._alone(index, constant) else constant
+        stores = self._stores(constant.name)
+        delegates = len(self.holders[constant.name])
+        if stores > 1:
+            return evolve(constant, storage="copied", copies=stores)
+        return evolve(constant, storage="owned" if delegates == 1 else "shared")
+
+    def _stores(self, name: str) -> int:
+        """How often the .pte stores a constant."""
+        holders = self.holders[name]
+        stores = {
+            self.partitions[i].backend_id if self.partitions[i].named_data else i for i in holders
+        }
+        return len(stores) + any(
+            self.home.get(user.name) not in holders for user in self._users(name)
+        )
+
+    def _alone(self, index: int, buffer: Constant) -> bool:
+        """Whether one partition has all that reads a buffer, before and after it is written."""
+        update = self.graph.nodes[self.graph.number[buffer.update or ""]]
+        signature = self.graph.program.graph_signature
+        written = [spec for spec in signature.output_specs if spec.arg.name == update.name]
+        readers = [*self._users(buffer.name), *(u for u in update.users if u.op != "output")]
+        # The new value may be an output of the method as well, or go to a second buffer.
+        return len(written) == 1 and all(self.home.get(u.name) == index for u in readers)
+
+    def _users(self, name: str) -> list[Node]:
+        return list(self.graph.placeholders[name].users)

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
+from etdev.ledger import DELEGATE
 from etdev.plan import Constant, Tensor
 
 _KINDS = {
@@ -127,7 +128,7 @@ class MethodGraph:
 def op_name(node: Node) -> str:
     """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
     if node.target is executorch_call_delegate:
-        return "call_delegate"
+        return DELEGATE
     name = getattr(node.target, "__name__", str(node.target))
     op = getattr(node.target, "_op", node.target)
     return str(op) if isinstance(op, torch._ops.OpOverload) else name
@@ -160,7 +161,7 @@ def _upper_bytes(value: torch.Tensor) -> int | None:
 
 
 def _constants(program: ExportedProgram) -> Iterable[tuple[str, Constant]]:
-    mutated = set(program.graph_signature.buffers_to_mutate.values())
+    updates = {v: k for k, v in program.graph_signature.buffers_to_mutate.items()}
     for spec in program.graph_signature.input_specs:
         if spec.kind not in _KINDS:
             continue
@@ -175,7 +176,7 @@ def _constants(program: ExportedProgram) -> Iterable[tuple[str, Constant]]:
                 dtype=dtype_name(value.dtype),
                 shape=tuple(int(size) for size in value.shape),
                 size_bytes=value.numel() * value.element_size(),
-                mutated=target in mutated,
+                update=updates.get(target),
             ),
         )
 

@@ -13,6 +13,8 @@ LOST = "lost"
 SILENT = "silent"
 FOREIGN = "foreign"
 PARTS = "parts"
+# What a call of a delegate is named as an op.
+DELEGATE = "call_delegate"
 
 
 @frozen
@@ -43,6 +45,11 @@ class Entry:
     partition: str | None
     verdicts: tuple[Verdict, ...]
 
+    @property
+    def foreign(self) -> bool:
+        """True for the call of a delegate that the program came with."""
+        return self.op == DELEGATE
+
 
 @frozen(slots=False)
 class Ledger:
@@ -64,12 +71,17 @@ class Ledger:
         return len(self.entries)
 
     def owned(self) -> dict[str, int]:
-        """Number of nodes per owner, most first; `portable` for those nobody owns."""
-        return dict(Counter(entry.owner or "portable" for entry in self).most_common())
+        """Number of nodes per owner, most first.
+
+        `portable` stands for those nobody owns, `foreign` for delegates the program came with.
+        """
+        kinds = (entry.owner or (FOREIGN if entry.foreign else "portable") for entry in self)
+        return dict(Counter(kinds).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
         """Number of nodes per op that nobody owns, most first."""
-        return dict(Counter(entry.op for entry in self if entry.owner is None).most_common())
+        nobodys = (e.op for e in self if e.owner is None and not e.foreign)
+        return dict(Counter(nobodys).most_common())
 
 
 @define

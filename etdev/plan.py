@@ -52,10 +52,12 @@ class Constant:
         dtype: torch's name of it without `torch.`.
         shape: Sizes, as in the state dict.
         size_bytes: Elements times item size, before alignment.
-        mutated: The method writes to it, so no delegate may freeze its value.
+        update: Node whose value the method writes to it; None for a true constant.
         grouped: One of the partition's own groups names it.
         storage: `outside` (ExecuTorch keeps it and passes it in), `owned` (travels in this delegate
-            only) or `copied` (also needed elsewhere, so that it is handed out more than once).
+            only), `shared` (with other delegates of the backend, through named data) or `copied`
+            (stored more than once).
+        copies: How often the .pte stores it.
     """
 
     name: str
@@ -64,9 +66,15 @@ class Constant:
     dtype: str
     shape: tuple[int, ...] = field(converter=frozen_tuple)
     size_bytes: int
-    mutated: bool = False
+    update: str | None = None
     grouped: bool = False
     storage: str = "outside"
+    copies: int = 1
+
+    @property
+    def mutated(self) -> bool:
+        """True if the method writes to it, so that no delegate may freeze its value."""
+        return self.update is not None
 
     @property
     def inside(self) -> bool:
@@ -95,6 +103,7 @@ class Partition:
         inputs: Values it takes from outside, in the order its nodes read them.
         outputs: Values that others read.
         constants: Parameters, buffers and lifted tensors that its nodes read.
+        named_data: Its backend stores equal constants once, see `Claim`.
         compile_specs: What the backend gets, `target_device` included unless on the CPU.
         device: Where it runs.
         device_source: `pinned`, `derived`, `assumed` or `default`.
@@ -111,6 +120,7 @@ class Partition:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     constants: tuple[Constant, ...] = ()
+    named_data: bool = False
     compile_specs: tuple[CompileSpec, ...] = ()
     device: Device = CPU
     device_source: str = "default"
@@ -151,6 +161,12 @@ class MethodPlan:
     partitions: tuple[Partition, ...]
     fallback: tuple[str, ...]
     ledger: Ledger
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of constants that the .pte stores again, beyond the first time."""
+        constants = {c.name: c for part in self.partitions for c in part.constants if c.inside}
+        return sum((c.copies - 1) * c.size_bytes for c in constants.values())
 
     def owner(self, node: str) -> str | None:
         """The plugin that owns a node; None leaves it to portable kernels."""

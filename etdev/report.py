@@ -94,6 +94,8 @@ def _owners(method: MethodPlan) -> Table:
     rows = table("owner", "delegates", "nodes", title=f"method {method.method}")
     for owner, nodes in method.ledger.owned().items():
         rows.add_row(owner, str(counts[owner]) if owner in counts else "-", str(nodes))
+    if method.copied_bytes:
+        rows.add_row("stored again", "-", size(method.copied_bytes))
     return rows
 
 
@@ -124,7 +126,7 @@ def _fallback(method: MethodPlan) -> Table:
     ops = method.ledger.fallback_ops()
     reasons: dict[str, Counter[str]] = {op: Counter() for op in ops}
     for entry in method.ledger:
-        if entry.owner is None:
+        if entry.owner is None and not entry.foreign:
             for verdict in entry.verdicts:
                 reasons[entry.op][f"{verdict.plugin}: {verdict.text or verdict.code}"] += 1
     for op, count in list(ops.items())[:_ROWS]:

@@ -12,6 +12,7 @@ import torch
 from attrs import define, field
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch._export.verifier import Verifier
@@ -25,6 +26,7 @@ from torch.export.graph_signature import (
     OutputSpec,
 )
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from etdev.order import run_order
@@ -95,13 +97,18 @@ def _extract(
         copies[node] = graph.node_copy(node, copies.__getitem__)
         if node.op == "get_attr":
             root[str(node.target)] = getattr(program.graph_module, str(node.target))
-    results = [copies[nodes[tensor.name]] for tensor in partition.outputs]
+    outputs = [
+        OutputSpec(OutputKind.BUFFER_MUTATION, argument(copies[nodes[c.update]]), c.target)
+        for c in partition.constants
+        if c.inside and c.update
+    ]
+    results = [copies[nodes[spec.arg.name]] for spec in outputs]
+    for tensor in partition.outputs:
+        results.append(copies[nodes[tensor.name]])
+        outputs.append(OutputSpec(OutputKind.USER_OUTPUT, argument(results[-1]), None))
     output = graph.output(tuple(results))
     output.meta = dict(program.graph.output_node().meta)
-    signature = ExportGraphSignature(
-        input_specs=inputs,
-        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
-    )
+    signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
     return _program(program, root, graph, signature, verifier)
 
 
@@ -142,6 +149,8 @@ class _Join:
     nodes: dict[str, Node] = field(init=False)
     inside: set[tuple[int, str]] = field(init=False)
     names: Iterator[str] = field(init=False)
+    frozen: set[str] = field(init=False)
+    planned: dict[str, Node] = field(factory=dict)
     handle: int = 0
 
     def build(self) -> ExportedProgram:
@@ -153,6 +162,12 @@ class _Join:
             for c in part.constants
             if c.inside
         }
+        self.frozen = {
+            constant.name
+            for partition in self.partitions
+            for constant in partition.constants
+            if not constant.inside and not constant.mutated
+        }
         taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
         names = (f"lowered_module_{number}" for number in itertools.count())
         self.names = (name for name in names if name not in taken)
@@ -163,9 +178,7 @@ class _Join:
                 self._call(unit)
             else:
                 self._copy(unit)
-        output = self.program.graph.output_node()
-        self.graph.node_copy(output, self.copies.__getitem__)
-        return self._finish(kept)
+        return self._finish(kept, self._copy_output())
 
     def _copy_placeholders(self) -> set[str]:
         """Keep the inputs, but the constants that only delegates hold now."""
@@ -192,7 +205,7 @@ class _Join:
 
     def _call(self, index: int) -> None:
         partition = self.partitions[index]
-        inputs = [self.copies[self.nodes[tensor.name]] for tensor in partition.inputs]
+        inputs = [self._input(partition, self.nodes[tensor.name]) for tensor in partition.inputs]
         name = next(self.names)
         self.root[name] = self.lowered[index]
         attribute = self.graph.get_attr(name)
@@ -207,7 +220,40 @@ class _Join:
             item.meta = {k: v for k, v in node.meta.items() if k not in _FOREIGN_META}
             self.copies[node] = item
 
-    def _finish(self, kept: set[str]) -> ExportedProgram:
+    def _input(self, partition: Partition, node: Node) -> Node:
+        """What a delegate is called with; a constant for another device in planned memory first.
+
+        ExecuTorch copies inputs to the device from planned memory, and has none for a constant.
+        """
+        if partition.device.is_cpu or node.name not in self.frozen:
+            return self.copies[node]
+        if node.name not in self.planned:
+            clone = self.graph.call_function(exir_ops.edge.aten.clone.default, (self.copies[node],))
+            clone.meta = {"val": node.meta["val"]}
+            self.planned[node.name] = clone
+        return self.planned[node.name]
+
+    def _copy_output(self) -> list[OutputSpec]:
+        """Return what is left to return: new values of buffers that delegates own are not."""
+        written = {
+            constant.update
+            for partition in self.partitions
+            for constant in partition.constants
+            if constant.inside and constant.update
+        }
+        old = self.program.graph.output_node()
+        specs, results = [], []
+        for spec, result in zip(
+            self.program.graph_signature.output_specs, old.args[0], strict=True
+        ):
+            if not isinstance(result, Node) or result.name not in written:
+                specs.append(spec)
+                results.append(result)
+        new = self.graph.output(map_arg(tuple(results), self.copies.__getitem__))
+        new.meta = dict(old.meta)
+        return specs
+
+    def _finish(self, kept: set[str], outputs: Sequence[OutputSpec]) -> ExportedProgram:
         program = self.program
         names = {node.name: copy.name for node, copy in self.copies.items()}
         specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
@@ -217,7 +263,7 @@ class _Join:
             graph=self.graph,
             graph_signature=ExportGraphSignature(
                 input_specs=specs,
-                output_specs=[renamed(s, names) for s in program.graph_signature.output_specs],
+                output_specs=[renamed(spec, names) for spec in outputs],
             ),
             state_dict={k: v for k, v in program.state_dict.items() if k in targets},
             range_constraints=dict(program.range_constraints),

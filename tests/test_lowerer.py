@@ -258,23 +258,6 @@ def test_every_method_has_a_plan_of_its_own():
     torch.testing.assert_close(combined[0], AddMul()(*PAIR))
 
 
-def test_a_shared_weight_is_copied_and_the_plan_says_so():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.linear(nn.functional.layer_norm(self.linear(x), (4,)))
-
-    torch.manual_seed(0)
-    module, x = Tied(), torch.randn(2, 4)
-    lowered = Lowerer(["cpu"]).lower(module, (x,))
-    storages = [[c.storage for c in part.constants] for part in lowered.plan.partitions]
-    assert storages == [["copied", "copied"], ["copied", "copied"]]
-    assert_agrees(lowered, module, (x,))
-
-
 def test_nothing_of_the_callers_is_changed():
     module, inputs = models.conv_net()
     program = torch.export.export(module, inputs)
@@ -454,3 +437,40 @@ def test_an_empty_plugin_list_leaves_all_to_portable_kernels():
     assert lowered.plan.partitions == ()
     module, inputs = models.mlp()
     assert_agrees(lowered, module, inputs)
+
+
+def test_a_claimed_control_flow_op_takes_its_branches_along():
+    import backends  # noqa: F401
+
+    class TakesCond:
+        name = "cond"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            nodes = [n for n in program.graph.nodes if "cond" in str(n.target)]
+            return Claim("FakeAccelerator", [Group([node]) for node in nodes])
+
+    class Pick(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,)) + 1
+
+    lowered = Lowerer([TakesCond()]).lower(Pick(), (torch.randn(2),))
+    (partition,) = lowered.plan.partitions
+    assert {"true_graph_0", "false_graph_0"} <= set(partition.nodes)
+    graph = lowered.edge.exported_program().graph
+    assert [n.name for n in graph.find_nodes(op="get_attr")] == ["lowered_module_0"]
+
+
+def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(monkeypatch):
+    import importlib.metadata
+
+    found = importlib.metadata.entry_points
+
+    def shuffled(**query):
+        return tuple(reversed(tuple(found(**query))))
+
+    straight = Lowerer().lower(*models.mlp())
+    monkeypatch.setattr(importlib.metadata, "entry_points", shuffled)
+    turned = Lowerer().lower(*models.mlp())
+    assert turned.plan == straight.plan
+    assert turned.to_executorch().buffer == straight.to_executorch().buffer

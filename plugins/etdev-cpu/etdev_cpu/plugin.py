@@ -58,6 +58,7 @@ class CpuPlugin:
             backend_id="XnnpackBackend",
             groups=[Group(nodes, why) for nodes, why in matches],
             refusals=refusals,
+            named_data=True,
             merge=not self.per_op,
         )
 
