@@ -456,7 +456,7 @@ def test_a_claimed_control_flow_op_takes_its_branches_along():
 
     lowered = Lowerer([TakesCond()]).lower(Pick(), (torch.randn(2),))
     (partition,) = lowered.plan.partitions
-    assert {"true_graph_0", "false_graph_0"} <= set(partition.nodes)
+    assert {"submodule_0", "submodule_1"} <= set(partition.nodes)
     graph = lowered.edge.exported_program().graph
     assert [n.name for n in graph.find_nodes(op="get_attr")] == ["lowered_module_0"]
 
