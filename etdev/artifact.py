@@ -15,6 +15,8 @@ from etdev.errors import ArtifactError, first_line
 from etdev.values import CompileSpec, frozen_tuple
 
 _MAGIC = slice(4, 6)
+# Operators that copy between devices.
+_COPIES = "et_copy::"
 _CURE = "give a .pte that ExecuTorch wrote"
 # ExecuTorch's ScalarType in torch's names.
 _DTYPES = {
@@ -41,17 +43,22 @@ class Delegate:
 
     Args:
         backend_id: Backend that runs it.
-        device: Device of the tensors it is called with.
+        devices: Devices of the tensors it is called with, inputs and outputs, each once.
         size_bytes: Its payload; weights in named data not included.
         calls: How often the method calls it.
         compile_specs: What the backend was given.
     """
 
     backend_id: str
-    device: Device
+    devices: tuple[Device, ...] = field(converter=frozen_tuple)
     size_bytes: int
     calls: int
     compile_specs: tuple[CompileSpec, ...] = field(converter=frozen_tuple)
+
+    @property
+    def device(self) -> Device:
+        """Where it runs: the first device that is not the CPU, if there is one."""
+        return next((device for device in self.devices if not device.is_cpu), CPU)
 
 
 @frozen
@@ -64,14 +71,32 @@ class Arena:
 
 @frozen
 class MethodArtifact:
-    """One method of a .pte, in the order in which it runs."""
+    """One method of a .pte.
+
+    Args:
+        name: The method's name.
+        inputs: What it takes.
+        outputs: What it returns.
+        delegates: In the order in which they are first called.
+        kernels: Number of calls of each operator, copies between devices left out.
+        host_to_device: Copies to a device per run.
+        device_to_host: Copies from a device per run.
+        arenas: Planned memory.
+        misplaced: Tensors in an arena of another device, and kernels that are given a tensor which
+            is not on the CPU; in words.
+        external: It keeps constants in a .ptd file.
+    """
 
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     delegates: tuple[Delegate, ...]
     kernels: Mapping[str, int]
+    host_to_device: int
+    device_to_host: int
     arenas: tuple[Arena, ...]
+    misplaced: tuple[str, ...]
+    external: bool
 
 
 @frozen
@@ -123,6 +148,11 @@ def read(path: str | Path) -> Artifact:
         ) from error
 
 
+def methods_of(program: Any) -> tuple[MethodArtifact, ...]:
+    """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
+    return tuple(_method(program, plan) for plan in program.execution_plan)
+
+
 def _artifact(file: Path, size_bytes: int, parsed: Any) -> Artifact:
     program = parsed.program
     named = parsed.named_data
@@ -131,41 +161,74 @@ def _artifact(file: Path, size_bytes: int, parsed: Any) -> Artifact:
         size_bytes=size_bytes,
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        methods=tuple(_method(program, plan) for plan in program.execution_plan),
+        methods=methods_of(program),
     )
 
 
 def _method(program: Any, plan: Any) -> MethodArtifact:
     instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
     calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
-    kernels = [item.op_index for item in instructions if type(item).__name__ == "KernelCall"]
-    counts = Counter(_operator(plan.operators[index]) for index in kernels)
+    kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
+    counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
+    tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
         delegates=tuple(_delegates(program, plan, calls)),
-        kernels=dict(counts.most_common()),
+        kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
+        host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
+        device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
+        misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
+        external=any(_is_external(tensor) for tensor in tensors),
     )
 
 
 def _delegates(program: Any, plan: Any, calls: list[Any]) -> Iterable[Delegate]:
-    devices: dict[int, set[Device]] = {}
+    devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
-        found = devices.setdefault(call.delegate_index, set())
-        found.update(_device(value) for value in values if type(value).__name__ == "Tensor")
+        found = devices.setdefault(call.delegate_index, {})
+        found.update(dict.fromkeys(_device(v) for v in values if type(v).__name__ == "Tensor"))
     counts = Counter(call.delegate_index for call in calls)
-    for index, delegate in enumerate(plan.delegates):
-        away = sorted(device for device in devices.get(index, ()) if not device.is_cpu)
+    uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
+    for index in (*devices, *uncalled):
+        delegate = plan.delegates[index]
         yield Delegate(
             backend_id=delegate.id,
-            device=away[0] if away else CPU,
+            devices=tuple(sorted(devices.get(index, ()))),
             size_bytes=len(program.backend_delegate_data[delegate.processed.index].data),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
         )
+
+
+def _strayed(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
+    """Planned tensors whose arena is on another device."""
+    arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
+    for tensor in tensors:
+        info = tensor.allocation_info
+        if info is not None and arenas.get(info.memory_id, CPU) != _device(tensor):
+            arena = arenas.get(info.memory_id, CPU)
+            yield f"a tensor on {_device(tensor)} has its memory on {arena}"
+
+
+def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
+    """Kernels, copies between devices left out, that are given a tensor not on the CPU."""
+    for kernel in kernels:
+        name = _operator(plan.operators[kernel.op_index])
+        if name.startswith(_COPIES):
+            continue
+        values = [plan.values[index].val for index in kernel.args if index >= 0]
+        for value in values:
+            if type(value).__name__ == "Tensor" and not _device(value).is_cpu:
+                yield f"the kernel {name} is given a tensor on {_device(value)}"
+
+
+def _is_external(tensor: Any) -> bool:
+    extra = tensor.extra_tensor_info
+    return extra is not None and extra.location.name == "EXTERNAL"
 
 
 def _arenas(plan: Any) -> Iterable[Arena]:

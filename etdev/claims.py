@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
 
+from etdev.device import DEVICE_TYPES
 from etdev.values import (
     CompileSpec,
     compile_specs,
@@ -63,6 +64,8 @@ class Claim:
         refusals: What is not wanted, and why. Only for the ledger.
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
             CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
+        device_types: Device types that the backend runs on. Anything else, pinned or resolved, is
+            refused.
         named_data: The backend hands constants to ExecuTorch's named data under keys made of their
             content, so that its delegates store a constant once between them.
         merge: Let the host join groups into the largest convex partitions. False keeps every
@@ -75,6 +78,11 @@ class Claim:
         default=(), converter=frozen_tuple, validator=each(Refusal)
     )
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
+    device_types: tuple[str, ...] = field(
+        default=("cpu",),
+        converter=frozen_tuple,
+        validator=validators.deep_iterable(validators.in_(DEVICE_TYPES)),
+    )
     named_data: bool = field(default=False, validator=validators.instance_of(bool))
     merge: bool = field(default=True, validator=validators.instance_of(bool))
 

@@ -9,6 +9,7 @@ EtdevError
 ├── LoweringError     ExecuTorch refused the program at a named stage
 │   └── CompileError  a backend failed on one partition
 ├── ArtifactError     a .pte can't be read or written
+│   └── AuditError    a .pte is not what was planned
 └── RunError          a .pte can't be loaded or executed
 
 A text reads *who: what is wrong; what to do*, and the three parts are attributes too.
@@ -68,6 +69,10 @@ class CompileError(LoweringError):
 
 class ArtifactError(EtdevError):
     """A .pte can't be read or written."""
+
+
+class AuditError(ArtifactError):
+    """A .pte is not what was planned."""
 
 
 class RunError(EtdevError):

@@ -14,8 +14,15 @@ from executorch.exir import ExecutorchProgramManager
 from etdev.errors import ArtifactError
 
 
-def write_program(program: ExecutorchProgramManager, path: Path) -> Path:
+def write_program(
+    program: ExecutorchProgramManager, path: Path, check: Callable[[Path], None] | None = None
+) -> Path:
     """Write a .pte and, beside it, the .ptd files that ExecuTorch keeps data in.
+
+    Args:
+        program: What to write.
+        path: Where to.
+        check: Looks at the .pte before it gets its name; raises to leave it unwritten.
 
     Raises:
         ArtifactError: The path is no .pte or can't be written.
@@ -25,15 +32,20 @@ def write_program(program: ExecutorchProgramManager, path: Path) -> Path:
     for name, data in (program._tensor_data or {}).items():
         beside = path.with_name(name if name.endswith(".ptd") else f"{name}.ptd")
         write_atomically(beside, data.write_to_file)
-    write_atomically(path, program.write_to_file)
+    write_atomically(path, program.write_to_file, check)
     return path
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], Any], check: Callable[[Path], None] | None = None
+) -> None:
     """Write a file under a temporary name and rename it, so that nobody sees half of it."""
     try:
         with _temporary(path) as file:
             write(file)
+            if check:
+                file.flush()
+                check(Path(file.name))
     except OSError as error:
         raise ArtifactError(
             str(path), f"can't be written ({error.strerror})", "choose another path"
@@ -44,7 +56,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 def _temporary(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        os.close(handle)
+        with open(name, "wb") as file:
             yield file
         # mkstemp makes files for the owner alone; a .pte gets what any new file would.
         mask = os.umask(0)

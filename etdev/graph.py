@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from etdev.ledger import DELEGATE
-from etdev.plan import Constant, Tensor
+from etdev.plan import SCALAR, Constant, Tensor
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -138,8 +138,7 @@ def describe(node: Node) -> Tensor:
     """What a node's value looks like from outside."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
-        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}
-        return Tensor(node.name, kind.get(type(value), type(value).__name__), (), 8)
+        return Tensor(node.name, SCALAR, (), 8)
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
     return Tensor(node.name, dtype_name(value.dtype), shape, _upper_bytes(value))
 

@@ -18,8 +18,9 @@ from executorch.exir import (
 )
 from torch.export import ExportedProgram
 
-from etdev import edge, plugins, registry
+from etdev import artifact, edge, plugins, registry
 from etdev.compile import compile_all
+from etdev.emission import Emitted, emit
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
 from etdev.expand import Expander
 from etdev.files import write_program
@@ -77,26 +78,38 @@ class Lowered:
     ) -> ExecutorchProgramManager:
         """Plan memory and emit the program, as ExecuTorch's manager does.
 
+        What comes out is compared with the plan.
+
         Raises:
             LoweringError: ExecuTorch refused it.
+            DeviceError: The config can't be honoured with the devices of the plan.
+            AuditError: It is not what was planned.
         """
-        with self.stages.stage("emit"):
-            return _guarded("to_executorch", lambda: self._build().to_executorch(config))
+        return self._emit(config).program
 
     def save(
         self, path: str | os.PathLike[str], config: ExecutorchBackendConfig | None = None
     ) -> Path:
         """Emit and write a .pte, and a .ptd beside it for data that is kept outside.
 
-        The file appears whole or not at all.
+        The file is read back and compared with the plan before it appears, whole or not at all.
 
         Raises:
-            LoweringError: ExecuTorch refused it.
             ArtifactError: The file can't be written.
+            EtdevError: As `to_executorch`.
         """
-        program = self.to_executorch(config)
+        emitted = self._emit(config)
+
+        def check(written: Path) -> None:
+            with self.stages.stage("audit"):
+                emitted.audit(self.plan, artifact.read(written).methods, str(path))
+
         with self.stages.stage("write"):
-            return write_program(program, Path(path))
+            return write_program(emitted.program, Path(path), check)
+
+    def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
+        with self.stages.stage("emit"):
+            return _guarded("to_executorch", lambda: emit(self._build(), self.plan, config))  # type: ignore[no-any-return]
 
 
 @define(eq=False, init=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from executorch.exir.delegate import executorch_call_delegate
 from torch.fx import Graph, Node
 
 from etdev.plan import Partition
@@ -50,6 +51,10 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
     return order
 
 
-def in_run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Partition]:
-    """Partitions in the order in which they run."""
-    return [partitions[unit] for unit in run_order(graph, partitions) if isinstance(unit, int)]
+def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:
+    """Names of all delegates in run order: partitions, and calls that the program came with."""
+    for unit in order:
+        if isinstance(unit, int):
+            yield partitions[unit].name
+        elif unit.target is executorch_call_delegate:
+            yield unit.name

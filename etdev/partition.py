@@ -164,6 +164,7 @@ class Partitioning:
             nodes=tuple(self.graph.nodes[number].name for number in numbers),
             outputs=tuple(describe(node) for node in self.graph.outputs(numbers)),
             constants=tuple(self._constants(reads, grouped)),
+            device_types=claim.device_types,
             named_data=claim.named_data,
             compile_specs=claim.compile_specs,
             split_by=None if cause is None else self.graph.nodes[cause].name,

@@ -9,13 +9,15 @@ from attrs import evolve, field, frozen, validators
 from cattrs.preconf.json import make_converter
 
 from etdev.device import CPU, Device
-from etdev.errors import PluginError
+from etdev.errors import DeviceError, PluginError
 from etdev.ledger import Ledger
 from etdev.values import CompileSpec, frozen_tuple
 
 # From the strongest to the weakest; kept beside every device.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
+# What a Tensor's dtype says if it is a symbolic size or another number.
+SCALAR = "scalar"
 
 
 @frozen
@@ -24,7 +26,7 @@ class Tensor:
 
     Args:
         name: Graph node that produces it.
-        dtype: torch's name of it without `torch.`; `int`, `float` or `bool` for a symbolic scalar.
+        dtype: torch's name of it without `torch.`; `scalar` for a symbolic size or another number.
         shape: Sizes; a dynamic size is its symbolic expression as text.
         size_bytes: Elements times item size; the upper bound if a size is dynamic, None if it has
             no upper bound.
@@ -36,9 +38,29 @@ class Tensor:
     size_bytes: int | None
 
     @property
+    def is_tensor(self) -> bool:
+        """False for a symbolic scalar."""
+        return self.dtype != SCALAR
+
+    @property
     def dynamic(self) -> bool:
         """True if some size is known only at run time."""
         return any(isinstance(size, str) for size in self.shape)
+
+
+@frozen
+class Copy:
+    """A value that is copied from one device to another at every run.
+
+    Args:
+        tensor: The value; `size_bytes` is an upper bound if it is dynamic.
+        source: Where it is.
+        target: Where it is needed; one of the two is the CPU.
+    """
+
+    tensor: Tensor
+    source: Device
+    target: Device
 
 
 @frozen
@@ -103,6 +125,7 @@ class Partition:
         inputs: Values it takes from outside, in the order its nodes read them.
         outputs: Values that others read.
         constants: Parameters, buffers and lifted tensors that its nodes read.
+        device_types: Device types that its backend runs on, see `Claim`.
         named_data: Its backend stores equal constants once, see `Claim`.
         compile_specs: What the backend gets, `target_device` included unless on the CPU.
         device: Where it runs.
@@ -120,6 +143,7 @@ class Partition:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     constants: tuple[Constant, ...] = ()
+    device_types: tuple[str, ...] = ("cpu",)
     named_data: bool = False
     compile_specs: tuple[CompileSpec, ...] = ()
     device: Device = CPU
@@ -128,11 +152,23 @@ class Partition:
     split_by: str | None = None
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:
-        """This partition on a device, with exactly one `target_device` spec unless on the CPU."""
+        """This partition on a device, with exactly one `target_device` spec unless on the CPU.
+
+        Raises:
+            DeviceError: Its backend doesn't run on a device of that type.
+            PluginError: Its plugin gives a `target_device` spec of its own.
+        """
+        where = f"{self.method}/{self.name}"
+        if device.type not in self.device_types:
+            raise DeviceError(
+                self.plugin,
+                f"{self.backend_id} does not run on {device}, where {where} was put ({source})",
+                f"it runs on {' and '.join(self.device_types)}",
+            )
         if any(spec.key == TARGET_DEVICE for spec in self.compile_specs):
             raise PluginError(
                 self.plugin,
-                f"gives its own {TARGET_DEVICE} compile spec for {self.method}/{self.name}",
+                f"gives its own {TARGET_DEVICE} compile spec for {where}",
                 "return the device from resolve_device",
             )
         # ExecuTorch takes even `cpu` for a device to copy to, and fails at run time.
@@ -152,13 +188,18 @@ class MethodPlan:
 
     Args:
         method: Name of the method.
-        partitions: In an order in which they can run.
+        partitions: In the order in which they run.
+        delegates: Names of all delegates in the order in which they run: our partitions, and the
+            calls of those the program came with.
+        copies: What moves between devices at every run, through ExecuTorch's device planning.
         fallback: Names of the nodes that nobody owns, in graph order.
         ledger: The reason for every node.
     """
 
     method: str
     partitions: tuple[Partition, ...]
+    delegates: tuple[str, ...]
+    copies: tuple[Copy, ...]
     fallback: tuple[str, ...]
     ledger: Ledger
 

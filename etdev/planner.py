@@ -8,10 +8,11 @@ from attrs import define, field
 from torch.export import ExportedProgram
 
 from etdev.constants import settle
+from etdev.copies import plan_copies
 from etdev.expand import Expander
 from etdev.graph import MethodGraph
 from etdev.ledger import PARTS
-from etdev.order import in_run_order
+from etdev.order import delegates_of, run_order
 from etdev.partition import Partitioning
 from etdev.placement import Placement
 from etdev.plan import MethodPlan, Partition
@@ -101,12 +102,14 @@ class Planner:
                 "claim_constants", program=graph.program, partition=part
             ),
         )
+        placed = [self._placed(graph.program, part, owners) for part in partitions]
+        order = run_order(graph.program.graph, placed)
+        ours = [placed[unit] for unit in order if isinstance(unit, int)]
         return MethodPlan(
             method=graph.method,
-            partitions=tuple(
-                self._placed(graph.program, part, owners)
-                for part in in_run_order(graph.program.graph, partitions)
-            ),
+            partitions=tuple(ours),
+            delegates=tuple(delegates_of(order, placed)),
+            copies=plan_copies(graph, ours),
             fallback=partitioning.fallback(),
             ledger=partitioning.ledger(),
         )

@@ -23,6 +23,8 @@ def plan_report(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     for method in plan.methods:
         parts += [_owners(method), _partitions(method)]
+        if method.copies:
+            parts.append(_copies(method))
         if method.fallback:
             parts.append(_fallback(method))
     return Group(*parts)
@@ -121,6 +123,17 @@ def _partitions(method: MethodPlan) -> Table:
     return rows
 
 
+def _copies(method: MethodPlan) -> Table:
+    rows = table("copy", "from", "to", "size")
+    for copy in method.copies[:_ROWS]:
+        bound = "up to " if copy.tensor.dynamic else ""
+        cells = (str(copy.source), str(copy.target), bound + size(copy.tensor.size_bytes))
+        rows.add_row(copy.tensor.name, *cells)
+    if len(method.copies) > _ROWS:
+        rows.add_row(f"… and {len(method.copies) - _ROWS} more")
+    return rows
+
+
 def _fallback(method: MethodPlan) -> Table:
     rows = table("portable op", "nodes", "why not delegated")
     ops = method.ledger.fallback_ops()
@@ -157,6 +170,12 @@ def _delegates(method: MethodArtifact) -> Table:
         rows.add_row(key[0], str(key[1]), str(len(same)), size(payload), str(calls))
     for arena in method.arenas:
         rows.add_row("planned memory", str(arena.device), "-", size(arena.size_bytes), "-")
+    for what, count in (
+        ("copies to a device", method.host_to_device),
+        ("copies from a device", method.device_to_host),
+    ):
+        if count:
+            rows.add_row(what, "-", str(count), "-", "-")
     return rows
 
 

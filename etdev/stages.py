@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from attrs import define, field
 
 # The order in which they happen; `emit` comes with to_executorch.
-STAGES = ("export", "edge", "plan", "compile", "emit", "write")
+STAGES = ("export", "edge", "plan", "compile", "emit", "write", "audit")
 Listener = Callable[[str, str], None]
 
 
@@ -23,16 +23,21 @@ class Stages:
 
     listener: Listener | None = None
     seconds: dict[str, float] = field(factory=dict)
+    _within: float = 0.0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; one that happens again adds up."""
+        """Time a stage; one that happens again adds up, one within another counts for itself."""
         self.say(name)
-        start = time.perf_counter()
+        self.seconds.setdefault(name, 0.0)
+        start, outer = time.perf_counter(), self._within
+        self._within = 0.0
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            spent = time.perf_counter() - start
+            self.seconds[name] += spent - self._within
+            self._within = outer + spent
 
     def say(self, name: str, detail: str = "") -> None:
         """Tell the listener what is going on."""

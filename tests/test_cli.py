@@ -273,7 +273,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
 
 def test_lower_says_stages_and_their_times_on_stderr(lowered):
     words = [line.split()[0] for line in lowered[1].stderr.splitlines()]
-    stages = ["export", "edge", "plan", "compile", "emit", "write"]
+    stages = ["export", "edge", "plan", "compile", "emit", "write", "audit"]
     assert words == ["load", "model", *stages, "stage", *stages, "total"]
 
 

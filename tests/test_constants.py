@@ -33,7 +33,8 @@ class Accelerator:
 
         calls = [n for n in program.graph.nodes if n.op == "call_function"]
         mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]
-        return Claim(self.backend, [Group([node]) for node in mine])
+        groups = [Group([node]) for node in mine]
+        return Claim(self.backend, groups, device_types=("cpu", "cuda"))
 
     @hookimpl
     def claim_constants(self, partition):

@@ -10,7 +10,8 @@ from etdev.placement import Placement, pins
 from etdev.plan import Assumed, Partition
 from etdev.values import CompileSpec
 
-FORWARD = Partition("trt_0", "forward", "trt", "TensorRTBackend", ("add",))
+TYPES = ("cpu", "cuda")
+FORWARD = Partition("trt_0", "forward", "trt", "TensorRTBackend", ("add",), device_types=TYPES)
 GUESS = Assumed(Device("cuda"), "the engine names no device")
 GUESSED = (
     "trt: had to assume cuda:0 for forward/trt_0: the engine names no device; "
@@ -93,7 +94,9 @@ def test_the_cpu_carries_no_target_device():
 
 def test_another_device_is_the_last_of_the_specs_and_there_once():
     fast = CompileSpec("fast", b"1")
-    part = Partition("trt_0", "forward", "trt", "B", ("add",), compile_specs=(fast,))
+    part = Partition(
+        "trt_0", "forward", "trt", "B", ("add",), device_types=TYPES, compile_specs=(fast,)
+    )
     placed = part.on(cuda(1), "pinned")
     assert placed.compile_specs == (fast, CompileSpec("target_device", b"cuda:1"))
     assert part.compile_specs == (fast,)
@@ -102,7 +105,9 @@ def test_another_device_is_the_last_of_the_specs_and_there_once():
 @pytest.mark.parametrize("device", [CPU, Device("cuda")])
 def test_a_plugin_may_not_write_target_device_itself(device):
     spec = CompileSpec("target_device", b"cuda:0")
-    part = Partition("trt_0", "forward", "trt", "B", ("add",), compile_specs=(spec,))
+    part = Partition(
+        "trt_0", "forward", "trt", "B", ("add",), device_types=TYPES, compile_specs=(spec,)
+    )
     with pytest.raises(PluginError) as caught:
         part.on(device, "derived")
     assert str(caught.value) == (
@@ -131,4 +136,23 @@ def test_a_bad_pin_is_named_with_its_plugin(pinned):
         pins({"trt": pinned})
     assert str(caught.value) == (
         "devices['trt']: unknown type 'gpu'; valid are cpu and cuda:0 to cuda:127"
+    )
+
+
+def test_a_backend_that_does_not_run_on_a_device_is_not_labelled_with_it():
+    part = Partition("cpu_0", "forward", "cpu", "XnnpackBackend", ("add",))
+    with pytest.raises(DeviceError) as caught:
+        part.on(Device("cuda", 1), "pinned")
+    assert str(caught.value) == (
+        "cpu: XnnpackBackend does not run on cuda:1, where forward/cpu_0 was put (pinned); "
+        "it runs on cpu"
+    )
+
+
+def test_a_backend_that_only_runs_elsewhere_is_not_left_on_the_cpu():
+    part = Partition("trt_0", "forward", "trt", "B", ("add",), device_types=("cuda",))
+    with pytest.raises(DeviceError) as caught:
+        Placement().place(part, None)
+    assert str(caught.value) == (
+        "trt: B does not run on cpu, where forward/trt_0 was put (default); it runs on cuda"
     )

@@ -6,7 +6,7 @@ import pytest
 
 from etdev.device import Device
 from etdev.ledger import FOREIGN, LedgerBook, Verdict
-from etdev.plan import Constant, MethodPlan, Partition, Plan, Tensor
+from etdev.plan import Constant, Copy, MethodPlan, Partition, Plan, Tensor
 from etdev.values import CompileSpec
 
 OPS = {"conv": "aten.conv", "add": "aten.add", "add_1": "aten.add", "mul": "aten.mul"}
@@ -25,7 +25,7 @@ def a_plan():
     image = Tensor("image", "float32", ("s0", 3, 224, "2*s0"), 602112)
     flag = Tensor("flag", "bool", (), None)
     weight = Constant("p_w", "conv.weight", "parameter", "float32", (8, 3, 3, 3), 864)
-    cache = Constant("b_k", "k", "buffer", "float16", (), 2, True, True, "copied")
+    cache = Constant("b_k", "k", "buffer", "float16", (), 2, "add", True, "copied", 2)
     part = Partition(
         name="trt_0",
         method="forward",
@@ -35,13 +35,16 @@ def a_plan():
         inputs=(image, flag),
         outputs=(Tensor("conv", "float32", ("s0",), None),),
         constants=(weight, cache),
+        device_types=("cuda",),
         compile_specs=(CompileSpec("blob", bytes(range(256))), CompileSpec("empty", b"")),
         split_by="mul",
     )
     guessed = part.on(Device("cuda", 1), "assumed", "the engine names no device")
     cpu = Partition("cpu_0", "forward", "cpu", "XnnpackBackend", ("add",))
-    forward = MethodPlan("forward", (guessed, cpu), ("add_1", "mul"), a_ledger())
-    empty = MethodPlan("empty", (), (), LedgerBook({}).close([]))
+    copies = (Copy(image, Device("cpu"), Device("cuda", 1)),)
+    order = ("trt_0", "foreign_call", "cpu_0")
+    forward = MethodPlan("forward", (guessed, cpu), order, copies, ("add_1", "mul"), a_ledger())
+    empty = MethodPlan("empty", (), (), (), (), LedgerBook({}).close([]))
     return Plan((forward, empty), (("trt", "0.1.0"), ("cpu", "")))
 
 

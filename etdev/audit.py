@@ -1,0 +1,90 @@
+"""The audit: what was emitted, held against what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from etdev.artifact import Delegate, MethodArtifact
+from etdev.errors import AuditError
+from etdev.plan import MethodPlan, Partition, Plan
+
+
+def audit(
+    plan: Plan,
+    methods: Sequence[MethodArtifact],
+    who: str,
+    skipping: Mapping[str, bool] | None = None,
+    planned_devices: bool = True,
+) -> None:
+    """Compare a program with its plan, method by method.
+
+    Args:
+        plan: What was decided.
+        methods: What the program holds.
+        who: The program's name, for the message.
+        skipping: Methods whose caller makes some copies himself, so that fewer may be left.
+        planned_devices: The program was emitted with device memory planning, so that copies and
+            arenas follow the plan.
+
+    Raises:
+        AuditError: They differ; the text has both sides of every difference.
+    """
+    found = {method.name: method for method in methods}
+    differences: list[str] = []
+    for method in plan.methods:
+        if method.method not in found:
+            differences.append(f"method {method.method} is planned, the program has none")
+            continue
+        artifact = found[method.method]
+        differences += _delegates(method, artifact)
+        if planned_devices:
+            fewer = bool(skipping and skipping.get(method.method))
+            differences += _copies(method, artifact, fewer)
+            differences += [f"method {method.method}: {text}" for text in artifact.misplaced]
+    if differences:
+        raise AuditError(who, "is not what was planned: " + "; ".join(differences), _CURE)
+
+
+_CURE = "a custom pass may have changed it; else report this"
+
+
+def _delegates(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
+    ours = {partition.name: partition for partition in method.partitions}
+    called = [delegate for delegate in artifact.delegates if delegate.calls]
+    for index, (name, delegate) in enumerate(zip_longest(method.delegates, called)):
+        where = f"method {method.method}, delegate {index}"
+        if name is None or delegate is None:
+            yield f"{where}: planned {name or 'none'}, found {_text(delegate)}"
+        elif name in ours and not _same(ours[name], delegate):
+            yield f"{where}: planned {_planned(ours[name])}, found {_text(delegate)}"
+
+
+def _same(partition: Partition, delegate: Delegate) -> bool:
+    specs = partition.compile_specs == delegate.compile_specs
+    devices = set(delegate.devices) <= {partition.device}
+    return partition.backend_id == delegate.backend_id and specs and devices
+
+
+def _planned(partition: Partition) -> str:
+    specs = " ".join(f"{spec.key}={spec.value!r}" for spec in partition.compile_specs)
+    return f"{partition.backend_id} on {partition.device} {specs}".rstrip() + f" ({partition.name})"
+
+
+def _text(delegate: Delegate | None) -> str:
+    if delegate is None:
+        return "none"
+    specs = " ".join(f"{spec.key}={spec.value!r}" for spec in delegate.compile_specs)
+    devices = "/".join(str(device) for device in delegate.devices) or "cpu"
+    return f"{delegate.backend_id} on {devices} {specs}".rstrip()
+
+
+def _copies(method: MethodPlan, artifact: MethodArtifact, fewer: bool) -> Iterable[str]:
+    down = sum(not copy.source.is_cpu for copy in method.copies)
+    up = len(method.copies) - down
+    for name, planned, found in (
+        ("to a device", up, artifact.host_to_device),
+        ("from a device", down, artifact.device_to_host),
+    ):
+        if found > planned or (found < planned and not fewer):
+            yield f"method {method.method}: {planned} copies {name} planned, found {found}"

@@ -1,0 +1,155 @@
+"""Emission: ExecuTorch's own passes to the .pte, completed where they get devices wrong."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.artifact import MethodArtifact, methods_of
+from etdev.audit import audit
+from etdev.device import CPU, Device
+from etdev.errors import DeviceError
+from etdev.plan import TARGET_DEVICE, Plan
+from etdev.transfers import MergeCopies, Skips
+
+
+@frozen(eq=False)
+class Emitted:
+    """A program as it will be written.
+
+    Args:
+        program: ExecuTorch's manager of it.
+        skipping: Methods whose caller makes some copies between devices himself.
+        planned_devices: Memory was planned per device.
+    """
+
+    program: ExecutorchProgramManager
+    skipping: Mapping[str, bool]
+    planned_devices: bool
+
+    def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
+        """Compare what was emitted, or read back, with the plan; see `audit`."""
+        audit(plan, methods, who, self.skipping, self.planned_devices)
+
+
+def emit(
+    manager: EdgeProgramManager, plan: Plan, config: ExecutorchBackendConfig | None
+) -> Emitted:
+    """Plan memory, emit a program and audit it.
+
+    Args:
+        manager: The delegated programs; used up.
+        plan: What was decided.
+        config: The caller's; not changed.
+
+    Raises:
+        DeviceError: The config can't be honoured with the devices of the plan.
+        AuditError: What came out is not what was planned.
+    """
+    config = config or ExecutorchBackendConfig()
+    skips = {method.method: _skips(config, method.method) for method in plan.methods}
+    away = any(method.copies for method in plan.methods)
+    if away and not config.enable_non_cpu_memory_planning:
+        for name, skip in skips.items():
+            _refuse_two_labels(name, manager.exported_program(name), skip)
+    emitted = Emitted(
+        manager.to_executorch(_completed(config, skips) if away else config),
+        {name: skip != Skips() for name, skip in skips.items()},
+        config.enable_non_cpu_memory_planning,
+    )
+    emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
+    return emitted
+
+
+def _completed(
+    config: ExecutorchBackendConfig, skips: Mapping[str, Skips]
+) -> ExecutorchBackendConfig:
+    """The caller's config with our pass in it, and with what the skips need.
+
+    The evaluation of symbolic shapes is the first pass after ExecuTorch's device pass that a config
+    can replace, and it can be another one for each method.
+    """
+    if not config.enable_non_cpu_memory_planning:
+        return config
+    passes = {name: _own(config.sym_shape_eval_pass, name) for name in skips}
+    memory = {name: _own(config.memory_planning_pass, name) for name in skips}
+    return dataclasses.replace(
+        config,
+        sym_shape_eval_pass={n: MergeCopies(passes[n], skip) for n, skip in skips.items()},
+        memory_planning_pass={n: _unallocated(memory[n], s) for n, s in skips.items()}
+        if any(skip.inputs or skip.outputs for skip in skips.values())
+        else config.memory_planning_pass,
+        # Ours leaves out copies per input and per output, theirs refuses a shared input.
+        propagate_device_config=PropagateDeviceConfig(),
+    )
+
+
+def _own(value: Any, method: str) -> Any:
+    """A method's share of a setting that may be given per method."""
+    return value[method] if isinstance(value, dict) else value
+
+
+def _unallocated(memory: Any, skips: Skips) -> Any:
+    """A memory planning pass that leaves skipped inputs or outputs to the caller.
+
+    If it planned them, the runtime would copy the caller's device memory with a host memcpy.
+    """
+    planned = copy.copy(memory)
+    if skips.inputs:
+        planned.alloc_graph_input = False
+    if skips.outputs:
+        planned.alloc_graph_output = False
+    return planned
+
+
+def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:
+    given = config.propagate_device_config
+    if isinstance(given, dict):
+        given = given.get(method, PropagateDeviceConfig())
+    flags = (given.skip_h2d_for_method_inputs, given.skip_d2h_for_method_outputs)
+    # ExecuTorch documents a dict per method here, and takes any that isn't empty for True.
+    inputs, outputs = (
+        bool(flag.get(method, False)) if isinstance(flag, dict) else bool(flag) for flag in flags
+    )
+    return Skips(inputs, outputs)
+
+
+def _refuse_two_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
+    """Without device planning a tensor has one label; refuse one that needs two."""
+    who, cure = f"method {method}", "leave enable_non_cpu_memory_planning on"
+    if skips != Skips():
+        raise DeviceError(who, "copies can't be skipped without device memory planning", cure)
+    for node in program.graph.nodes:
+        labels = {device for device in map(_label, (node, *node.users)) if device is not None}
+        if isinstance(node.meta.get("val"), torch.Tensor) and len(labels) > 1:
+            named = " and ".join(sorted(map(str, labels)))
+            raise DeviceError(
+                who,
+                f"{node.name} is needed on {named}, and without device memory planning it can "
+                "have one label only",
+                cure,
+            )
+
+
+def _label(node: Node) -> Device | None:
+    """Where a node wants the values it reads and writes; inputs and outputs don't mind."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        return _label(node.all_input_nodes[0])
+    if node.target is not executorch_call_delegate:
+        return CPU
+    module = getattr(node.graph.owning_module, str(node.all_input_nodes[0].target))
+    specs = {spec.key: spec.value for spec in module.compile_specs}
+    return Device.parse(specs[TARGET_DEVICE].decode()) if TARGET_DEVICE in specs else CPU

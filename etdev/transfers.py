@@ -1,0 +1,90 @@
+"""Transfers: device copies in the program that is emitted, each made once or not at all.
+
+ExecuTorch's PropagateDevicePass puts a copy at every border of a delegate that is on a device. This
+runs right after it: a value that several delegates of one device read is copied there once, and a
+copy from or to the caller is left out where the caller asked for it and no one else needs the value
+on the host.
+"""
+
+from __future__ import annotations
+
+# Registers torch.ops.et_copy.
+import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
+import torch
+from attrs import frozen
+from executorch.exir.schema import DeviceType
+from executorch.exir.tensor import TensorSpec
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+
+H2D = torch.ops.et_copy._h2d_copy.default
+D2H = torch.ops.et_copy._d2h_copy.default
+
+
+@frozen
+class Skips:
+    """Which copies the caller does himself, for one method.
+
+    Args:
+        inputs: The caller passes inputs on the device, where only delegates of one device read
+            them.
+        outputs: The caller takes outputs on the device, where nobody else reads them.
+    """
+
+    inputs: bool = False
+    outputs: bool = False
+
+
+class MergeCopies(PassBase):
+    """Makes each device copy once; then runs the pass in whose place it was put.
+
+    Args:
+        then: The pass that ExecuTorch would have run here.
+        skips: Which copies to leave out.
+    """
+
+    def __init__(self, then: PassBase, skips: Skips) -> None:
+        super().__init__()
+        self._then = then
+        self._skips = skips
+
+    def call(self, graph_module: GraphModule) -> PassResult | None:
+        """One walk over the graph."""
+        _merge(graph_module)
+        if self._skips.inputs:
+            _skip_inputs(graph_module)
+        if self._skips.outputs:
+            _skip_outputs(graph_module)
+        graph_module.recompile()
+        return self._then(graph_module)
+
+
+def _merge(graph_module: GraphModule) -> None:
+    first: dict[tuple[Node, DeviceType, int], Node] = {}
+    for node in graph_module.graph.find_nodes(op="call_function", target=H2D):
+        spec: TensorSpec = node.meta["spec"]
+        source = node.all_input_nodes[0]
+        earlier = first.setdefault((source, spec.device, spec.device_index), node)
+        if earlier is not node:
+            node.replace_all_uses_with(earlier)
+            graph_module.graph.erase_node(node)
+
+
+def _skip_inputs(graph_module: GraphModule) -> None:
+    for node in graph_module.graph.find_nodes(op="call_function", target=H2D):
+        source = node.all_input_nodes[0]
+        spec: TensorSpec = source.meta["spec"]
+        if source.op != "placeholder" or len(source.users) != 1 or spec.const:
+            continue
+        spec.device = node.meta["spec"].device
+        spec.device_index = node.meta["spec"].device_index
+        node.replace_all_uses_with(source)
+        graph_module.graph.erase_node(node)
+
+
+def _skip_outputs(graph_module: GraphModule) -> None:
+    for node in graph_module.graph.find_nodes(op="call_function", target=D2H):
+        # A host kernel that reads the value too needs it on the host; then so does the caller.
+        if all(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            graph_module.graph.erase_node(node)
