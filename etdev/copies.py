@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 
+from attrs import frozen
 from torch.fx import Node
 
 from etdev.device import CPU, Device
-from etdev.graph import MethodGraph, describe
+from etdev.graph import MethodGraph, delegate_device, describe
 from etdev.plan import Copy, Partition
 
 
@@ -21,9 +23,9 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
         graph: The method.
         partitions: Its partitions, devices resolved.
     """
-    if all(partition.device.is_cpu for partition in partitions):
+    homes = _homes(graph, partitions)
+    if all(home.device.is_cpu for home in homes.values()):
         return ()
-    home = {name: partition for partition in partitions for name in partition.nodes}
     inside = {
         (partition.name, constant.name)
         for partition in partitions
@@ -32,25 +34,44 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
     }
     found: list[Copy] = []
     for node in graph.program.graph.nodes:
-        owner = home.get(node.name)
-        source = owner.device if owner else CPU
-        readers = _reader_devices(node, owner, home, inside)
+        home = homes.get(node.name)
+        source = home.device if home else CPU
+        readers = _reader_devices(node, homes, inside)
         found += _copies(node, source, readers - {source})
     return tuple(found)
 
 
+@frozen
+class _Home:
+    """A delegate, ours or one the program came with, and where it runs."""
+
+    name: str
+    device: Device
+
+
+def _homes(graph: MethodGraph, partitions: Sequence[Partition]) -> dict[str, _Home]:
+    homes = {
+        name: _Home(partition.name, partition.device)
+        for partition in partitions
+        for name in partition.nodes
+    }
+    for node in graph.nodes:
+        if node.name in graph.foreign and node.op == "call_function":
+            call = node.all_input_nodes[0] if node.target is operator.getitem else node
+            homes[node.name] = _Home(call.name, delegate_device(call))
+    return homes
+
+
 def _reader_devices(
-    node: Node,
-    owner: Partition | None,
-    home: dict[str, Partition],
-    inside: set[tuple[str, str]],
+    node: Node, homes: Mapping[str, _Home], inside: set[tuple[str, str]]
 ) -> set[Device]:
     devices = set()
+    home = homes.get(node.name)
     for user in node.users:
-        reader = home.get(user.name)
+        reader = homes.get(user.name)
         if reader is None:
             devices.add(CPU)
-        elif reader is not owner and (reader.name, node.name) not in inside:
+        elif reader != home and (reader.name, node.name) not in inside:
             devices.add(reader.device)
     return devices
 

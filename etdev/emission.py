@@ -20,7 +20,8 @@ from etdev.artifact import MethodArtifact, methods_of
 from etdev.audit import audit
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError
-from etdev.plan import TARGET_DEVICE, Plan
+from etdev.graph import delegate_device
+from etdev.plan import Plan
 from etdev.transfers import MergeCopies, Skips
 
 
@@ -150,6 +151,4 @@ def _label(node: Node) -> Device | None:
         return _label(node.all_input_nodes[0])
     if node.target is not executorch_call_delegate:
         return CPU
-    module = getattr(node.graph.owning_module, str(node.all_input_nodes[0].target))
-    specs = {spec.key: spec.value for spec in module.compile_specs}
-    return Device.parse(specs[TARGET_DEVICE].decode()) if TARGET_DEVICE in specs else CPU
+    return delegate_device(node)

@@ -14,8 +14,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
+from etdev.device import CPU, Device
+from etdev.errors import DeviceError
 from etdev.ledger import DELEGATE
-from etdev.plan import SCALAR, Constant, Tensor
+from etdev.plan import SCALAR, TARGET_DEVICE, Constant, Tensor
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -141,6 +143,19 @@ def describe(node: Node) -> Tensor:
         return Tensor(node.name, SCALAR, (), 8)
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
     return Tensor(node.name, dtype_name(value.dtype), shape, _upper_bytes(value))
+
+
+def delegate_device(call: Node) -> Device:
+    """Where the delegate that a node calls runs, by its `target_device` spec.
+
+    Raises:
+        DeviceError: The spec names no device.
+    """
+    module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
+    specs = [spec.value for spec in module.compile_specs if spec.key == TARGET_DEVICE]
+    if len(set(specs)) > 1:
+        raise DeviceError(call.name, f"has {len(specs)} target_device specs", "leave one")
+    return Device.parse(specs[0].decode(errors="replace")) if specs else CPU
 
 
 def dtype_name(dtype: torch.dtype) -> str:

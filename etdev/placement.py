@@ -7,12 +7,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.graph_module import get_control_flow_submodules
+from torch.export import ExportedProgram
 
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError, EtdevWarning, PluginError
+from etdev.graph import delegate_device
 from etdev.plan import Assumed, Partition
 
 ANY_METHOD = "*"
+
+
+def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
+    """Refuse delegates on a device inside control flow; ExecuTorch gives them no label and no copy.
+
+    Raises:
+        DeviceError: There is one; the text names it.
+    """
+    for name, branch, _ in get_control_flow_submodules(program.graph_module):
+        for node in branch.graph.nodes:
+            if node.target is not executorch_call_delegate:
+                continue
+            device = delegate_device(node)
+            if not device.is_cpu:
+                raise DeviceError(
+                    f"method {method}",
+                    f"{node.name} in the branch {name} is a delegate on {device}, and ExecuTorch "
+                    "makes no copies to a device within a branch",
+                    "lower the branch for the CPU",
+                )
 
 
 def pins(value: Mapping[str, Any] | None) -> dict[str, dict[str, Device]]:

@@ -14,7 +14,7 @@ from etdev.graph import MethodGraph
 from etdev.ledger import PARTS
 from etdev.order import delegates_of, run_order
 from etdev.partition import Partitioning
-from etdev.placement import Placement
+from etdev.placement import Placement, refuse_devices_in_branches
 from etdev.plan import MethodPlan, Partition
 from etdev.plugins import Plugin
 
@@ -49,6 +49,7 @@ class Planner:
         Returns:
             The plan, and the program it is for: the ops that nobody took whole are decomposed.
         """
+        refuse_devices_in_branches(program, method)
         while True:
             partitioning = self._partitioned(program, method, whole)
             program = partitioning.graph.program

@@ -8,10 +8,13 @@ on the host.
 
 from __future__ import annotations
 
+import copy
+
 # Registers torch.ops.et_copy.
 import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
 import torch
 from attrs import frozen
+from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.schema import DeviceType
 from executorch.exir.tensor import TensorSpec
 from torch.fx import GraphModule, Node
@@ -49,7 +52,8 @@ class MergeCopies(PassBase):
         self._skips = skips
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
-        """One walk over the graph."""
+        """Rewrites the copies in place."""
+        _complete_single_outputs(graph_module)
         _merge(graph_module)
         if self._skips.inputs:
             _skip_inputs(graph_module)
@@ -57,6 +61,36 @@ class MergeCopies(PassBase):
             _skip_outputs(graph_module)
         graph_module.recompile()
         return self._then(graph_module)
+
+
+def _complete_single_outputs(graph_module: GraphModule) -> None:
+    """Copy back what a delegate with a single output returns.
+
+    ExecuTorch looks for getitems to do that, and a delegate that was lowered by itself and exported
+    again with its caller has none.
+    """
+    graph = graph_module.graph
+    for call in graph.find_nodes(op="call_function", target=executorch_call_delegate):
+        spec = call.meta.get("spec")
+        if not isinstance(spec, TensorSpec) or spec.device == DeviceType.CPU:
+            continue
+        with graph.inserting_after(call):
+            back = graph.call_function(D2H, (call,))
+        # ExecuTorch's next pass hands `tensor_meta` on without a look at it.
+        back.meta = {"val": call.meta["val"], "spec": copy.copy(spec), "tensor_meta": None}
+        back.meta["spec"].init_mem_planning_fields()
+        back.meta["spec"].device, back.meta["spec"].device_index = DeviceType.CPU, 0
+        call.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
+        for user in list(back.users):
+            if user.target is H2D and _same_device(user.meta["spec"], spec):
+                user.replace_all_uses_with(call)
+                graph.erase_node(user)
+        if not back.users:
+            graph.erase_node(back)
+
+
+def _same_device(one: TensorSpec, other: TensorSpec) -> bool:
+    return (one.device, one.device_index) == (other.device, other.device_index)
 
 
 def _merge(graph_module: GraphModule) -> None:

@@ -1,9 +1,8 @@
 """Constants and buffers: one owner or a recorded copy, and the right value at every step."""
 
-import backends  # noqa: F401
 import pytest
 import torch
-from attrs import define
+from backends import Accelerator
 from executorch.exir import to_edge
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data, tag_mutated_buffer
@@ -12,38 +11,9 @@ from executorch.runtime import Runtime
 from torch import nn
 from toys import Takes
 
-from etdev import Claim, Device, Group, Lowerer, hookimpl
+from etdev import Device, Lowerer, hookimpl
 from etdev.artifact import read
 from etdev.errors import ClaimError
-
-
-@define(eq=False)
-class Accelerator:
-    """Claims nodes by op name for the fake accelerator, with all their constants."""
-
-    name: str = "accelerator"
-    ops: tuple = ("",)
-    device: Device | None = None
-    constants: bool = True
-    backend: str = "FakeAccelerator"
-
-    @hookimpl
-    def claim_nodes(self, program):
-        from etdev.graph import op_name
-
-        calls = [n for n in program.graph.nodes if n.op == "call_function"]
-        mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]
-        groups = [Group([node]) for node in mine]
-        return Claim(self.backend, groups, device_types=("cpu", "cuda"))
-
-    @hookimpl
-    def claim_constants(self, partition):
-        mine = [c for c in partition.constants if not c.mutated or c.update in partition.nodes]
-        return mine if self.constants else None
-
-    @hookimpl
-    def resolve_device(self):
-        return self.device
 
 
 class Cache(nn.Module):
