@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from attrs import field, frozen
 from cattrs.preconf.json import make_converter
 
 from etdev.device import CPU, Device
-from etdev.errors import ArtifactError, first_line
+from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.values import CompileSpec, frozen_tuple
 
+PayloadDevice = Callable[[str, bytes], "Device | None"]
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
 _COPIES = "et_copy::"
@@ -47,6 +48,7 @@ class Delegate:
         size_bytes: Its payload; weights in named data not included.
         calls: How often the method calls it.
         compile_specs: What the backend was given.
+        payload_device: Device that the payload really uses, as a plugin reads it; None if unknown.
     """
 
     backend_id: str
@@ -54,6 +56,7 @@ class Delegate:
     size_bytes: int
     calls: int
     compile_specs: tuple[CompileSpec, ...] = field(converter=frozen_tuple)
+    payload_device: Device | None = None
 
     @property
     def device(self) -> Device:
@@ -79,6 +82,7 @@ class MethodArtifact:
         outputs: What it returns.
         delegates: In the order in which they are first called.
         kernels: Number of calls of each operator, copies between devices left out.
+        operators: All operators that it needs, those copies included.
         host_to_device: Copies to a device per run.
         device_to_host: Copies from a device per run.
         arenas: Planned memory.
@@ -92,6 +96,7 @@ class MethodArtifact:
     outputs: tuple[Value, ...]
     delegates: tuple[Delegate, ...]
     kernels: Mapping[str, int]
+    operators: tuple[str, ...]
     host_to_device: int
     device_to_host: int
     arenas: tuple[Arena, ...]
@@ -123,8 +128,12 @@ class Artifact:
         return data
 
 
-def read(path: str | Path) -> Artifact:
+def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artifact:
     """Read a .pte.
+
+    Args:
+        path: The file.
+        payload_device: Asked for each delegate which device it really uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or no .pte at all.
@@ -140,7 +149,9 @@ def read(path: str | Path) -> Artifact:
 
     try:
         parsed = deserialize_pte_binary(data)
-        return _artifact(file, len(data), parsed)
+        return _artifact(file, len(data), parsed, payload_device)
+    except EtdevError:
+        raise
     except Exception as error:
         # The reader trusts its input; cut or flipped bytes surface as whatever they break first.
         raise ArtifactError(
@@ -148,12 +159,16 @@ def read(path: str | Path) -> Artifact:
         ) from error
 
 
-def methods_of(program: Any) -> tuple[MethodArtifact, ...]:
+def methods_of(
+    program: Any, payload_device: PayloadDevice | None = None
+) -> tuple[MethodArtifact, ...]:
     """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
-    return tuple(_method(program, plan) for plan in program.execution_plan)
+    return tuple(_method(program, plan, payload_device) for plan in program.execution_plan)
 
 
-def _artifact(file: Path, size_bytes: int, parsed: Any) -> Artifact:
+def _artifact(
+    file: Path, size_bytes: int, parsed: Any, payload_device: PayloadDevice | None
+) -> Artifact:
     program = parsed.program
     named = parsed.named_data
     return Artifact(
@@ -161,11 +176,11 @@ def _artifact(file: Path, size_bytes: int, parsed: Any) -> Artifact:
         size_bytes=size_bytes,
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        methods=methods_of(program),
+        methods=methods_of(program, payload_device),
     )
 
 
-def _method(program: Any, plan: Any) -> MethodArtifact:
+def _method(program: Any, plan: Any, payload_device: PayloadDevice | None) -> MethodArtifact:
     instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
     calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
     kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
@@ -175,8 +190,9 @@ def _method(program: Any, plan: Any) -> MethodArtifact:
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(_delegates(program, plan, calls)),
+        delegates=tuple(_delegates(program, plan, calls, payload_device)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
+        operators=tuple(_operator(operator) for operator in plan.operators),
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
@@ -185,7 +201,9 @@ def _method(program: Any, plan: Any) -> MethodArtifact:
     )
 
 
-def _delegates(program: Any, plan: Any, calls: list[Any]) -> Iterable[Delegate]:
+def _delegates(
+    program: Any, plan: Any, calls: list[Any], payload_device: PayloadDevice | None
+) -> Iterable[Delegate]:
     devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
@@ -195,12 +213,14 @@ def _delegates(program: Any, plan: Any, calls: list[Any]) -> Iterable[Delegate]:
     uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
     for index in (*devices, *uncalled):
         delegate = plan.delegates[index]
+        payload = program.backend_delegate_data[delegate.processed.index].data
         yield Delegate(
             backend_id=delegate.id,
             devices=tuple(sorted(devices.get(index, ()))),
-            size_bytes=len(program.backend_delegate_data[delegate.processed.index].data),
+            size_bytes=len(payload),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
+            payload_device=payload_device(delegate.id, bytes(payload)) if payload_device else None,
         )
 
 

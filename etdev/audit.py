@@ -30,20 +30,31 @@ def audit(
     Raises:
         AuditError: They differ; the text has both sides of every difference.
     """
-    found = {method.name: method for method in methods}
-    differences: list[str] = []
+    found = differences(plan, methods, skipping, planned_devices)
+    if found:
+        raise AuditError(who, "is not what was planned: " + "; ".join(found), _CURE)
+
+
+def differences(
+    plan: Plan,
+    methods: Sequence[MethodArtifact],
+    skipping: Mapping[str, bool] | None = None,
+    planned_devices: bool = True,
+) -> list[str]:
+    """What `audit` complains of, a line each."""
+    there = {method.name: method for method in methods}
+    found: list[str] = []
     for method in plan.methods:
-        if method.method not in found:
-            differences.append(f"method {method.method} is planned, the program has none")
+        if method.method not in there:
+            found.append(f"method {method.method} is planned, the program has none")
             continue
-        artifact = found[method.method]
-        differences += _delegates(method, artifact)
+        artifact = there[method.method]
+        found += _delegates(method, artifact)
         if planned_devices:
             fewer = bool(skipping and skipping.get(method.method))
-            differences += _copies(method, artifact, fewer)
-            differences += [f"method {method.method}: {text}" for text in artifact.misplaced]
-    if differences:
-        raise AuditError(who, "is not what was planned: " + "; ".join(differences), _CURE)
+            found += _copies(method, artifact, fewer)
+            found += [f"method {method.method}: {text}" for text in artifact.misplaced]
+    return found
 
 
 _CURE = "a custom pass may have changed it; else report this"

@@ -19,6 +19,7 @@ from etdev.errors import EtdevError, first_line
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
+    from etdev.plan import Plan
     from etdev.source import Method
 
 _SOURCE_HELP = """
@@ -112,6 +113,7 @@ def main() -> None:
     etdev lower net.py:model -o net.pte      compile and write it
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
     etdev inspect net.pte                    what a .pte holds
+    etdev check net.pte --target cpu,cuda:0  what would not load or not run there
 
     Results go to stdout, all else to stderr. Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
@@ -224,6 +226,40 @@ def inspect(program: Path, as_json: bool) -> None:
         _show(report.artifact_report(facts))
 
 
+@main.command()
+@click.argument("program", type=click.Path(path_type=Path))
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="From plan --json.")
+@click.option("--target", default="cpu", show_default=True, help="Its devices, as cpu,cuda:0.")
+@click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
+@_registry
+@_debug
+def check(
+    program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
+) -> None:
+    """List what of a .pte would not load or not run on a target; exit code 1 if there is anything.
+
+    Looks for backends and kernels missing in this machine's runtime, devices the target doesn't
+    have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
+    """
+    from etdev.device import Device
+
+    targets = [Device.parse(text) for text in target.split(",")]
+    with progress.working(_debugging()) as say:
+        say("check", str(program))
+        from etdev import check as checks
+        from etdev import plugins
+        from etdev import registry as registries
+
+        table = registries.load(registry)
+        found = [finding.plugin for finding in plugins.discover(table) if finding.plugin]
+        problems = checks.check(program, targets, _read_plan(plan_file), found, data)
+    for problem in problems:
+        print(f"{program}: {problem}")
+    if problems:
+        click.get_current_context().exit(1)
+    print(f"{program}: loads and runs on {target}")
+
+
 @main.command("plugins")
 @_json
 @_registry
@@ -240,6 +276,20 @@ def plugins_(as_json: bool, registry: Path | None) -> None:
         _show(report.plugins_report(found))
     else:
         progress.console().print("no plugin is installed; pip install etdev-cpu")
+
+
+def _read_plan(file: Path | None) -> Plan | None:
+    if file is None:
+        return None
+    from etdev.plan import Plan
+
+    try:
+        return Plan.from_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
+    except Exception as error:
+        what = f"is no plan ({first_line(error)})"
+        raise EtdevError(str(file), what, "write it with etdev plan --json") from error
 
 
 def _lowerer(

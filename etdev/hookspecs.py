@@ -3,7 +3,7 @@
 A plugin is a class, an instance or a module whose functions carry `@hookimpl` and one of the names
 below. It may take fewer arguments than the hook has. The host calls one plugin at a time, in claim
 order, and never from two threads. The three hooks a backend needs are `claim_nodes`,
-`claim_constants` and `resolve_device`; `keep_whole` and `probe` are there for those who need them.
+`claim_constants` and `resolve_device`; the others are there for those who need them.
 
 What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
 a fault raises PluginError with the plugin's name. torch may be imported inside a hook, not at the
@@ -134,6 +134,27 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
         def keep_whole():
             import torch
             return KeepWhole([torch.ops.aten.linear.default])
+    """
+
+
+@hookspec
+def payload_device(backend_id: str, payload: bytes) -> Device | None:
+    """Say which device a compiled delegate really uses, whatever its label says.
+
+    Called by `etdev check`, once per delegate of a .pte, on every plugin until one answers; also
+    for delegates that etdev didn't make.
+
+    Args:
+        backend_id: Name of the ExecuTorch backend that will run it.
+        payload: The delegate's compiled bytes. Untrusted: read them, don't unpickle or run them.
+
+    Returns:
+        The device, or None if the backend is another plugin's or the payload doesn't tell.
+
+    Example:
+        @hookimpl
+        def payload_device(backend_id):
+            return Device("cpu") if backend_id == "MyBackend" else None
     """
 
 

@@ -21,7 +21,14 @@ from etdev.registry import Registry
 
 GROUP = "etdev"
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
-HOOKS = ("claim_nodes", "claim_constants", "resolve_device", "keep_whole", "probe")
+HOOKS = (
+    "claim_nodes",
+    "claim_constants",
+    "resolve_device",
+    "keep_whole",
+    "payload_device",
+    "probe",
+)
 _HERE = "this process"
 
 

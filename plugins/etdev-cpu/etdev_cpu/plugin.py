@@ -67,6 +67,11 @@ class CpuPlugin:
         """The weights of its matches; a buffer that the method writes stays outside."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
 
+    @hookimpl
+    def payload_device(self, backend_id: str) -> Device | None:
+        """XNNPACK runs on the CPU, whatever the label says."""
+        return Device("cpu") if backend_id == "XnnpackBackend" else None
+
     def _xnnpack(self) -> Xnnpack:
         from etdev_cpu.xnnpack import Xnnpack
 
