@@ -14,6 +14,7 @@ from etdev import branches
 from etdev.errors import PluginError
 from etdev.graph import op_name
 from etdev.lowerer import Lowerer
+from etdev.ops import edge_name
 from etdev.plan import MethodPlan
 from etdev.planner import Planner
 from etdev.registry import Registry
@@ -59,7 +60,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         ops, wanted = branches.whole_ops(
             ep, lambda program: Wishes(program, self._method, self._lowerer.plugins)
         )
-        self._kept |= {str(op) for op in ops}
+        self._kept |= {edge_name(op) for op in ops}
         return ops, wanted
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:

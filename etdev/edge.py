@@ -20,8 +20,17 @@ from torch.export import ExportedProgram
 from etdev import branches
 from etdev.expand import Expander
 from etdev.graph import op_name
+from etdev.ops import edge_name, is_functional
 from etdev.plugins import Plugin
 from etdev.wishes import Wishes, wishers
+
+# Views that a functional program has as they are, and calls that become views and copies which
+# have no decomposition.
+_PLAIN_VIEWS = {
+    *("alias", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
+    *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
+    *("contiguous", "flatten", "reshape", "to"),
+}
 
 
 @define(eq=False)
@@ -31,6 +40,9 @@ class Conversion:
     ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
     verifies it after every step. Here it is decomposed in one go with all wanted ops whole; those
     that the plugins don't want on a second look are decomposed one by one.
+
+    ExecuTorch's partitioners are asked about a functional program, which takes a trace more. Here
+    only programs take it in which that would show.
 
     Args:
         plugins: Who is asked for ops to keep whole.
@@ -81,6 +93,7 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
+        program = _functional(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
         table = _default_decomposition_table()
@@ -100,10 +113,19 @@ class Conversion:
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Whole ops that nobody wants at this very place, and that have a decomposition."""
-        names = {str(op) for op in ops}
+        names = {edge_name(op) for op in ops}
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    """A program without `silu_`, for the plugins that want `silu`."""
+    for node in program.graph.nodes:
+        op = node.target
+        if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
+            return program.run_decompositions({})  # type: ignore[no-any-return]
+    return program
 
 
 def rebuilt(

@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import operator
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from attrs import define, field, frozen
-from executorch.exir import EdgeCompileConfig, to_edge
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
     InputSpec,
-    OutputKind,
-    OutputSpec,
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
-from etdev.signature import argument, renamed
+from etdev.ops import aten_op
+from etdev.parts import Parts, decompose, key_of
+from etdev.signature import renamed
 
 # What a part inherits from the op it is a part of: where the user's code called it.
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
-
-
-@frozen(eq=False)
-class Parts:
-    """What an op decomposes into.
-
-    Args:
-        program: Edge program whose inputs are the op's tensors and symbolic sizes in order of use.
-        trivial: The op has no decomposition; the program is that op again.
-    """
-
-    program: ExportedProgram
-    trivial: bool
 
 
 @frozen(eq=False)
@@ -66,11 +50,12 @@ class Expander:
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     _known: dict[Hashable, Parts] = field(factory=dict)
+    _table: Container[Any] = field(factory=_default_decomposition_table)
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
         """Those of some whole ops that have a decomposition."""
         nodes = {node.name: node for node in program.graph.nodes}
-        return [name for name in names if not self._parts(nodes[name], program).trivial]
+        return [name for name in names if self._has_parts(nodes[name], program)]
 
     def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
         """Decompose some whole ops of a program; the program itself is not changed.
@@ -85,85 +70,15 @@ class Expander:
         }
         return _Inlining(program, parts).build()
 
+    def _has_parts(self, node: Node, program: ExportedProgram) -> bool:
+        # Most ops are in no table, which spares tracing them.
+        return aten_op(node.target) in self._table and not self._parts(node, program).trivial
+
     def _parts(self, node: Node, program: ExportedProgram) -> Parts:
-        key = _key(node)
+        key = key_of(node)
         if key not in self._known:
-            self._known[key] = _decompose(node, program, self.compile_config)
+            self._known[key] = decompose(node, program, self.compile_config)
         return self._known[key]
-
-
-def _key(node: Node) -> Hashable:
-    """Equal for two nodes exactly if they decompose alike."""
-
-    def look(value: Any) -> Hashable:
-        if isinstance(value, Node):
-            value = value.meta["val"]
-        if isinstance(value, torch.Tensor):
-            sizes = (*map(str, value.shape), "|", *map(str, value.stride()))
-            return ("tensor", str(value.dtype), sizes, str(value.device))
-        if isinstance(value, (list, tuple)):
-            return tuple(look(item) for item in value)
-        return (type(value).__name__, str(value))
-
-    # Two nodes that read one tensor twice and two tensors are not alike.
-    reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
-    kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
-    return (node.target, look(node.args), kwargs, tuple(reads))
-
-
-def _leaves(node: Node) -> list[Node]:
-    return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
-
-
-def _decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Parts:
-    """Run one op alone through ExecuTorch's own decomposition and edge conversion."""
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    for index, source in enumerate(node.all_input_nodes):
-        copies[source] = graph.placeholder(f"arg_{index}")
-        copies[source].meta = {"val": source.meta["val"]}
-    op: Any = getattr(node.target, "_op", node.target)
-    call = graph.call_function(
-        op, map_arg(node.args, copies.__getitem__), map_arg(node.kwargs, copies.__getitem__)
-    )
-    call.meta = {"val": node.meta["val"]}
-    results = _results(graph, call)
-    graph.output(tuple(results))
-    signature = ExportGraphSignature(
-        input_specs=[InputSpec(InputKind.USER_INPUT, argument(n), None) for n in copies.values()],
-        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
-    )
-    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
-    _, out_spec = pytree.tree_flatten(tuple(signature.user_outputs))
-    program = ExportedProgram(
-        root=GraphModule(torch.nn.Module(), graph),
-        graph=graph,
-        graph_signature=signature,
-        state_dict={},
-        range_constraints=dict(owner.range_constraints),
-        module_call_graph=[
-            ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec)),
-        ],
-        constants={},
-    )
-    # A custom op is no core ATen op and needs no complaint: it stays as it is.
-    config = copy.copy(compile_config)
-    config._check_ir_validity = False
-    edge = to_edge(program, compile_config=config).exported_program()
-    return Parts(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
-
-
-def _results(graph: Graph, call: Node) -> list[Node]:
-    """An op's outputs as separate nodes."""
-    values = call.meta["val"]
-    if not isinstance(values, (list, tuple)):
-        return [call]
-    results = []
-    for index, value in enumerate(values):
-        item = graph.call_function(operator.getitem, (call, index))
-        item.meta = {"val": value}
-        results.append(item)
-    return results
 
 
 @define(eq=False)
@@ -177,7 +92,7 @@ class _Inlining:
     results: dict[Node, Sequence[Any]] = field(factory=dict)
     specs: list[InputSpec] = field(factory=list)
     constants: dict[str, Any] = field(factory=dict)
-    lifted: dict[tuple[Node, Node], Node] = field(factory=dict)
+    lifted: dict[tuple[Node, str], Node] = field(factory=dict)
     homes: dict[str, str] = field(factory=dict)
 
     def build(self) -> Expanded:
@@ -193,28 +108,28 @@ class _Inlining:
         module = GraphModule(self.program.graph_module, self.graph)
         return Expanded(self._finish(module), self.homes)
 
-    def _constants(self) -> list[tuple[Node, Node]]:
-        """Constants that decompositions bring along: their op and their placeholder."""
-        found = []
-        for node, parts in self.parts.items():
-            known = parts.program.graph_signature.inputs_to_lifted_tensor_constants
-            for inner in parts.program.graph.find_nodes(op="placeholder"):
-                if inner.name in known:
-                    found.append((node, inner))
-        return found
+    def _constants(self) -> list[tuple[Node, InputSpec]]:
+        """Constants that decompositions bring along: their op and what they are."""
+        return [
+            (node, spec)
+            for node, parts in self.parts.items()
+            for spec in parts.program.graph_signature.input_specs
+            if spec.kind != InputKind.USER_INPUT
+        ]
 
-    def _place_constants(self, lifted: Sequence[tuple[Node, Node]]) -> None:
-        for node, inner in lifted:
-            name = f"{node.name}__{inner.name}"
+    def _place_constants(self, lifted: Sequence[tuple[Node, InputSpec]]) -> None:
+        for node, spec in lifted:
+            source = self.parts[node].program
+            name = f"{node.name}__{spec.arg.name}"
             placeholder = self.graph.create_node("placeholder", name, name=name)
+            (inner,) = (n for n in source.graph.nodes if n.name == spec.arg.name)
             placeholder.meta = dict(inner.meta)
             self.specs.append(
                 InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(placeholder.name), name)
             )
-            source = self.parts[node].program
-            target = source.graph_signature.inputs_to_lifted_tensor_constants[inner.name]
-            self.constants[name] = source.constants[target]
-            self.lifted[node, inner] = placeholder
+            values = {**source.constants, **source.state_dict}
+            self.constants[name] = values[str(spec.target)]
+            self.lifted[node, inner.name] = placeholder
 
     def _copy(self, node: Node) -> None:
         if node in self.parts:
@@ -229,11 +144,14 @@ class _Inlining:
 
     def _inline(self, node: Node) -> list[Any]:
         inner = self.parts[node].program
-        given = iter(node.all_input_nodes)
+        given = dict(zip(inner.graph_signature.user_inputs, node.all_input_nodes, strict=False))
         inside: dict[Node, Node] = {}
         for part in inner.graph.nodes:
             if part.op == "placeholder":
-                inside[part] = self.lifted.get((node, part)) or self.copies[next(given)]
+                if made := self.lifted.get((node, part.name)):
+                    inside[part] = made
+                elif part.name in given:
+                    inside[part] = self.copies[given[part.name]]
             elif part.op == "output":
                 return list(map_arg(part.args[0], inside.__getitem__))
             else:

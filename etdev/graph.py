@@ -10,6 +10,7 @@ import torch
 from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.sym_util import eval_upper_bound
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
@@ -131,9 +132,9 @@ def op_name(node: Node) -> str:
     """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
     if node.target is executorch_call_delegate:
         return DELEGATE
-    name = getattr(node.target, "__name__", str(node.target))
-    op = getattr(node.target, "_op", node.target)
-    return str(op) if isinstance(op, torch._ops.OpOverload) else name
+    # An OpOverload has an `_op` too, which is something else.
+    op = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "_op", None)
+    return str(op) if isinstance(op, OpOverload) else getattr(node.target, "__name__", str(op))
 
 
 def describe(node: Node) -> Tensor:

@@ -12,8 +12,10 @@ from torch.fx import Node
 from etdev.claims import KeepWhole
 from etdev.errors import PluginError
 from etdev.graph import op_name
+from etdev.ops import edge_name
 from etdev.plugins import Plugin
 
+# The node's edge op, then who wants it whole.
 # `custom` is the node metadata that torch.export hands through decompositions.
 _MARK = "etdev.kept_whole"
 
@@ -54,7 +56,7 @@ class Wishes:
             return False
         wishers = [name for name, wish in self.by_plugin.items() if wish.wants(node)]
         if wishers:
-            mark = {_MARK: (str(node.target), *wishers)}
+            mark = {_MARK: (edge_name(node.target), *wishers)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
         return bool(wishers)
 

@@ -57,7 +57,7 @@ def test_a_hook_says_when_and_what_and_shows_an_example(name):
 def test_the_example_of_a_hook_runs(name):
     example = inspect.cleandoc(inspect.getdoc(hooks()[name]).split("Example:\n")[1])
     own = {"claim_nodes": "Claim('XnnpackBackend', [Group([n for n in program.graph.nodes if n.op"
-           " == 'call_function'])])"}  # fmt: skip
+           " == 'call_function'])], device_types=('cpu', 'cuda'))"}  # fmt: skip
     body = [f"    {line}" for line in example.splitlines()]
     code = ["class Example:", "    name = 'example'", *body]
     if name != "claim_nodes":

@@ -1,0 +1,126 @@
+"""Parts: what one op of an edge program decomposes into."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from attrs import frozen
+from executorch.exir import EdgeCompileConfig, to_edge
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from etdev.ops import aten_op
+from etdev.signature import argument
+
+
+@frozen(eq=False)
+class Parts:
+    """What an op decomposes into.
+
+    Args:
+        program: Edge program whose inputs are the op's tensors and symbolic sizes in order of use.
+        trivial: The op has no decomposition; the program is that op again.
+    """
+
+    program: ExportedProgram
+    trivial: bool
+
+
+def key_of(node: Node) -> Hashable:
+    """Equal for two nodes exactly if they decompose alike."""
+
+    def look(value: Any) -> Hashable:
+        if isinstance(value, Node):
+            value = value.meta["val"]
+        if isinstance(value, torch.Tensor):
+            sizes = (*map(str, value.shape), "|", *map(str, value.stride()))
+            return ("tensor", str(value.dtype), sizes, str(value.device))
+        if isinstance(value, (list, tuple)):
+            return tuple(look(item) for item in value)
+        return (type(value).__name__, str(value))
+
+    # Two nodes that read one tensor twice and two tensors are not alike.
+    reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
+    kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
+    return (_mode(node), node.target, look(node.args), kwargs, tuple(reads))
+
+
+def _mode(node: Node) -> Any:
+    """What the shapes of a method's fake tensors mean: `s0` of another method is another `s0`."""
+    values = pytree.tree_leaves([node.meta["val"], *(n.meta["val"] for n in _leaves(node))])
+    return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
+
+
+def _leaves(node: Node) -> list[Node]:
+    return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
+
+
+def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Parts:
+    """Run one op alone through ExecuTorch's own decomposition and edge conversion."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for index, source in enumerate(node.all_input_nodes):
+        copies[source] = graph.placeholder(f"arg_{index}")
+        copies[source].meta = {"val": source.meta["val"]}
+    if not any(isinstance(n.meta["val"], torch.Tensor) for n in copies):
+        # Nothing else would tell ExecuTorch which fake mode the results are to be of.
+        graph.placeholder("mode").meta = {"val": pytree.tree_leaves(node.meta["val"])[0]}
+    call = graph.call_function(
+        aten_op(node.target),
+        map_arg(node.args, copies.__getitem__),
+        map_arg(node.kwargs, copies.__getitem__),
+    )
+    call.meta = {"val": node.meta["val"]}
+    results = _results(graph, call)
+    graph.output(tuple(results))
+    inputs = graph.find_nodes(op="placeholder")
+    signature = ExportGraphSignature(
+        input_specs=[InputSpec(InputKind.USER_INPUT, argument(n), None) for n in inputs],
+        output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
+    )
+    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
+    _, out_spec = pytree.tree_flatten(tuple(signature.user_outputs))
+    program = ExportedProgram(
+        root=GraphModule(torch.nn.Module(), graph),
+        graph=graph,
+        graph_signature=signature,
+        state_dict={},
+        range_constraints=dict(owner.range_constraints),
+        module_call_graph=[
+            ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec)),
+        ],
+        constants={},
+    )
+    # A custom op is no core ATen op and needs no complaint: it stays as it is.
+    config = copy.copy(compile_config)
+    config._check_ir_validity = False
+    edge = to_edge(program, compile_config=config).exported_program()
+    return Parts(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
+
+
+def _results(graph: Graph, call: Node) -> list[Node]:
+    """An op's outputs as separate nodes."""
+    values = call.meta["val"]
+    if not isinstance(values, (list, tuple)):
+        return [call]
+    results = []
+    for index, value in enumerate(values):
+        item = graph.call_function(operator.getitem, (call, index))
+        item.meta = {"val": value}
+        results.append(item)
+    return results
