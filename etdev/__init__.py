@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from etdev.device import CPU, Device, Probe
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
-    from etdev.lowerer import Lowered, Lowerer
+    from etdev.lowered import Lowered
+    from etdev.lowerer import Lowerer
     from etdev.plan import Assumed, Constant, Partition, Plan, Tensor
     from etdev.registry import Registry
 
@@ -21,7 +22,8 @@ _HOMES = {
     "device": ("CPU", "Device", "Probe"),
     "errors": ("EtdevError", "EtdevWarning"),
     "hookspecs": ("hookimpl",),
-    "lowerer": ("Lowered", "Lowerer"),
+    "lowered": ("Lowered",),
+    "lowerer": ("Lowerer",),
     "composite": ("partitioner",),
     "plan": ("Assumed", "Constant", "Partition", "Plan", "Tensor"),
     "registry": ("Registry",),

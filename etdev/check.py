@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etdev import artifact
+from etdev import reader
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.audit import differences
 from etdev.device import CPU, Device
 from etdev.plan import Plan
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 
 
 def check(
@@ -44,7 +44,7 @@ def check(
         return None
 
     there = tuple(dict.fromkeys((CPU, *targets)))
-    facts = artifact.read(path, payload_device)
+    facts = reader.read(path, payload_device)
     problems = [*_in_runtime(facts), *_data(facts, path, data)]
     for method in facts.methods:
         problems += [f"method {method.name}: {text}" for text in _devices(method, there)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console, RenderableType
 
-from etdev import progress
+from etdev import command, progress
 from etdev.errors import EtdevError, first_line
 
 if TYPE_CHECKING:
@@ -29,81 +27,9 @@ ExportedProgram, or a dict of method name to one of these.
 """
 
 
-def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    context.find_root().meta["etdev.debug"] = value or _debugging(context)
-    return value
-
-
-def _debugging(context: click.Context | None = None) -> bool:
-    return bool((context or click.get_current_context()).find_root().meta.get("etdev.debug"))
-
-
-_debug = click.option(
-    "--debug",
-    is_flag=True,
-    expose_value=False,
-    callback=_note_debug,
-    help="Show tracebacks and other libraries' warnings.",
-)
-_registry = click.option(
-    "--registry",
-    type=click.Path(path_type=Path),
-    help="Registry file; ./registry.toml if there is one, else etdev's own.",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-
-
-def _lowering_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = [
-        click.option(
-            "--plugin",
-            "plugins",
-            multiple=True,
-            metavar="NAME",
-            help="Ask this plugin; repeat it in claim order. All installed ones if left out.",
-        ),
-        click.option(
-            "--device",
-            "devices",
-            multiple=True,
-            metavar="PLUGIN[.METHOD]=DEVICE",
-            help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
-        ),
-        click.option("--strict", is_flag=True, default=None, help="Refuse assumed devices."),
-        _registry,
-        _debug,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-class _Group(click.Group):
-    """Turns named errors into one line and exit code 1."""
-
-    def invoke(self, context: click.Context) -> Any:
-        try:
-            return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except BrokenPipeError:
-            # The reader of our output left, such as `| head`; nobody is there to complain to.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            context.exit(1)
-        except Exception as error:
-            if _debugging(context):
-                traceback.print_exc()
-            elif isinstance(error, EtdevError):
-                progress.complain(f"error: {error}", "red")
-            else:
-                text = f"internal error: {first_line(error)}; run again with --debug"
-                progress.complain(text, "red")
-            context.exit(1)
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=command.Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="etdev", message="%(prog)s %(version)s")
-@_debug
+@command.debug
 def main() -> None:
     """Lower PyTorch models to ExecuTorch .pte files with whatever backends are installed.
 
@@ -122,13 +48,13 @@ def main() -> None:
 @main.command(epilog=_SOURCE_HELP)
 @click.argument("source")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .pte.")
-@_lowering_options
+@command.lowering_options
 def lower(source: str, output: Path, **options: Any) -> None:
     """Lower SOURCE to a .pte: plan it, compile every partition, write the file."""
-    from etdev import artifact, report
+    from etdev import reader, report
 
     _check_output(output)
-    with progress.working(_debugging()) as say:
+    with progress.working(command.debugging()) as say:
         lowerer = _lowerer(say, **options)
         lowered = lowerer.lower(_methods(source, say))
         lowered.save(output)
@@ -136,20 +62,20 @@ def lower(source: str, output: Path, **options: Any) -> None:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
-    print(f"{output}: {report.size(artifact.read(output).size_bytes)}")
+    print(f"{output}: {report.size(reader.read(output).size_bytes)}")
     progress.console().print(report.stages_report(lowered.stages.seconds))
 
 
 @main.command(epilog=_SOURCE_HELP)
 @click.argument("source")
 @click.option("--why", metavar="NODE", help="Show only what every plugin said about a node.")
-@_json
-@_lowering_options
+@command.json
+@command.lowering_options
 def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
     """Show who would get which nodes of SOURCE, where, and why; compiles nothing."""
     from etdev import report
 
-    with progress.working(_debugging()) as say:
+    with progress.working(command.debugging()) as say:
         decided = _lowerer(say, **options).plan(_methods(source, say))
     if why:
         _show(report.why_report(decided, why))
@@ -168,7 +94,7 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
-@_debug
+@command.debug
 def run(
     program: Path,
     inputs: Path | None,
@@ -183,7 +109,7 @@ def run(
     """
     if tolerance is not None and check is None:
         raise click.UsageError("--tolerance needs --check SOURCE")
-    with progress.working(_debugging()) as say:
+    with progress.working(command.debugging()) as say:
         from etdev import runner
 
         model = _one_method(check, method, say) if check else None
@@ -211,15 +137,15 @@ def run(
 
 @main.command()
 @click.argument("program", type=click.Path(path_type=Path))
-@_json
-@_debug
+@command.json
+@command.debug
 def inspect(program: Path, as_json: bool) -> None:
     """Show what a .pte holds, from the file alone: delegates, devices, memory, constants."""
-    with progress.working(_debugging()) as say:
+    with progress.working(command.debugging()) as say:
         say("read", str(program))
-        from etdev import artifact, report
+        from etdev import reader, report
 
-        facts = artifact.read(program)
+        facts = reader.read(program)
     if as_json:
         print(json.dumps(facts.to_dict(), indent=2))
     else:
@@ -231,8 +157,8 @@ def inspect(program: Path, as_json: bool) -> None:
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="From plan --json.")
 @click.option("--target", default="cpu", show_default=True, help="Its devices, as cpu,cuda:0.")
 @click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
-@_registry
-@_debug
+@command.registry
+@command.debug
 def check(
     program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
 ) -> None:
@@ -244,7 +170,7 @@ def check(
     from etdev.device import Device
 
     targets = [Device.parse(text) for text in target.split(",")]
-    with progress.working(_debugging()) as say:
+    with progress.working(command.debugging()) as say:
         say("check", str(program))
         from etdev import check as checks
         from etdev import plugins
@@ -261,9 +187,9 @@ def check(
 
 
 @main.command("plugins")
-@_json
-@_registry
-@_debug
+@command.json
+@command.registry
+@command.debug
 def plugins_(as_json: bool, registry: Path | None) -> None:
     """List plugins in claim order: distribution, status, devices, hooks. Doesn't import torch."""
     from etdev import plugins, report
@@ -304,21 +230,10 @@ def _lowerer(
     return Lowerer(
         list(plugins) or None,
         registry=registry,
-        devices=_devices(devices),
+        devices=command.devices_of(devices),
         strict=strict or None,
         listener=say,
     )
-
-
-def _devices(values: Sequence[str]) -> dict[str, dict[str, str]]:
-    pins: dict[str, dict[str, str]] = {}
-    for value in values:
-        where, equals, device = value.partition("=")
-        plugin, _, method = where.partition(".")
-        if not equals or not plugin:
-            raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
-        pins.setdefault(plugin, {})[method or "*"] = device
-    return pins
 
 
 def _methods(source: str, say: Callable[[str, str], None]) -> dict[str, Method]:

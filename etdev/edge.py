@@ -21,7 +21,7 @@ from etdev import branches
 from etdev.expand import Expander
 from etdev.graph import op_name
 from etdev.ops import edge_name, is_functional
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 from etdev.wishes import Wishes, wishers
 
 # Views that a functional program has as they are, and calls that become views and copies which

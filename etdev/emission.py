@@ -16,12 +16,13 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.artifact import MethodArtifact, methods_of
+from etdev.artifact import MethodArtifact
 from etdev.audit import audit
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError
 from etdev.graph import delegate_device
 from etdev.plan import Plan
+from etdev.reader import methods_of
 from etdev.transfers import MergeCopies, Skips
 
 

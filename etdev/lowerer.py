@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,18 @@ from attrs import define, field, frozen
 from executorch.exir import (
     EdgeCompileConfig,
     EdgeProgramManager,
-    ExecutorchBackendConfig,
-    ExecutorchProgramManager,
 )
 from torch.export import ExportedProgram
 
-from etdev import artifact, edge, plugins, registry
+from etdev import edge, plugins, registry
 from etdev.compile import compile_all
-from etdev.emission import Emitted, emit
-from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
+from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
-from etdev.files import write_program
+from etdev.lowered import Lowered, guarded
 from etdev.placement import Placement, pins
 from etdev.plan import Partition, Plan
 from etdev.planner import Planner
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 from etdev.registry import Registry
 from etdev.source import Method, methods_of
 from etdev.split import split
@@ -50,66 +46,6 @@ class Settings:
     transform_passes: Any = None
     constant_methods: Mapping[str, Any] | None = None
     generate_etrecord: bool = False
-
-
-@define(eq=False, slots=False)
-class Lowered:
-    """A program whose partitions are compiled.
-
-    Args:
-        plan: What was decided.
-        stages: Time of each stage so far.
-    """
-
-    plan: Plan
-    _build: Callable[[], EdgeProgramManager] = field(repr=False)
-    stages: Stages = field(repr=False)
-
-    @cached_property
-    def edge(self) -> EdgeProgramManager:
-        """ExecuTorch's own manager of the delegated programs; go on from there if you like.
-
-        Its `to_executorch` uses it up, as ExecuTorch's managers are; ours can be called again.
-        """
-        return self._build()
-
-    def to_executorch(
-        self, config: ExecutorchBackendConfig | None = None
-    ) -> ExecutorchProgramManager:
-        """Plan memory and emit the program, as ExecuTorch's manager does.
-
-        What comes out is compared with the plan.
-
-        Raises:
-            LoweringError: ExecuTorch refused it.
-            DeviceError: The config can't be honoured with the devices of the plan.
-            AuditError: It is not what was planned.
-        """
-        return self._emit(config).program
-
-    def save(
-        self, path: str | os.PathLike[str], config: ExecutorchBackendConfig | None = None
-    ) -> Path:
-        """Emit and write a .pte, and a .ptd beside it for data that is kept outside.
-
-        The file is read back and compared with the plan before it appears, whole or not at all.
-
-        Raises:
-            ArtifactError: The file can't be written.
-            EtdevError: As `to_executorch`.
-        """
-        emitted = self._emit(config)
-
-        def check(written: Path) -> None:
-            with self.stages.stage("audit"):
-                emitted.audit(self.plan, artifact.read(written).methods, str(path))
-
-        with self.stages.stage("write"):
-            return write_program(emitted.program, Path(path), check)
-
-    def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
-        with self.stages.stage("emit"):
-            return _guarded("to_executorch", lambda: emit(self._build(), self.plan, config))  # type: ignore[no-any-return]
 
 
 @define(eq=False, init=False)
@@ -228,7 +164,7 @@ class Lowerer:
             programs = {name: method.export() for name, method in methods.items()}
         conversion = edge.Conversion(self.plugins, settings.compile_config, expander)
         with stages.stage("edge"):
-            return _guarded(
+            return guarded(
                 "edge conversion",
                 lambda: conversion.to_edge(
                     programs,
@@ -299,14 +235,3 @@ def _select(table: Registry, wanted: Sequence[object] | None) -> list[Plugin]:
             stacklevel=3,
         )
     return chosen
-
-
-def _guarded(stage: str, call: Any) -> Any:
-    try:
-        return call()
-    except EtdevError:
-        raise
-    except Exception as error:
-        raise LoweringError(
-            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
-        ) from error

@@ -16,7 +16,7 @@ from etdev.errors import ClaimError
 from etdev.graph import MethodGraph, describe
 from etdev.ledger import FOREIGN, LOST, Ledger, LedgerBook
 from etdev.plan import Constant, Partition
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 
 
 @define(eq=False)

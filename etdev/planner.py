@@ -16,7 +16,7 @@ from etdev.order import delegates_of, run_order
 from etdev.partition import Partitioning
 from etdev.placement import Placement, refuse_devices_in_branches
 from etdev.plan import MethodPlan, Partition
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 
 # Ops that were kept whole, with the names of the plugins that wanted them so.
 Whole = Mapping[str, Sequence[str]]

@@ -12,7 +12,7 @@ import torch
 from attrs import frozen
 from torch.utils import _pytree as pytree
 
-from etdev import artifact
+from etdev import reader
 from etdev.artifact import MethodArtifact, Value
 from etdev.errors import RunError, SourceError, first_line
 from etdev.graph import dtype_name
@@ -126,7 +126,7 @@ def load_inputs(path: str | Path) -> list[Any]:
 
 
 def _facts(path: Path, method: str) -> MethodArtifact:
-    methods = {item.name: item for item in artifact.read(path).methods}
+    methods = {item.name: item for item in reader.read(path).methods}
     if method not in methods:
         raise RunError(str(path), f"has no method {method!r}", f"it has {', '.join(methods)}")
     return methods[method]

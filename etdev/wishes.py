@@ -13,7 +13,7 @@ from etdev.claims import KeepWhole
 from etdev.errors import PluginError
 from etdev.graph import op_name
 from etdev.ops import edge_name
-from etdev.plugins import Plugin
+from etdev.plugin import Plugin
 
 # The node's edge op, then who wants it whole.
 # `custom` is the node metadata that torch.export hands through decompositions.

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etdev import CPU, Lowerer, artifact
+from etdev import CPU, Lowerer, reader
 from etdev.artifact import Arena, Artifact, MethodArtifact, Value
 from etdev.errors import ArtifactError
 
@@ -62,7 +62,7 @@ def portable(folder) -> Path:
 
 
 def test_a_file_of_etdev_tells_its_delegates_kernels_and_memory(ours):
-    facts = artifact.read(ours)
+    facts = reader.read(ours)
     (method,) = facts.methods
     assert (facts.path, facts.size_bytes) == (str(ours), ours.stat().st_size)
     assert method.name == "forward"
@@ -79,13 +79,13 @@ def test_a_file_of_etdev_tells_its_delegates_kernels_and_memory(ours):
 
 
 def test_constants_are_those_of_portable_kernels_and_named_data_those_of_delegates(ours):
-    facts = artifact.read(ours)
+    facts = reader.read(ours)
     assert facts.constants_bytes >= 2 * 16 * 4
     assert facts.named_bytes >= (8 * 16 + 16 + 16 * 4 + 4) * 4
 
 
 def test_a_file_of_plain_executorch_tells_the_same(ours, plain):
-    ours_, plain_ = artifact.read(ours), artifact.read(plain)
+    ours_, plain_ = reader.read(ours), reader.read(plain)
     (mine,), (other,) = ours_.methods, plain_.methods
     assert [d.backend_id for d in other.delegates] == [d.backend_id for d in mine.delegates]
     assert other.kernels == mine.kernels
@@ -96,7 +96,7 @@ def test_a_file_of_plain_executorch_tells_the_same(ours, plain):
 
 
 def test_a_file_without_delegates_tells_its_constants_and_scalars(portable):
-    facts = artifact.read(portable)
+    facts = reader.read(portable)
     (method,) = facts.methods
     assert facts.constants_bytes == 12
     assert facts.named_bytes == 0
@@ -110,20 +110,20 @@ def test_a_file_without_delegates_tells_its_constants_and_scalars(portable):
 def test_a_dynamic_input_shows_its_upper_bound(folder):
     dim = torch.export.Dim("batch", min=1, max=8)
     lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=({0: dim},))
-    facts = artifact.read(lowered.save(folder / "dynamic.pte"))
+    facts = reader.read(lowered.save(folder / "dynamic.pte"))
     assert facts.methods[0].inputs == (Value("Tensor", "float32", (8, 4), dynamic=True),)
 
 
 def test_the_methods_of_a_file_are_told_apart(folder):
     x = (torch.ones(2),)
     lowered = Lowerer([]).lower({"up": (torch.nn.ReLU(), x), "down": (torch.nn.Sigmoid(), x)})
-    facts = artifact.read(str(lowered.save(folder / "two.pte")))
+    facts = reader.read(str(lowered.save(folder / "two.pte")))
     kernels = {method.name: list(method.kernels) for method in facts.methods}
     assert kernels == {"up": ["aten::relu.out"], "down": ["aten::sigmoid.out"]}
 
 
 def test_an_artifact_is_plain_data_that_json_can_write(ours):
-    data = artifact.read(ours).to_dict()
+    data = reader.read(ours).to_dict()
     assert json.loads(json.dumps(data)) == data
     assert data["methods"][0]["inputs"] == [
         {"kind": "Tensor", "dtype": "float32", "sizes": [2, 8], "dynamic": False, "device": "cpu"}
@@ -196,12 +196,12 @@ def test_flipped_bits_are_an_artifact_error_or_an_artifact(flipped, bits):
 
 def _error(path: Path) -> str:
     with pytest.raises(ArtifactError) as caught:
-        artifact.read(path)
+        reader.read(path)
     return str(caught.value)
 
 
 def _read_or_error(path: Path) -> Artifact | ArtifactError:
     try:
-        return artifact.read(path)
+        return reader.read(path)
     except ArtifactError as error:
         return error

@@ -16,13 +16,13 @@ import torch
 from click.testing import CliRunner, Result
 
 import etdev
-from etdev import Lowerer, Plan, artifact
+from etdev import Lowerer, Plan, reader
 from etdev.cli import main
 
 HERE = Path(__file__).parent
 MLP = f"{HERE / 'models.py'}:mlp"
 FORMS = "write file.pt2, package.module:function or file.py:function"
-COMMANDS = ("plugins", "plan", "lower", "run", "inspect")
+COMMANDS = ("plugins", "plan", "lower", "run", "inspect", "check")
 
 # A SOURCE for each mistake; the line of the mistake is part of the message.
 BROKEN = """\
@@ -267,7 +267,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
     ]
-    (method,) = artifact.read(path).methods
+    (method,) = reader.read(path).methods
     assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
 
 
@@ -410,7 +410,7 @@ def test_inspect_shows_delegates_memory_and_kernels(pte):
 
 
 def test_inspect_as_json_is_the_artifact(pte):
-    assert json.loads(succeeds("inspect --json", pte)) == artifact.read(pte).to_dict()
+    assert json.loads(succeeds("inspect --json", pte)) == reader.read(pte).to_dict()
 
 
 def test_plugins_lists_those_that_are_ready():

@@ -12,8 +12,8 @@ from torch import nn
 from toys import Takes
 
 from etdev import Device, Lowerer, hookimpl
-from etdev.artifact import read
 from etdev.errors import ClaimError
+from etdev.reader import read
 
 
 class Cache(nn.Module):

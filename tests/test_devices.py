@@ -17,8 +17,8 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Device, Lowerer
-from etdev.artifact import methods_of, read
 from etdev.errors import AuditError, DeviceError
+from etdev.reader import methods_of, read
 
 CPU, CUDA0, CUDA1 = Device("cpu"), Device("cuda", 0), Device("cuda", 1)
 X = (torch.randn(2, 2), torch.randn(2, 2))

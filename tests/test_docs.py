@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import etdev
-from etdev import hookspecs, plugins
+from etdev import hookspecs, plugin, plugins
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -36,7 +36,7 @@ def blocks(language):
 
 
 def test_the_plugin_host_knows_every_hook():
-    assert set(plugins.HOOKS) == set(hooks())
+    assert set(plugin.HOOKS) == set(hooks())
 
 
 @pytest.mark.parametrize("name", hooks())

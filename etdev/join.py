@@ -1,0 +1,176 @@
+"""Join: a method put together again, with a delegate call in place of each partition."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects._ops import ops as exir_ops
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    OutputSpec,
+)
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from etdev.order import run_order
+from etdev.plan import Partition
+from etdev.signature import renamed
+
+# A getitem that reads a delegate is not the op whose value it carries.
+_FOREIGN_META = ("nn_module_stack", "source_fn_stack")
+_CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+@define(eq=False)
+class Join:
+    """Builds the graph that calls the delegates, in one walk over the original."""
+
+    program: ExportedProgram
+    partitions: Sequence[Partition]
+    lowered: Sequence[LoweredBackendModule]
+    graph: Graph = field(factory=Graph)
+    copies: dict[Node, Node] = field(factory=dict)
+    root: dict[str, Any] = field(factory=dict)
+    home: dict[str, int] = field(init=False)
+    nodes: dict[str, Node] = field(init=False)
+    inside: set[tuple[int, str]] = field(init=False)
+    names: Iterator[str] = field(init=False)
+    frozen: set[str] = field(init=False)
+    planned: dict[str, Node] = field(factory=dict)
+    handle: int = 0
+
+    def build(self) -> ExportedProgram:
+        self.nodes = {node.name: node for node in self.program.graph.nodes}
+        self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
+        self.inside = {
+            (i, c.name)
+            for i, part in enumerate(self.partitions)
+            for c in part.constants
+            if c.inside
+        }
+        self.frozen = {
+            constant.name
+            for partition in self.partitions
+            for constant in partition.constants
+            if not constant.inside and not constant.mutated
+        }
+        taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
+        names = (f"lowered_module_{number}" for number in itertools.count())
+        self.names = (name for name in names if name not in taken)
+        self.handle = max((n.meta.get("debug_handle") or 0 for n in self.nodes.values()), default=0)
+        kept = self._copy_placeholders()
+        for unit in run_order(self.program.graph, self.partitions):
+            if isinstance(unit, int):
+                self._call(unit)
+            else:
+                self._copy(unit)
+        return self._finish(kept, self._copy_output())
+
+    def _copy_placeholders(self) -> set[str]:
+        """Keep the inputs, but the constants that only delegates hold now."""
+        gone = {name for _, name in self.inside if self._only_inside(name)}
+        kept = set()
+        for node in self.program.graph.find_nodes(op="placeholder"):
+            if node.name not in gone:
+                self.copies[node] = self.graph.node_copy(node)
+                kept.add(node.name)
+        return kept
+
+    def _only_inside(self, name: str) -> bool:
+        """Whether every reader of a constant has it inside."""
+        homes = (self.home.get(user.name) for user in self.nodes[name].users)
+        return all(home is not None and (home, name) in self.inside for home in homes)
+
+    def _copy(self, node: Node) -> None:
+        self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
+        if node.op == "get_attr":
+            value = getattr(self.program.graph_module, str(node.target))
+            # ExecuTorch's later passes rewrite the branches of control flow in place.
+            value = copy.deepcopy(value) if isinstance(value, GraphModule) else value
+            self.root[str(node.target)] = value
+
+    def _call(self, index: int) -> None:
+        partition = self.partitions[index]
+        inputs = [self._input(partition, self.nodes[tensor.name]) for tensor in partition.inputs]
+        name = next(self.names)
+        self.root[name] = self.lowered[index]
+        attribute = self.graph.get_attr(name)
+        call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
+        outputs = [self.nodes[tensor.name] for tensor in partition.outputs]
+        # ExecuTorch gives each delegate the next free handle; its Inspector finds events by it.
+        self.handle += 1
+        call.meta["debug_handle"] = self.handle
+        call.meta["val"] = [node.meta["val"] for node in outputs]
+        for position, node in enumerate(outputs):
+            item = self.graph.call_function(operator.getitem, (call, position))
+            item.meta = {k: v for k, v in node.meta.items() if k not in _FOREIGN_META}
+            self.copies[node] = item
+
+    def _input(self, partition: Partition, node: Node) -> Node:
+        """What a delegate is called with; a constant for another device in planned memory first.
+
+        ExecuTorch copies inputs to the device from planned memory, and has none for a constant.
+        """
+        if partition.device.is_cpu or node.name not in self.frozen:
+            return self.copies[node]
+        if node.name not in self.planned:
+            clone = self.graph.call_function(exir_ops.edge.aten.clone.default, (self.copies[node],))
+            clone.meta = {"val": node.meta["val"]}
+            self.planned[node.name] = clone
+        return self.planned[node.name]
+
+    def _copy_output(self) -> list[OutputSpec]:
+        """Return what is left to return: new values of buffers that delegates own are not."""
+        written = {
+            constant.update
+            for partition in self.partitions
+            for constant in partition.constants
+            if constant.inside and constant.update
+        }
+        old = self.program.graph.output_node()
+        specs, results = [], []
+        for spec, result in zip(
+            self.program.graph_signature.output_specs, old.args[0], strict=True
+        ):
+            if not isinstance(result, Node) or result.name not in written:
+                specs.append(spec)
+                results.append(result)
+        new = self.graph.output(map_arg(tuple(results), self.copies.__getitem__))
+        new.meta = dict(old.meta)
+        return specs
+
+    def _finish(self, kept: set[str], outputs: Sequence[OutputSpec]) -> ExportedProgram:
+        program = self.program
+        names = {node.name: copy.name for node, copy in self.copies.items()}
+        specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
+        targets = {spec.target for spec in specs}
+        made = ExportedProgram(
+            root=self.root,
+            graph=self.graph,
+            graph_signature=ExportGraphSignature(
+                input_specs=specs,
+                output_specs=[renamed(spec, names) for spec in outputs],
+            ),
+            state_dict={k: v for k, v in program.state_dict.items() if k in targets},
+            range_constraints=dict(program.range_constraints),
+            module_call_graph=program.module_call_graph,
+            example_inputs=program.example_inputs,
+            constants={
+                k: v
+                for k, v in program.constants.items()
+                if k in targets or not isinstance(v, torch.Tensor)
+            },
+            verifiers=[program.verifier],
+        )
+        made.graph_module.meta.update(program.graph_module.meta)
+        return made

@@ -1,0 +1,180 @@
+"""The reader: a .pte as an Artifact, from the file alone or from ExecuTorch's schema objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
+from etdev.device import CPU, Device
+from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.values import CompileSpec
+
+PayloadDevice = Callable[[str, bytes], "Device | None"]
+_MAGIC = slice(4, 6)
+# Operators that copy between devices.
+_COPIES = "et_copy::"
+_CURE = "give a .pte that ExecuTorch wrote"
+# ExecuTorch's ScalarType in torch's names.
+_DTYPES = {
+    "BYTE": "uint8", "CHAR": "int8", "SHORT": "int16", "INT": "int32", "LONG": "int64",
+    "HALF": "float16", "FLOAT": "float32", "DOUBLE": "float64", "BOOL": "bool",
+    "BFLOAT16": "bfloat16",
+}  # fmt: skip
+
+
+def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artifact:
+    """Read a .pte.
+
+    Args:
+        path: The file.
+        payload_device: Asked for each delegate which device it really uses.
+
+    Raises:
+        ArtifactError: It is missing, truncated, or no .pte at all.
+    """
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
+    if data[_MAGIC] != b"ET":
+        raise ArtifactError(str(file), "is no .pte file", _CURE)
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    try:
+        parsed = deserialize_pte_binary(data)
+        return _artifact(file, len(data), parsed, payload_device)
+    except EtdevError:
+        raise
+    except Exception as error:
+        # The reader trusts its input; cut or flipped bytes surface as whatever they break first.
+        raise ArtifactError(
+            str(file), f"is damaged or truncated ({first_line(error)})", _CURE
+        ) from error
+
+
+def methods_of(
+    program: Any, payload_device: PayloadDevice | None = None
+) -> tuple[MethodArtifact, ...]:
+    """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
+    return tuple(_method(program, plan, payload_device) for plan in program.execution_plan)
+
+
+def _artifact(
+    file: Path, size_bytes: int, parsed: Any, payload_device: PayloadDevice | None
+) -> Artifact:
+    program = parsed.program
+    named = parsed.named_data
+    return Artifact(
+        path=str(file),
+        size_bytes=size_bytes,
+        constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
+        named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
+        methods=methods_of(program, payload_device),
+    )
+
+
+def _method(program: Any, plan: Any, payload_device: PayloadDevice | None) -> MethodArtifact:
+    instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
+    calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
+    kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
+    counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
+    tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
+    return MethodArtifact(
+        name=plan.name,
+        inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
+        outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
+        delegates=tuple(_delegates(program, plan, calls, payload_device)),
+        kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
+        operators=tuple(_operator(operator) for operator in plan.operators),
+        host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
+        device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
+        arenas=tuple(_arenas(plan)),
+        misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
+        external=any(_is_external(tensor) for tensor in tensors),
+    )
+
+
+def _delegates(
+    program: Any, plan: Any, calls: list[Any], payload_device: PayloadDevice | None
+) -> Iterable[Delegate]:
+    devices: dict[int, dict[Device, None]] = {}
+    for call in calls:
+        values = [plan.values[index].val for index in call.args]
+        found = devices.setdefault(call.delegate_index, {})
+        found.update(dict.fromkeys(_device(v) for v in values if type(v).__name__ == "Tensor"))
+    counts = Counter(call.delegate_index for call in calls)
+    uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
+    for index in (*devices, *uncalled):
+        delegate = plan.delegates[index]
+        payload = program.backend_delegate_data[delegate.processed.index].data
+        yield Delegate(
+            backend_id=delegate.id,
+            devices=tuple(sorted(devices.get(index, ()))),
+            size_bytes=len(payload),
+            calls=counts[index],
+            compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
+            payload_device=payload_device(delegate.id, bytes(payload)) if payload_device else None,
+        )
+
+
+def _strayed(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
+    """Planned tensors whose arena is on another device."""
+    arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
+    for tensor in tensors:
+        info = tensor.allocation_info
+        if info is not None and arenas.get(info.memory_id, CPU) != _device(tensor):
+            arena = arenas.get(info.memory_id, CPU)
+            yield f"a tensor on {_device(tensor)} has its memory on {arena}"
+
+
+def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
+    """Kernels, copies between devices left out, that are given a tensor not on the CPU."""
+    for kernel in kernels:
+        name = _operator(plan.operators[kernel.op_index])
+        if name.startswith(_COPIES):
+            continue
+        values = [plan.values[index].val for index in kernel.args if index >= 0]
+        for value in values:
+            if type(value).__name__ == "Tensor" and not _device(value).is_cpu:
+                yield f"the kernel {name} is given a tensor on {_device(value)}"
+
+
+def _is_external(tensor: Any) -> bool:
+    extra = tensor.extra_tensor_info
+    return extra is not None and extra.location.name == "EXTERNAL"
+
+
+def _arenas(plan: Any) -> Iterable[Arena]:
+    where = {
+        item.buffer_idx: Device(item.device_type.name.lower(), item.device_index)
+        for item in getattr(plan, "non_const_buffer_device", None) or ()
+    }
+    # Buffer 0 stands for the constants and is not planned.
+    for index, size in enumerate(plan.non_const_buffer_sizes[1:], 1):
+        yield Arena(where.get(index, CPU), size)
+
+
+def _value(value: Any) -> Value:
+    kind = type(value).__name__
+    if kind != "Tensor":
+        return Value(kind)
+    return Value(
+        kind,
+        _DTYPES.get(value.scalar_type.name, value.scalar_type.name.lower()),
+        tuple(value.sizes),
+        value.shape_dynamism.name != "STATIC",
+        _device(value),
+    )
+
+
+def _device(tensor: Any) -> Device:
+    extra = tensor.extra_tensor_info
+    return Device(extra.device_type.name.lower(), extra.device_index) if extra else CPU
+
+
+def _operator(operator: Any) -> str:
+    return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
