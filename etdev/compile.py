@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
@@ -16,6 +16,8 @@ from etdev.errors import CompileError, first_line
 from etdev.plan import Partition
 from etdev.split import Split
 
+_ISOLATE = "copy_exported_program_for_preprocess"
+_DEEP_COPY = getattr(getattr(BackendDetails, _ISOLATE, None), "__func__", None)
 Progress = Callable[[int, int, Partition], None]
 
 
@@ -35,22 +37,46 @@ def compile_all(
         CompileError: A backend is not there or failed; the text names plugin, partition and method.
     """
     work = [
-        (partition, program)
+        Job(partition, program, taken)
         for taken in splits.values()
         for partition, program in zip(taken.partitions, taken.programs, strict=True)
     ]
     done: dict[tuple[str, str], LoweredBackendModule] = {}
-    for backend_id in dict.fromkeys(partition.backend_id for partition, _ in work):
-        mine = [(part, program) for part, program in work if part.backend_id == backend_id]
-        backend = find_backend(mine[0][0])
-        for (partition, program), result in zip(
-            mine, _preprocess(backend, mine, len(work), len(done), progress), strict=True
-        ):
-            done[partition.method, partition.name] = _lowered(partition, program, result)
+    for backend_id in dict.fromkeys(job.partition.backend_id for job in work):
+        mine = [job for job in work if job.partition.backend_id == backend_id]
+        backend = find_backend(mine[0].partition)
+        results = _preprocess(backend, mine, len(work), len(done), progress)
+        for job, result in zip(mine, results, strict=True):
+            key = (job.partition.method, job.partition.name)
+            done[key] = _lowered(job.partition, job.program, result)
     return {
         method: [done[method, partition.name] for partition in taken.partitions]
         for method, taken in splits.items()
     }
+
+
+@frozen(eq=False)
+class Job:
+    """One partition to compile.
+
+    Args:
+        partition: What was planned.
+        program: Its program, which stays as it is.
+        taken: The method it was taken out of.
+    """
+
+    partition: Partition
+    program: ExportedProgram
+    taken: Split
+
+    def arguments(self, backend: type[BackendDetails]) -> tuple[ExportedProgram, list[CompileSpec]]:
+        """What preprocess gets: a program it may change, and specs of its own."""
+        specs = [CompileSpec(spec.key, spec.value) for spec in self.partition.compile_specs]
+        isolate = getattr(backend, _ISOLATE, None)
+        # Since 1.5 a backend may have its own way; ExecuTorch's default is a deep copy.
+        if isolate is not None and isolate.__func__ is not _DEEP_COPY:
+            return isolate(self.program, specs), specs
+        return self.taken.isolated(self.partition), specs
 
 
 def find_backend(partition: Partition) -> type[BackendDetails]:
@@ -68,21 +94,21 @@ def find_backend(partition: Partition) -> type[BackendDetails]:
 
 def _preprocess(
     backend: type[BackendDetails],
-    work: Sequence[tuple[Partition, ExportedProgram]],
+    work: Sequence[Job],
     total: int,
     done: int,
     progress: Progress | None,
 ) -> list[PreprocessResult]:
     if _compiles_together(backend):
         if progress:
-            progress(done, total, work[0][0])
+            progress(done, total, work[0].partition)
         return _together(backend, work)
     results = []
-    for index, (partition, program) in enumerate(work):
+    for index, job in enumerate(work):
         if progress:
-            progress(done + index, total, partition)
-        job = functools.partial(backend.preprocess, *_job(backend, partition, program))
-        results.append(_guarded(partition, job))
+            progress(done + index, total, job.partition)
+        call = functools.partial(backend.preprocess, *job.arguments(backend))
+        results.append(_guarded(job.partition, call))
     return results
 
 
@@ -92,28 +118,17 @@ def _compiles_together(backend: type[BackendDetails]) -> bool:
     return own is not BackendDetails.preprocess_multimethod.__func__
 
 
-def _together(
-    backend: type[BackendDetails], work: Sequence[tuple[Partition, ExportedProgram]]
-) -> list[PreprocessResult]:
+def _together(backend: type[BackendDetails], work: Sequence[Job]) -> list[PreprocessResult]:
     programs: dict[str, list[ExportedProgram]] = {}
     specs: dict[str, list[list[CompileSpec]]] = {}
-    for partition, program in work:
-        copied, own = _job(backend, partition, program)
-        programs.setdefault(partition.method, []).append(copied)
-        specs.setdefault(partition.method, []).append(own)
-    job = functools.partial(backend.preprocess_multimethod, programs, specs)
-    results = _guarded(work[0][0], job)
+    for job in work:
+        program, own = job.arguments(backend)
+        programs.setdefault(job.partition.method, []).append(program)
+        specs.setdefault(job.partition.method, []).append(own)
+    call = functools.partial(backend.preprocess_multimethod, programs, specs)
+    results = _guarded(work[0].partition, call)
     # Methods follow each other in `work` as in the dict, so the lists line up.
     return [result for method in programs for result in results[method]]
-
-
-def _job(
-    backend: type[BackendDetails], partition: Partition, program: ExportedProgram
-) -> tuple[ExportedProgram, list[CompileSpec]]:
-    """What preprocess gets: a program it may change, and specs of its own."""
-    specs = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
-    isolate = getattr(backend, "copy_exported_program_for_preprocess", None)
-    return (isolate(program, specs) if isolate else copy.deepcopy(program)), specs
 
 
 def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:

@@ -35,9 +35,10 @@ def claim_nodes(
 ) -> Claim | Sequence[Claim] | None:
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
-    Called once per method, after the edge conversion and before anything is compiled. Every plugin
-    is shown the same program, whoever else is installed; an earlier plugin in the claim order wins
-    a contested node, and a group that lost one node is lost whole.
+    Called once per method, after the edge conversion and before anything is compiled, and again if
+    an op that the plugin wants whole turns out to be decomposed: it lost a part of it, or nobody
+    took it. Every plugin is first shown what it would be shown if it were alone; an earlier plugin
+    in the claim order wins a contested node, and a group that lost one node is lost whole.
 
     Args:
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -19,12 +19,47 @@ from etdev.plan import Constant, Partition
 from etdev.plugin import Plugin
 
 
+@frozen(eq=False)
+class View:
+    """What one plugin is shown.
+
+    Args:
+        graph: The method, with the ops whole that this plugin wants whole.
+        parts: For each part of an op that others want whole, the name of that op.
+    """
+
+    graph: MethodGraph
+    parts: Mapping[str, str] = field(factory=dict)
+
+
+@frozen(eq=False)
+class Offer:
+    """What is left of a claim after earlier plugins have had theirs.
+
+    Args:
+        claim: The claim.
+        groups: Names of nodes, disjoint, each group whole.
+        constants: Constants that the claim's groups name.
+    """
+
+    claim: Claim
+    groups: list[list[str]]
+    constants: set[str]
+
+
 @define(eq=False)
 class Partitioning:
-    """The partitions of one method while they are being decided, plugin by plugin."""
+    """The partitions of one method while they are being decided, plugin by plugin.
+
+    Args:
+        graph: The method as it is decided so far.
+        owners: Owner of each node that has one.
+        part_owners: For each op that is decomposed because of it, who took the first part.
+    """
 
     graph: MethodGraph
     owners: dict[str, str] = field(factory=dict)
+    part_owners: dict[str, str] = field(factory=dict)
     partitions: list[Partition] = field(factory=list)
     asked: list[str] = field(factory=list)
     counts: Counter[str] = field(factory=Counter)
@@ -35,28 +70,47 @@ class Partitioning:
 
     def look_at(self, program: ExportedProgram) -> None:
         """Go on with another form of the program, in which owned nodes are called the same."""
-        self.graph = MethodGraph(program, self.graph.method)
-        self.book.ops = self.graph.ops
+        if program is not self.graph.program:
+            self.graph = MethodGraph(program, self.graph.method)
+            self.book.ops = self.graph.ops
 
-    def ask(self, plugin: Plugin) -> None:
-        """Give one plugin its turn: ask for claims, settle conflicts, form its partitions."""
-        self.asked.append(plugin.name)
-        before = self.graph.fingerprint()
+    def offers(self, plugin: Plugin, view: View) -> list[Offer]:
+        """Ask a plugin for its claims on a view of the program, and drop what others have."""
+        if plugin.name not in self.asked:
+            self.asked.append(plugin.name)
+        graph = view.graph
+        gone = {node.name: owner for node in graph.nodes if (owner := self._owner(view, node.name))}
+        before = graph.fingerprint()
         answer = plugin.ask(
-            "claim_nodes",
-            program=self.graph.program,
-            method=self.graph.method,
-            taken=dict(self.owners),
+            "claim_nodes", program=graph.program, method=graph.method, taken=dict(gone)
         )
-        if self.graph.fingerprint() != before:
+        if graph.fingerprint() != before:
             raise ClaimError(
                 plugin.name,
-                f"claim_nodes changed the graph of method {self.graph.method!r}",
+                f"claim_nodes changed the graph of method {graph.method!r}",
                 "look at the program, don't change it",
             )
+        offers = []
         for claim in _as_claims(plugin, answer):
-            self._record_refusals(plugin, claim)
-            self._accept(plugin, claim)
+            offers.append(self._offer(plugin, claim, view, gone))
+            # What it claimed once it can't claim again for another backend.
+            gone |= {name: plugin.name for group in offers[-1].groups for name in group}
+        return offers
+
+    def accept(self, plugin: Plugin, offer: Offer) -> None:
+        """Form partitions of what a plugin can have, in the program as it is now."""
+        groups = [[self.graph.number[name] for name in group] for group in offer.groups]
+        found = find_partitions(
+            self.graph.inputs,
+            groups,
+            [[self.graph.number[name] for name in part.nodes] for part in self.partitions],
+            offer.claim.merge,
+        )
+        for index, blocker in found.torn.items():
+            text = f"{self.graph.nodes[blocker].name} lies between its group's nodes"
+            self._lose(plugin, offer.groups[index], "convexity", text)
+        for numbers, cause in zip(found.partitions, found.split_by, strict=True):
+            self._own(plugin, offer.claim, numbers, cause, offer.constants)
 
     def ledger(self) -> Ledger:
         """The ledger so far."""
@@ -67,82 +121,72 @@ class Partitioning:
         ours = self.book.owners
         return tuple(n for n in self.graph.ops if n not in ours and n not in self.graph.foreign)
 
-    def _record_refusals(self, plugin: Plugin, claim: Claim) -> None:
+    def _owner(self, view: View, name: str) -> str | None:
+        """Who has a node of a view, or a part of it, or the op that it is a part of."""
+        return (
+            self.owners.get(name)
+            or self.owners.get(view.parts.get(name, ""))
+            or self.part_owners.get(name)
+        )
+
+    def _offer(self, plugin: Plugin, claim: Claim, view: View, gone: Mapping[str, str]) -> Offer:
         for refusal in claim.refusals:
-            if refusal.node not in self.graph.number:
+            if refusal.node not in view.graph.number:
                 raise self._unknown(plugin, refusal.node, "refuses")
             self.book.say(refusal.node, plugin.name, refusal.code, refusal.text)
-
-    def _accept(self, plugin: Plugin, claim: Claim) -> None:
-        grouped: set[str] = set()
-        groups = self._free_groups(plugin, claim, grouped)
-        found = find_partitions(
-            self.graph.inputs,
-            [numbers for numbers, _ in groups],
-            [[self.graph.number[name] for name in part.nodes] for part in self.partitions],
-            claim.merge,
-        )
-        for index, blocker in found.torn.items():
-            text = f"{self.graph.nodes[blocker].name} lies between its group's nodes"
-            self._lose(plugin, groups[index][0], "convexity", text)
-        for numbers, cause in zip(found.partitions, found.split_by, strict=True):
-            self._own(plugin, claim, numbers, cause, grouped)
-
-    def _free_groups(
-        self, plugin: Plugin, claim: Claim, grouped: set[str]
-    ) -> list[tuple[list[int], Group]]:
-        """Groups that can still be had, whole and disjoint; `grouped` collects their constants."""
-        found: list[tuple[list[int], Group]] = []
-        home: dict[int, int] = {}
+        constants: set[str] = set()
+        groups: list[list[str]] = []
+        home: dict[str, int] = {}
         for group in claim.groups:
-            numbers = self._numbers(plugin, group, grouped)
-            if not numbers or self._contested(plugin, numbers):
+            names = self._names(plugin, group, view.graph, constants)
+            if not names or self._contested(plugin, names, view.graph, gone):
                 continue
-            overlap = sorted({home[number] for number in numbers if number in home})
-            for other in overlap:
-                numbers += found[other][0]
-                found[other][0].clear()
-            numbers = sorted(set(numbers))
-            home.update(dict.fromkeys(numbers, len(found)))
-            found.append((numbers, group))
-        return [(numbers, group) for numbers, group in found if numbers]
+            for other in {home[name] for name in names if name in home}:
+                names += groups[other]
+                groups[other] = []
+            names = list(dict.fromkeys(names))
+            home.update(dict.fromkeys(names, len(groups)))
+            groups.append(names)
+        return Offer(claim, [group for group in groups if group], constants)
 
-    def _numbers(self, plugin: Plugin, group: Group, grouped: set[str]) -> list[int]:
+    def _names(
+        self, plugin: Plugin, group: Group, graph: MethodGraph, constants: set[str]
+    ) -> list[str]:
         wanted = []
         for name in group.nodes:
-            if name in self.graph.constants:
-                grouped.add(name)
-            elif name in self.graph.number:
-                wanted.append(self.graph.number[name])
+            if name in graph.constants:
+                constants.add(name)
+            elif name in graph.number:
+                wanted.append(graph.number[name])
             else:
                 raise self._unknown(plugin, name, "claims")
-        numbers = self.graph.with_followers(wanted)
-        if orphan := self.graph.orphan(numbers):
-            source = self.graph.nodes[self.graph.inputs[self.graph.number[orphan.name]][0]]
-            if source.name not in self.graph.foreign:
+        numbers = graph.with_followers(wanted)
+        names = [graph.nodes[number].name for number in numbers]
+        if orphan := graph.orphan(numbers):
+            source = graph.nodes[graph.inputs[graph.number[orphan.name]][0]]
+            if source.name not in graph.foreign:
                 text = f"{orphan.name} can't be had without {source.name}"
-                self._lose(plugin, numbers, "group", text)
+                self._lose(plugin, names, "group", text)
                 return []
-        return numbers
+        return names
 
-    def _contested(self, plugin: Plugin, numbers: list[int]) -> bool:
+    def _contested(
+        self, plugin: Plugin, names: Sequence[str], graph: MethodGraph, gone: Mapping[str, str]
+    ) -> bool:
         """Whether somebody else has a node of a group; then the whole group is lost."""
-        names = [self.graph.nodes[number].name for number in numbers]
         for name in names:
-            if name in self.graph.foreign:
-                self._lose(plugin, numbers, FOREIGN, f"{name} belongs to a delegate")
+            if name in graph.foreign:
+                self._lose(plugin, names, FOREIGN, f"{name} belongs to a delegate")
                 return True
-            if name in self.owners:
-                owner = self.owners[name]
+            if owner := gone.get(name):
                 whole = f"owned by {owner}" if len(names) == 1 else f"lost {name} to {owner}"
-                self._lose(plugin, numbers, LOST, whole)
+                self._lose(plugin, names, LOST, whole)
                 return True
         return False
 
-    def _lose(self, plugin: Plugin, numbers: Sequence[int], code: str, text: str) -> None:
-        for number in numbers:
-            name = self.graph.nodes[number].name
-            if name in self.book.ops and self.owners.get(name) != plugin.name:
+    def _lose(self, plugin: Plugin, names: Sequence[str], code: str, text: str) -> None:
+        for name in names:
+            if self.owners.get(name) != plugin.name:
                 self.book.say(name, plugin.name, code, text)
 
     def _own(
@@ -151,7 +195,7 @@ class Partitioning:
         claim: Claim,
         numbers: Sequence[int],
         cause: int | None,
-        grouped: set[str],
+        grouped: Container[str],
     ) -> None:
         mine = self.counts[plugin.name]
         self.counts[plugin.name] += 1
@@ -175,7 +219,7 @@ class Partitioning:
             if name in self.book.ops:
                 self.book.own(name, plugin.name, partition.name)
 
-    def _constants(self, reads: Sequence[Node], grouped: set[str]) -> list[Constant]:
+    def _constants(self, reads: Sequence[Node], grouped: Container[str]) -> list[Constant]:
         known = self.graph.constants
         return [
             evolve(known[node.name], grouped=node.name in grouped)

@@ -13,7 +13,7 @@ from etdev.expand import Expander
 from etdev.graph import MethodGraph
 from etdev.ledger import PARTS
 from etdev.order import delegates_of, run_order
-from etdev.partition import Partitioning
+from etdev.partition import Offer, Partitioning, View
 from etdev.placement import Placement, refuse_devices_in_branches
 from etdev.plan import MethodPlan, Partition
 from etdev.plugin import Plugin
@@ -50,47 +50,63 @@ class Planner:
             The plan, and the program it is for: the ops that nobody took whole are decomposed.
         """
         refuse_devices_in_branches(program, method)
+        # The conversion may have dropped an op, or called its copy something else.
+        there = {node.name for node in program.graph.nodes}
+        whole = {name: wishers for name, wishers in whole.items() if name in there}
         while True:
             partitioning = self._partitioned(program, method, whole)
-            program = partitioning.graph.program
-            left = self.expander.decomposable(program, _unowned(partitioning, whole))
+            decided = partitioning.graph.program
+            left = self.expander.decomposable(decided, _unowned(partitioning, whole))
             if not left:
-                return self._finished(partitioning), program
+                return self._finished(partitioning), decided
             # Whoever wanted these whole refused them in the end. Start again without the wish,
             # so that everybody gets to see their parts.
             program = self.expander.expand(program, left).program
             whole = {name: wishers for name, wishers in whole.items() if name not in left}
 
     def _partitioned(self, program: ExportedProgram, method: str, whole: Whole) -> Partitioning:
-        """Every plugin in turn, each shown what it would be shown if it were alone."""
+        """Every plugin in turn, each shown what it would be shown if it were alone.
+
+        Ops that only others want whole are shown decomposed. An op of which somebody takes a part
+        stays decomposed; whoever wanted it whole has lost it, and is asked again for the rest.
+        """
         partitioning = Partitioning(MethodGraph(program, method))
         for plugin in self.plugins:
-            unwished = [
-                name for name in _unowned(partitioning, whole) if plugin.name not in whole[name]
-            ]
-            unwished = self.expander.decomposable(partitioning.graph.program, unwished)
-            if unwished:
-                self._ask_in_parts(plugin, partitioning, unwished)
-            else:
-                partitioning.ask(plugin)
+            unwished = [name for name, wishers in whole.items() if plugin.name not in wishers]
+            torn = [name for name in partitioning.part_owners if plugin.name in whole[name]]
+            view = self._view(partitioning, program, unwished)
+            offers = partitioning.offers(plugin, view)
+            if torn:
+                view = self._view(partitioning, program, [*unwished, *torn])
+                offers = partitioning.offers(plugin, view)
+            self._accept(plugin, partitioning, program, view, offers)
         return partitioning
 
-    def _ask_in_parts(
-        self, plugin: Plugin, partitioning: Partitioning, unwished: Sequence[str]
-    ) -> None:
-        """Show a plugin the parts of ops that others keep whole.
+    def _view(
+        self, partitioning: Partitioning, program: ExportedProgram, unwished: Sequence[str]
+    ) -> View:
+        shown = self.expander.expand(program, self.expander.decomposable(program, unwished))
+        graph = partitioning.graph
+        if shown.program is not graph.program:
+            graph = MethodGraph(shown.program, graph.method)
+        return View(graph, shown.parts)
 
-        An op of which it takes a part stays decomposed; the rest is whole again for the next.
-        """
-        program = partitioning.graph.program
-        shown = self.expander.expand(program, unwished)
-        partitioning.look_at(shown.program)
-        partitioning.ask(plugin)
-        taken = {shown.parts[name] for name in partitioning.owners if name in shown.parts}
-        if taken != set(unwished):
-            partitioning.look_at(self.expander.expand(program, taken).program)
-        for name in unwished:
-            if name not in taken:
+    def _accept(
+        self,
+        plugin: Plugin,
+        partitioning: Partitioning,
+        program: ExportedProgram,
+        view: View,
+        offers: Sequence[Offer],
+    ) -> None:
+        claimed = {name for offer in offers for group in offer.groups for name in group}
+        for name in view.parts.keys() & claimed:
+            partitioning.part_owners.setdefault(view.parts[name], plugin.name)
+        partitioning.look_at(self.expander.expand(program, partitioning.part_owners).program)
+        for offer in offers:
+            partitioning.accept(plugin, offer)
+        for name in set(view.parts.values()) - partitioning.part_owners.keys():
+            if name not in partitioning.owners:
                 partitioning.book.say(name, plugin.name, PARTS, "it took none of its parts")
 
     def _finished(self, partitioning: Partitioning) -> MethodPlan:

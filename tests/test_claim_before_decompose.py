@@ -10,7 +10,7 @@ import models
 import pytest
 import torch
 from attrs import define, field
-from executorch.exir import to_edge_transform_and_lower
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.program._fake_program import get_fake_program
@@ -21,9 +21,13 @@ from torch.nn import functional
 from toys import Takes
 
 from etdev import Claim, Group, KeepWhole, Lowerer, hookimpl
+from etdev.edge import Conversion
+from etdev.expand import Expander
 from etdev.graph import op_name
 from etdev.ops import aten_op, edge_name
 from etdev.order import run_order
+from etdev.planner import Planner
+from etdev.wishes import take_marks
 
 pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is for Linux")
 
@@ -64,16 +68,13 @@ class CudaClaims:
         return Claim("CudaBackend", groups)
 
 
-@define(eq=False)
-class Watches:
-    """Takes nothing. In the last place it is shown in the end what the plan is for."""
-
-    name = "watches"
-    program: object = None
-
-    @hookimpl
-    def claim_nodes(self, program):
-        self.program = program
+def planned(plugins, program):
+    """The plan, and the program it is for."""
+    lowerer, expander = Lowerer(plugins), Expander()
+    conversion = Conversion(lowerer.plugins, EdgeCompileConfig(), expander)
+    edge = conversion.to_edge({"forward": program}).exported_program()
+    planner = Planner(lowerer.plugins, lowerer.placement, expander)
+    return planner.plan(edge, "forward", take_marks(edge))
 
 
 def ops_of(program):
@@ -169,9 +170,10 @@ def test_cuda_second_is_shown_attention_whole_and_the_first_its_parts():
 
 def test_cuda_first_is_shown_attention_whole_and_takes_it():
     program = exported(*variant("plain"))
+    (plain_alone,) = shown(Takes("plain", ("aten.add.Tensor",)), program=program)
     cuda, plain = CudaClaims(), Takes("plain", ("aten.add.Tensor",))
     plan = Lowerer([cuda, plain]).plan(program)["forward"]
-    assert cuda.shown == plain.shown
+    assert plain.shown == [plain_alone]
     assert cuda.shown[0].count(SDPA) == 1
     assert [(part.plugin, len(part.nodes)) for part in plan.partitions] == [("cuda", 7)]
 
@@ -192,7 +194,9 @@ def test_an_attention_of_which_the_first_takes_a_part_is_decomposed_for_cuda():
     plan = Lowerer([softmax, cuda]).plan(program)["forward"]
     (taken,) = [node for part in plan.partitions if part.plugin == "plain" for node in part.nodes]
     assert taken.endswith("__aten__softmax_default")
-    assert cuda.shown == softmax.shown
+    # Cuda is shown what it would be shown alone, and then, having lost that, what is left.
+    assert cuda.shown[0].count(SDPA) == 1
+    assert cuda.shown[1:] == softmax.shown
     # Cuda still has the rest, on both sides of the softmax.
     assert [part.plugin for part in plan.partitions] == ["cuda", "plain", "cuda"]
     assert plan.fallback == ()
@@ -214,8 +218,9 @@ def test_one_attention_can_be_lost_in_parts_and_the_other_taken_whole():
     cuda = CudaClaims()
     plugins = [FirstSoftmax("plain", ("_softmax.default",), constants=False), cuda]
     plan = Lowerer(plugins).plan(exported(Two(), (heads(),)))["forward"]
-    assert cuda.shown[0].count(SDPA) == 1
-    assert cuda.shown[0].count("aten._softmax.default") == 1
+    assert cuda.shown[0].count(SDPA) == 2
+    assert cuda.shown[1].count(SDPA) == 1
+    assert cuda.shown[1].count("aten._softmax.default") == 1
     assert plan.fallback == ()
 
 
@@ -257,42 +262,44 @@ def assert_sound(plan, program):
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_beside_the_cpu_plugin_cuda_first_takes_the_whole_transformer(name):
     (alone,) = shown(CudaClaims(), program=transformer(name))
-    cuda, watches = CudaClaims(), Watches()
-    plan = Lowerer([cuda, "cpu", watches]).plan(transformer(name))["forward"]
+    cuda = CudaClaims()
+    plan, program = planned([cuda, "cpu"], transformer(name))
     assert cuda.shown[0] == alone
     assert alone.count(SDPA) == 1
     assert {part.plugin for part in plan.partitions} == {"cuda"}
     assert plan.fallback == ()
-    assert_sound(plan, watches.program)
+    assert_sound(plan, program)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_the_cpu_plugin_first_leaves_the_rest_of_a_transformer_to_cuda(name):
-    cuda, watches = CudaClaims(), Watches()
+    cuda = CudaClaims()
+    (cuda_alone,) = shown(CudaClaims(), program=transformer(name))
     alone = Lowerer(["cpu"]).plan(transformer(name))["forward"]
-    plan = Lowerer(["cpu", cuda, watches]).plan(transformer(name))["forward"]
+    plan, program = planned(["cpu", cuda], transformer(name))
 
     def of_cpu(plan):
         return [part.nodes for part in plan.partitions if part.plugin == "cpu"]
 
     # XNNPACK multiplies matrices, so that it takes parts of the attention.
-    assert cuda.shown[0].count(SDPA) == 0
+    assert cuda.shown[0] == cuda_alone
+    assert cuda.shown[1].count(SDPA) == 0
     assert sum(map(len, of_cpu(plan))) == sum(map(len, of_cpu(alone)))
     assert {part.plugin for part in plan.partitions} == {"cpu", "cuda"}
     assert plan.fallback == ()
-    assert_sound(plan, watches.program)
+    assert_sound(plan, program)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_a_first_plugin_that_leaves_attention_alone_changes_nothing_for_cuda(name):
     (alone,) = shown(CudaClaims(), program=transformer(name))
-    cuda, watches = CudaClaims(), Watches()
+    cuda = CudaClaims()
     linears = Takes("linears", ("linear.default",), whole=(torch.ops.aten.linear.default,))
-    plan = Lowerer([linears, cuda, watches]).plan(transformer(name))["forward"]
+    plan, program = planned([linears, cuda], transformer(name))
     assert cuda.shown[0] == alone
     owners = {entry.op: entry.owner for entry in plan.ledger}
     assert (owners["aten.linear.default"], owners[SDPA]) == ("linears", "cuda")
-    assert_sound(plan, watches.program)
+    assert_sound(plan, program)
 
 
 # What ExecuTorch's own conversion shows

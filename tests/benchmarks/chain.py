@@ -1,0 +1,111 @@
+"""The chain: relu(linear) N times and a backend that does nothing, so that only the loop counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from executorch.exir.backend.utils import tag_constant_data
+from executorch.exir.delegate import executorch_call_delegate
+from torch import nn
+from torch.fx import Node
+
+from etdev import Claim, Group, edge, hookimpl
+from etdev.compile import compile_all
+from etdev.graph import op_name
+from etdev.placement import Placement
+from etdev.planner import Planner
+from etdev.plugins import from_object
+from etdev.split import split
+
+LINEAR = ("aten.linear.default", "aten.addmm.default")
+LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
+
+
+class Chain(nn.Module):
+    """N small linear layers, each followed by a relu."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+class ConstantBackend(BackendDetails):
+    """Compiles anything to the same four bytes."""
+
+    @staticmethod
+    def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
+        return PreprocessResult(processed_bytes=b"null")
+
+
+def linears(program: Any) -> list[list[Node]]:
+    """Each linear layer of a program with what turns its weight round; relus are left out."""
+    layers = [node for node in program.graph.nodes if op_name(node) in LINEAR]
+    return [[*(n for n in node.all_input_nodes if op_name(n) in LAYOUT), node] for node in layers]
+
+
+class Null:
+    """Claims every linear layer and its weights; the relus between keep them apart."""
+
+    name = "null"
+
+    @hookimpl
+    def claim_nodes(self, program: Any) -> Claim:
+        return Claim(ConstantBackend.__name__, [Group(nodes) for nodes in linears(program)])
+
+    @hookimpl
+    def claim_constants(self, partition: Any) -> Sequence[Any]:
+        return partition.constants
+
+
+class NullPartitioner(Partitioner):
+    """Tags what `Null` claims, and searches for nothing, as the quickest partitioner would."""
+
+    def partition(self, exported_program: Any) -> PartitionResult:
+        tags = {}
+        for index, nodes in enumerate(linears(exported_program)):
+            tags[f"null_{index}"] = DelegationSpec(ConstantBackend.__name__, [])
+            for node in nodes:
+                node.meta["delegation_tag"] = f"null_{index}"
+        tag_constant_data(exported_program)
+        return PartitionResult(exported_program, tags)
+
+
+def converted(count: int, whole: bool = False) -> EdgeProgramManager:
+    """The chain in the edge dialect, by ExecuTorch itself; linears in parts unless `whole`."""
+    program = torch.export.export(Chain(count).eval(), (torch.randn(2, 4),))
+    kept = [torch.ops.aten.linear.default] if whole else []
+    return to_edge_transform_and_lower(program, compile_config=EdgeCompileConfig(preserve_ops=kept))
+
+
+def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
+    """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
+    planner = Planner([from_object(Null())], Placement())
+    plan, program = planner.plan(manager.exported_program(), "forward", {})
+    taken = split(program, plan.partitions)
+    compiled = compile_all({"forward": taken})
+    programs = {"forward": taken.join(compiled["forward"])}
+    return edge.rebuilt(manager, programs, EdgeCompileConfig(), None)
+
+
+def upstream_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
+    """ExecuTorch's own way to the same delegates."""
+    return manager.to_backend(NullPartitioner())
+
+
+def delegates(manager: EdgeProgramManager) -> int:
+    """How many delegates a program calls."""
+    graph = manager.exported_program().graph
+    return len(graph.find_nodes(op="call_function", target=executorch_call_delegate))
+
+
+LOOPS = {"etdev": etdev_loop, "upstream": upstream_loop}

@@ -1,0 +1,278 @@
+"""Whole lowerings against ExecuTorch's own, the loop's share of them, and two plugins against one.
+
+PYTHONPATH=tests:tests/examples python -m benchmarks.lowering [--models llama-12]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import minilm
+import models
+import torch
+from attrs import asdict
+from benchmarks import record
+from benchmarks.chain import Chain, Null
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir import to_edge_transform_and_lower
+from torch.export import ExportedProgram
+
+from etdev import KeepWhole, Lowerer, edge, hookimpl
+from etdev.split import Split
+
+ROUNDS = 2
+TOKENS = 64
+Job = Callable[[], Any]
+
+
+class Idle:
+    """Asks for nothing and claims nothing."""
+
+    name = "idle"
+
+    @hookimpl
+    def claim_nodes(self) -> None:
+        return None
+
+
+class Wishful(Idle):
+    """Wants ops whole and claims none of them, so that they are decomposed for the others."""
+
+    name = "wishful"
+
+    @hookimpl
+    def keep_whole(self) -> KeepWhole:
+        aten = torch.ops.aten
+        return KeepWhole([aten.linear.default, aten.layer_norm.default, aten.gelu.default])
+
+
+def bert() -> models.Model:
+    """BERT as transformers makes it by default: 12 layers of 768."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    model = models.Only(BertModel(BertConfig()).eval(), "last_hidden_state")
+    return model, (torch.randint(0, 1000, (1, TOKENS)),)
+
+
+def llama() -> models.Model:
+    """A 12-layer Llama of 256."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=12,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        vocab_size=4096,
+        max_position_embeddings=TOKENS,
+    )
+    model = models.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
+    return model, (torch.randint(0, 4096, (1, TOKENS)),)
+
+
+MODELS = {"bert-12": bert, "minilm-l6": minilm.model, "llama-12": llama}
+
+
+def main() -> None:
+    """Measure, print, save."""
+    options = _options()
+    record.quiet()
+    tiny = exported(models.mlp())
+    for call in (upstream, etdev):
+        call(tiny)
+    rows = [compared(name) for name in options.models]
+    pairs = [] if options.no_plugins else plugins_compared(options.models)
+    promises = bars(rows, pairs)
+    record.save("lowering", {"models": rows, "plugins": pairs}, promises)
+    _print(rows, pairs)
+    record.show("lowering", promises)
+
+
+def bars(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> list[record.Bar]:
+    """The promises that these models can check."""
+    found = [record.Bar(f"{r['model']}, time of upstream's", r["ratio"], 1.0) for r in rows]
+    total = sum(r["etdev_s"] for r in rows) / sum(r["upstream_s"] for r in rows)
+    found.append(record.Bar("together, time of upstream's", total, 1.0))
+    found += [record.Bar(f"{r['model']}, share of the loop", r["loop_share"], 0.03) for r in rows]
+    for pair in pairs:
+        if pair["bound"]:
+            what = f"{pair['what']}, two plugins for one"
+            found.append(record.Bar(what, pair["ratio"], pair["bound"]))
+    return found
+
+
+def exported(model: models.Model) -> ExportedProgram:
+    """The ATen program of a model."""
+    with torch.no_grad():
+        return torch.export.export(*model)
+
+
+def upstream(program: ExportedProgram) -> Any:
+    """ExecuTorch's own whole lowering."""
+    manager = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    return manager.to_executorch()
+
+
+def etdev(program: ExportedProgram, plugins: Sequence[Any] = ("cpu",)) -> Any:
+    """Ours; the plan and the stopwatch come with it."""
+    lowered = Lowerer(plugins).lower(program)
+    lowered.to_executorch()
+    return lowered
+
+
+def compared(name: str) -> dict[str, Any]:
+    """Both sides on one model, in turn."""
+    export, program = record.clock(lambda: exported(MODELS[name]()))
+    parts: list[dict[str, float]] = []
+
+    def ours() -> Any:
+        with stopwatch() as seconds:
+            lowered = etdev(program)
+        parts.append({**lowered.stages.seconds, **seconds})
+        return len(lowered.plan.partitions)
+
+    (mine, theirs), delegates = alternated(name, ours, lambda: upstream(program))
+    whole, other = median(mine), median(theirs)
+    stages = {key: statistics.median(part[key] for part in parts) for key in parts[0]}
+    shares = [share(part, took.wall_s) for part, took in zip(parts, mine, strict=True)]
+    return {
+        "model": name,
+        "delegates": delegates,
+        "export_s": export.cpu_s,
+        "etdev_s": whole,
+        "upstream_s": other,
+        "ratio": whole / other,
+        "etdev_runs": [asdict(took) for took in mine],
+        "upstream_runs": [asdict(took) for took in theirs],
+        "stages_wall_s": stages,
+        "loop_share": statistics.median(shares),
+    }
+
+
+def share(part: dict[str, float], whole: float) -> float:
+    """What is left of a lowering without conversion, backend and emission."""
+    emission = part["emit"] - part["join"]
+    return (whole - part["export"] - part["edge"] - part["preprocess"] - emission) / whole
+
+
+def plugins_compared(names: Sequence[str]) -> list[dict[str, Any]]:
+    """One plugin against the same with a second before it."""
+    chain = exported((Chain(300).eval(), (torch.randn(2, 4),)))
+    found = [_pair("chain of 300, idle", chain, [Null()], [Idle(), Null()], 1.1)]
+    if "bert-12" in names:
+        program = exported(bert())
+        found.append(_pair("bert-12, idle", program, ["cpu"], [Idle(), "cpu"], 1.1))
+        found.append(_pair("bert-12, wishful", program, ["cpu"], [Wishful(), "cpu"], None))
+    return found
+
+
+def _pair(
+    what: str,
+    program: ExportedProgram,
+    one: Sequence[Any],
+    two: Sequence[Any],
+    bound: float | None,
+) -> dict[str, Any]:
+    first, second = (lambda: etdev(program, one)), (lambda: etdev(program, two))
+    (single, double), _ = alternated(what, first, second)
+    return {
+        "what": what,
+        "one_s": median(single),
+        "two_s": median(double),
+        "ratio": median(double) / median(single),
+        "bound": bound,
+        "one_runs": [asdict(took) for took in single],
+        "two_runs": [asdict(took) for took in double],
+    }
+
+
+def median(runs: Sequence[record.Took]) -> float:
+    """Processor seconds in the middle."""
+    return statistics.median(took.cpu_s for took in runs)
+
+
+def alternated(what: str, a: Job, b: Job) -> tuple[tuple[list[record.Took], ...], Any]:
+    """Times of two jobs in turn, A B A B, and A's last result."""
+    runs: tuple[list[record.Took], ...] = ([], [])
+    result = None
+    for turn in range(ROUNDS):
+        record.console.print(f"{what}: round {turn + 1} of {ROUNDS} ...")
+        took, result = record.clock(a)
+        runs[0].append(took)
+        runs[1].append(record.clock(b)[0])
+    return runs, result
+
+
+@contextmanager
+def stopwatch() -> Iterator[dict[str, float]]:
+    """Time XNNPACK's own work, and the join that etdev counts as emission."""
+    seconds = {"preprocess": 0.0, "join": 0.0}
+
+    def timed(call: Callable[..., Any], key: str) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*args, **kwargs)
+            finally:
+                seconds[key] += time.perf_counter() - start
+
+        return run
+
+    preprocess, join, rebuilt = XnnpackBackend.preprocess, Split.join, edge.rebuilt
+    XnnpackBackend.preprocess = staticmethod(timed(preprocess, "preprocess"))
+    Split.join, edge.rebuilt = timed(join, "join"), timed(rebuilt, "join")
+    try:
+        yield seconds
+    finally:
+        XnnpackBackend.preprocess = staticmethod(preprocess)
+        Split.join, edge.rebuilt = join, rebuilt
+
+
+def _print(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:
+    columns = ["model", "delegates", "etdev s", "upstream s", "ratio", "loop's share"]
+    cells = [
+        (
+            row["model"],
+            row["delegates"],
+            f"{row['etdev_s']:.1f}",
+            f"{row['upstream_s']:.1f}",
+            f"{row['ratio']:.2f}",
+            f"{row['loop_share']:.1%}",
+        )
+        for row in rows
+    ]
+    record.table("whole lowerings with XNNPACK", columns, cells)
+    if rows:
+        stages = list(rows[0]["stages_wall_s"])
+        times = [(r["model"], *(f"{r['stages_wall_s'][s]:.2f}" for s in stages)) for r in rows]
+        record.table("etdev's stages, s by the clock", ["model", *stages], times)
+    lines = [
+        (
+            pair["what"],
+            f"{pair['one_s']:.1f}",
+            f"{pair['two_s']:.1f}",
+            f"{pair['ratio']:.2f}",
+        )
+        for pair in pairs
+    ]
+    record.table("two plugins", ["what", "one s", "two s", "ratio"], lines)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="whole lowerings against ExecuTorch's own")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--no-plugins", action="store_true", help="leave out two against one")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
