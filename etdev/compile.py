@@ -13,6 +13,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.errors import CompileError, first_line
+from etdev.garbage import settled_heap
 from etdev.plan import Partition
 from etdev.split import Split
 
@@ -45,7 +46,8 @@ def compile_all(
     for backend_id in dict.fromkeys(job.partition.backend_id for job in work):
         mine = [job for job in work if job.partition.backend_id == backend_id]
         backend = find_backend(mine[0].partition)
-        results = _preprocess(backend, mine, len(work), len(done), progress)
+        with settled_heap():
+            results = _preprocess(backend, mine, len(work), len(done), progress)
         for job, result in zip(mine, results, strict=True):
             key = (job.partition.method, job.partition.name)
             done[key] = _lowered(job.partition, job.program, result)

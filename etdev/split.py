@@ -23,6 +23,8 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from etdev.garbage import settled_heap
+from etdev.interpreted import InterpretedGraph
 from etdev.join import Join
 from etdev.plan import Partition
 from etdev.signature import argument
@@ -55,7 +57,8 @@ class Split:
         # The whole program was verified op by op; its parts need no second look.
         config = EdgeCompileConfig(_check_ir_validity=False)
         self._verifier = EXIREdgeDialectVerifier(config, class_only=True)
-        self.programs = [self._extract(partition) for partition in self.partitions]
+        with settled_heap():
+            self.programs = [self._extract(partition) for partition in self.partitions]
 
     def isolated(self, partition: Partition) -> ExportedProgram:
         """A partition's program for a backend to change: graph and weights are its own.
@@ -73,7 +76,8 @@ class Split:
         Args:
             lowered: The compiled partitions, in the order of `programs`.
         """
-        return Join(self.program, self.partitions, lowered).build()
+        with settled_heap():
+            return Join(self.program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
         return _extract(self.program, partition, self._nodes, self._specs, self._verifier)
@@ -93,7 +97,7 @@ def _extract(
 ) -> ExportedProgram:
     owned = [specs[c.name] for c in partition.constants if c.inside]
     owned.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
-    graph = Graph()
+    graph = InterpretedGraph()
     copies: dict[Node, Node] = {}
     inputs = list(owned)
     for spec in owned:
