@@ -19,11 +19,12 @@ test: $(VENV)/test
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-# Both in turn, since they would disturb each other; the numbers land in build/bench.
+# In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests:tests/examples
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.lowering
+	$(BIN)/python -m benchmarks.copies
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

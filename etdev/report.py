@@ -176,6 +176,8 @@ def _delegates(method: MethodArtifact) -> Table:
     ):
         if count:
             rows.add_row(what, "-", str(count), "-", "-")
+    for text in method.misplaced:
+        rows.add_row(f"misplaced: {text}", "-", "-", "-", "-")
     return rows
 
 
