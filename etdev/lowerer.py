@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from etdev.compile import compile_all
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
 from etdev.lowered import Lowered, guarded
-from etdev.placement import Placement, pins
+from etdev.placement import ANY_METHOD, Placement, pins
 from etdev.plan import Partition, Plan
 from etdev.planner import Planner
 from etdev.plugin import Plugin
@@ -179,6 +179,7 @@ class Lowerer:
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
         planner = Planner(self.plugins, self.placement, expander)
         plans, programs = [], {}
+        self._check_pinned_methods(manager.methods)
         with stages.stage("plan"):
             for name in sorted(manager.methods):
                 program = manager.exported_program(name)
@@ -207,6 +208,14 @@ class Lowerer:
             }
             lowered = compile_all(splits, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
+
+    def _check_pinned_methods(self, methods: Container[str]) -> None:
+        for plugin, devices in self.placement.explicit.items():
+            for method in devices:
+                if method != ANY_METHOD and method not in methods:
+                    raise PluginError(
+                        plugin, f"is pinned in the unknown method {method!r}", "check devices"
+                    )
 
     def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
         names = [plugin.name for plugin in self.plugins]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import cattrs
@@ -20,16 +20,31 @@ def make(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         return target
     try:
         if attrs.has(target):
+            _refuse_text_for_lists(title, target, options)
             return _options_converter().structure(dict(options), target)
         return target(**options)
     except cattrs.BaseValidationError as error:
         problems = "; ".join(cattrs.transform_error(error, "options", _problem))
-        known = ", ".join(field.name for field in attrs.fields(cast(Any, target))) or "none"
-        raise PluginError(title, f"bad options: {problems}", f"its options are {known}") from error
+        raise _bad(title, target, problems) from error
+    except PluginError:
+        raise
     except Exception as error:
         raise PluginError(
             title, f"could not be made: {first_line(error)}", "check its options"
         ) from error
+
+
+def _bad(title: str, target: Any, problems: str) -> PluginError:
+    known = ", ".join(field.name for field in attrs.fields(target)) or "none"
+    return PluginError(title, f"bad options: {problems}", f"its options are {known}")
+
+
+def _refuse_text_for_lists(title: str, target: Any, options: Mapping[str, Any]) -> None:
+    """`precisions = "fp32"` would be taken for four precisions."""
+    for field in attrs.fields(target):
+        value = options.get(field.name)
+        if isinstance(value, str) and str(field.type).startswith(("tuple", "list", "set")):
+            raise _bad(title, target, f"{field.name} is {value!r}, write [{value!r}]")
 
 
 def _options_converter() -> cattrs.Converter:

@@ -59,6 +59,7 @@ def run(path: str | Path, inputs: Sequence[Any], method: str = "forward", repeat
     """
     facts = _facts(Path(path), method)
     _check_inputs(facts, inputs)
+    inputs = [_contiguous(value) for value in inputs]
     from executorch.runtime import Runtime
 
     try:
@@ -123,6 +124,15 @@ def load_inputs(path: str | Path) -> list[Any]:
             "write them with torch.save([tensor, ...], path)",
         ) from error
     return [value] if isinstance(value, torch.Tensor) else flat(value)
+
+
+def _contiguous(value: Any) -> Any:
+    """The runtime takes dense tensors only, in either order of dimensions that PyTorch knows."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return value
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        return value
+    return value.contiguous()
 
 
 def _facts(path: Path, method: str) -> MethodArtifact:

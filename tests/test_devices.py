@@ -377,3 +377,11 @@ def test_a_pin_that_the_backend_can_not_honour_names_partition_and_valid_devices
 
 def test_device_types_are_executorchs_own():
     assert {member.name for member in DeviceType} == {"CPU", "CUDA"}
+
+
+def test_a_pin_for_an_unknown_method_is_refused():
+    from etdev.errors import PluginError
+
+    with pytest.raises(PluginError) as caught:
+        Lowerer([adder(None)], devices={"adder": {"nope": "cuda:0"}}).plan(Add(), X)
+    assert str(caught.value) == "adder: is pinned in the unknown method 'nope'; check devices"

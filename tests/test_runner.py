@@ -236,3 +236,10 @@ def test_inputs_never_run_code_of_their_file(tmp_path):
     torch.save(torch.nn.Linear(1, 1), tmp_path / "module.pt")
     with pytest.raises(SourceError, match="can't be loaded as inputs"):
         runner.load_inputs(tmp_path / "module.pt")
+
+
+def test_inputs_that_are_views_are_made_dense(tmp_path):
+    module, (x,) = models.mlp()
+    path = Lowerer(["cpu"]).lower(module, (x,)).save(tmp_path / "mlp.pte")
+    (output,) = runner.run(path, [x.t().contiguous().t()]).outputs
+    torch.testing.assert_close(output, module(x), atol=1e-5, rtol=1e-4)

@@ -132,6 +132,7 @@ def test_an_unknown_precision_is_refused():
     [
         ("per_opp = true", "extra fields found (per_opp)"),
         ('per_op = "yes"', "'yes' is no bool @ options.per_op"),
+        ('precisions = "fp32"', "precisions is 'fp32', write ['fp32']"),
     ],
 )
 def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):
