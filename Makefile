@@ -2,12 +2,13 @@
 
 PYTHON ?= python3
 VENV := .venv
+COMPAT := .venv-executorch-1.4.1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/*/)
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -26,8 +27,12 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.copies
 
+# The oldest ExecuTorch that is supported, in an environment of its own.
+compat: $(COMPAT)/made
+	$(COMPAT)/bin/pytest
+
 clean:
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # Environments grow: what the demo needs is a part of what the tests need.
 $(VENV)/made:
@@ -45,4 +50,13 @@ $(VENV)/demo: $(VENV)/made $(MANIFESTS)
 
 $(VENV)/test: $(VENV)/demo
 	$(PIP) --editable '.[demo,test]'
+	@touch $@
+
+$(COMPAT)/made: $(MANIFESTS)
+	$(PYTHON) -m venv $(COMPAT)
+	@grep -v '^executorch==' .ci/constraints.txt > $(COMPAT)/constraints.txt
+	@echo "installing into $(COMPAT) ..."
+	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt torch
+	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt executorch==1.4.1 \
+		--editable '.[demo,test]' $(addprefix --editable ./,$(PLUGINS))
 	@touch $@
