@@ -14,11 +14,7 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    OutputSpec,
-)
+from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
@@ -28,7 +24,6 @@ from etdev.signature import renamed
 
 # A getitem that reads a delegate is not the op whose value it carries.
 _FOREIGN_META = ("nn_module_stack", "source_fn_stack")
-_CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 @define(eq=False)

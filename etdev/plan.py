@@ -147,7 +147,7 @@ class Partition:
     named_data: bool = False
     compile_specs: tuple[CompileSpec, ...] = ()
     device: Device = CPU
-    device_source: str = "default"
+    device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
     device_note: str = ""
     split_by: str | None = None
 

@@ -111,7 +111,7 @@ def _partitions(method: MethodPlan) -> Table:
             part.name,
             part.backend_id,
             str(part.device),
-            part.device_source,
+            part.device_source + (f": {part.device_note}" if part.device_note else ""),
             str(len(part.nodes)),
             _crossing(part.inputs),
             _crossing(part.outputs),

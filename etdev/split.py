@@ -29,8 +29,6 @@ from etdev.join import Join
 from etdev.plan import Partition
 from etdev.signature import argument
 
-# A getitem that reads a delegate is not the op whose value it carries.
-_FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 

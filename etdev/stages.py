@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-# The order in which they happen; `emit` comes with to_executorch.
-STAGES = ("export", "edge", "plan", "compile", "emit", "write", "audit")
+# Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write and audit.
 Listener = Callable[[str, str], None]
 
 
