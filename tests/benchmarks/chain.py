@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.canonical_partitioners.pattern_op_partitioner import (
+    generate_partitions_from_list_of_nodes,
+)
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import tag_constant_data
 from executorch.exir.delegate import executorch_call_delegate
@@ -68,14 +71,17 @@ class Null:
 
 
 class NullPartitioner(Partitioner):
-    """Tags what `Null` claims, and searches for nothing, as the quickest partitioner would."""
+    """Tags what `Null` claims, found as ExecuTorch's own partitioners find their partitions."""
 
     def partition(self, exported_program: Any) -> PartitionResult:
         tags = {}
-        for index, nodes in enumerate(linears(exported_program)):
-            tags[f"null_{index}"] = DelegationSpec(ConstantBackend.__name__, [])
-            for node in nodes:
-                node.meta["delegation_tag"] = f"null_{index}"
+        wanted = [list(nodes) for nodes in linears(exported_program)]
+        found = generate_partitions_from_list_of_nodes(exported_program.graph_module, wanted)
+        for partition in found:
+            tag = f"null_{partition.id}"
+            tags[tag] = DelegationSpec(ConstantBackend.__name__, [])
+            for node in partition.nodes:
+                node.meta["delegation_tag"] = tag
         tag_constant_data(exported_program)
         return PartitionResult(exported_program, tags)
 
