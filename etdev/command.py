@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from etdev import progress
+from etdev.device import ANY_METHOD
 from etdev.errors import EtdevError, first_line
 
 
@@ -97,5 +98,5 @@ def devices_of(values: Sequence[str]) -> dict[str, dict[str, str]]:
         plugin, _, method = where.partition(".")
         if not equals or not plugin:
             raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
-        pins.setdefault(plugin, {})[method or "*"] = device
+        pins.setdefault(plugin, {})[method or ANY_METHOD] = device
     return pins

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from attrs import Attribute, field, frozen
 
@@ -76,6 +76,18 @@ class Device:
 
 
 CPU = Device("cpu")
+# Stands for all methods that are not named.
+ANY_METHOD = "*"
+
+
+def per_method(value: object) -> dict[str, Device]:
+    """A pin as devices per method: of `"cuda:1"`, or of `{"forward": "cuda:0"}`.
+
+    Raises:
+        DeviceError: A device can't be read.
+    """
+    table = value if isinstance(value, Mapping) else {ANY_METHOD: value}
+    return {method: Device.parse(text) for method, text in table.items()}
 
 
 def _devices(value: Iterable[object]) -> tuple[Device, ...]:

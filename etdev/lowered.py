@@ -80,6 +80,7 @@ class Lowered:
 
 
 def guarded(stage: str, call: Any) -> Any:
+    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage."""
     try:
         return call()
     except EtdevError:

@@ -17,10 +17,11 @@ from torch.export import ExportedProgram
 
 from etdev import edge, plugins, registry
 from etdev.compile import compile_all
+from etdev.device import ANY_METHOD
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
 from etdev.lowered import Lowered, guarded
-from etdev.placement import ANY_METHOD, Placement, pins
+from etdev.placement import Placement, pins
 from etdev.plan import Partition, Plan
 from etdev.planner import Planner
 from etdev.plugin import Plugin

@@ -11,12 +11,10 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 
-from etdev.device import CPU, Device
+from etdev.device import ANY_METHOD, CPU, Device, per_method
 from etdev.errors import DeviceError, EtdevWarning, PluginError
 from etdev.graph import delegate_device
 from etdev.plan import Assumed, Partition
-
-ANY_METHOD = "*"
 
 
 def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
@@ -43,9 +41,8 @@ def pins(value: Mapping[str, Any] | None) -> dict[str, dict[str, Device]]:
     """Read `{"trt": "cuda:1", "cuda": {"forward": "cuda:0"}}` as devices per plugin and method."""
     found = {}
     for plugin, pinned in (value or {}).items():
-        table = pinned if isinstance(pinned, Mapping) else {ANY_METHOD: pinned}
         try:
-            found[plugin] = {method: Device.parse(text) for method, text in table.items()}
+            found[plugin] = per_method(pinned)
         except DeviceError as error:
             raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
     return found

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from attrs import field, frozen
 
-from etdev.device import Device
+from etdev.device import Device, per_method
 from etdev.errors import DeviceError, RegistryError
 
 if sys.version_info >= (3, 11):
@@ -150,9 +150,8 @@ def _entry(name: str, table: object, reader: _Reader) -> PluginEntry:
 
 
 def _devices(value: object, reader: _Reader, where: tuple[str, ...]) -> dict[str, Device]:
-    pins = value if isinstance(value, dict) else {"*": value}
     try:
-        return {method: Device.parse(text) for method, text in pins.items()}
+        return per_method(value)
     except DeviceError as error:
         reader.fail(".".join((*where, "device")), error.what, error.cure)
 
