@@ -16,8 +16,11 @@ HOOKS = (
     "claim_nodes",
     "claim_constants",
     "resolve_device",
+    "device_caveat",
     "keep_whole",
+    "compile_context",
     "payload_device",
+    "payload_data",
     "probe",
 )
 _HERE = "this process"

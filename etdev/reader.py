@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.device import CPU, Device
 from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.payloads import NO_PLUGINS, Payloads
 from etdev.values import CompileSpec
 
-PayloadDevice = Callable[[str, bytes], "Device | None"]
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
 _COPIES = "et_copy::"
@@ -25,12 +25,12 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artifact:
+def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
     """Read a .pte.
 
     Args:
         path: The file.
-        payload_device: Asked for each delegate which device it really uses.
+        payloads: Asked for each delegate which device and which data it really uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or no .pte at all.
@@ -46,7 +46,7 @@ def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artif
 
     try:
         parsed = deserialize_pte_binary(data)
-        return _artifact(file, len(data), parsed, payload_device)
+        return _artifact(file, len(data), parsed, payloads)
     except EtdevError:
         raise
     except Exception as error:
@@ -56,16 +56,12 @@ def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artif
         ) from error
 
 
-def methods_of(
-    program: Any, payload_device: PayloadDevice | None = None
-) -> tuple[MethodArtifact, ...]:
+def methods_of(program: Any, payloads: Payloads = NO_PLUGINS) -> tuple[MethodArtifact, ...]:
     """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
-    return tuple(_method(program, plan, payload_device) for plan in program.execution_plan)
+    return tuple(_method(program, plan, payloads) for plan in program.execution_plan)
 
 
-def _artifact(
-    file: Path, size_bytes: int, parsed: Any, payload_device: PayloadDevice | None
-) -> Artifact:
+def _artifact(file: Path, size_bytes: int, parsed: Any, payloads: Payloads) -> Artifact:
     program = parsed.program
     named = parsed.named_data
     return Artifact(
@@ -73,11 +69,12 @@ def _artifact(
         size_bytes=size_bytes,
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        methods=methods_of(program, payload_device),
+        named=tuple(named.pte_data) if named else (),
+        methods=methods_of(program, payloads),
     )
 
 
-def _method(program: Any, plan: Any, payload_device: PayloadDevice | None) -> MethodArtifact:
+def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
     instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
     calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
     kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
@@ -87,20 +84,18 @@ def _method(program: Any, plan: Any, payload_device: PayloadDevice | None) -> Me
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(_delegates(program, plan, calls, payload_device)),
+        delegates=tuple(_delegates(program, plan, calls, payloads)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
         operators=tuple(_operator(operator) for operator in plan.operators),
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
         misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
-        external=any(_is_external(tensor) for tensor in tensors),
+        external=tuple(dict.fromkeys(_external(tensors))),
     )
 
 
-def _delegates(
-    program: Any, plan: Any, calls: list[Any], payload_device: PayloadDevice | None
-) -> Iterable[Delegate]:
+def _delegates(program: Any, plan: Any, calls: list[Any], payloads: Payloads) -> Iterable[Delegate]:
     devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
@@ -117,7 +112,8 @@ def _delegates(
             size_bytes=len(payload),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
-            payload_device=payload_device(delegate.id, bytes(payload)) if payload_device else None,
+            payload_device=payloads.device(delegate.id, bytes(payload)),
+            data=payloads.data(delegate.id, bytes(payload)),
         )
 
 
@@ -143,9 +139,11 @@ def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
                 yield f"the kernel {name} is given a tensor on {_device(value)}"
 
 
-def _is_external(tensor: Any) -> bool:
-    extra = tensor.extra_tensor_info
-    return extra is not None and extra.location.name == "EXTERNAL"
+def _external(tensors: Iterable[Any]) -> Iterable[str]:
+    for tensor in tensors:
+        extra = tensor.extra_tensor_info
+        if extra is not None and extra.location.name == "EXTERNAL":
+            yield str(extra.fully_qualified_name)
 
 
 def _arenas(plan: Any) -> Iterable[Arena]:

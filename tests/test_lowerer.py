@@ -380,7 +380,10 @@ def test_an_unfit_plugin_still_plans():
     assert len(lowerer.plan(AddMul(), PAIR).partitions) == 2
     with pytest.raises(PluginError) as caught:
         lowerer.lower(AddMul(), PAIR)
-    assert str(caught.value) == "unfit: can't compile here: no accelerator; plan works here"
+    assert str(caught.value) == (
+        "unfit: can't compile here: no accelerator; planning works here; "
+        'to lower without it name the others, plugins=["cpu"] or --plugin cpu'
+    )
 
 
 def test_a_device_for_a_plugin_that_is_not_asked_is_refused():
