@@ -89,8 +89,26 @@ def run(
             f"the runtime failed with {first_line(error)}",
             f"it needs the backends {backends or 'of no delegate'}; etdev inspect shows the rest",
         ) from error
-    copied = [item.clone() if isinstance(item, torch.Tensor) else item for item in outputs]
-    return Run(tuple(copied), tuple(times))
+    return Run(tuple(_copied(outputs)), tuple(times))
+
+
+def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
+    """Outputs of one call of a program in memory.
+
+    Raises:
+        RunError: The runtime refused it.
+    """
+    from executorch.runtime import Runtime
+
+    try:
+        loaded = Runtime.get().load_program(program)
+        called = loaded.load_method(method)
+        outputs = called.execute([_contiguous(value) for value in inputs])
+    except RuntimeError as error:
+        raise RunError(
+            f"method {method!r}", f"the runtime failed with {first_line(error)}", "see etdev check"
+        ) from error
+    return _copied(outputs)
 
 
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
@@ -132,6 +150,11 @@ def load_inputs(path: str | Path) -> list[Any]:
             "write them with torch.save([tensor, ...], path)",
         ) from error
     return [value] if isinstance(value, torch.Tensor) else flat(value)
+
+
+def _copied(outputs: Sequence[Any]) -> list[Any]:
+    """Outputs in memory of their own: a method's next call overwrites its own."""
+    return [item.clone() if isinstance(item, torch.Tensor) else item for item in outputs]
 
 
 def _contiguous(value: Any) -> Any:
