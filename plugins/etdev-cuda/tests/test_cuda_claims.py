@@ -9,10 +9,16 @@ import torch
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from fake_aoti import FakeAoti
+from fake_aoti import NEEDS_1_5, FakeAoti
 
 from etdev import Lowerer
 
+CONTROL_FLOW = {
+    "cond": decoders.cond,
+    "while_loop": decoders.while_loop,
+    "map": decoders.mapped,
+    "scan": decoders.scanned,
+}
 MODELS = {
     "mlp": models.mlp,
     "conv net": models.conv_net,
@@ -20,10 +26,6 @@ MODELS = {
     "cached llama": models.cached_llama,
     "attention": decoders.attention,
     "cached decoder": decoders.cached_decoder,
-    "cond": decoders.cond,
-    "while_loop": decoders.while_loop,
-    "map": decoders.mapped,
-    "scan": decoders.scanned,
     "shared constant": decoders.shared_constant,
 }
 
@@ -41,9 +43,15 @@ def delegated(program):
     return nodes, [sorted(p.state_dict.keys() | p.constants.keys()) for p in inner]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_alone_it_takes_what_cuda_partitioner_takes(name):
-    module, inputs = MODELS[name]()
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(pytest.param(model, id=name) for name, model in MODELS.items()),
+        *(pytest.param(model, id=name, marks=NEEDS_1_5) for name, model in CONTROL_FLOW.items()),
+    ],
+)
+def test_alone_it_takes_what_cuda_partitioner_takes(model):
+    module, inputs = model()
     with torch.no_grad():
         first, second = (torch.export.export(module, inputs) for _ in range(2))
         # ExecuTorch's own path traces caches wrongly with gradients on.

@@ -6,7 +6,7 @@ import decoders
 import models
 import pytest
 import torch
-from fake_aoti import FakeAoti
+from fake_aoti import NEEDS_1_5, FakeAoti
 from torch import nn
 from toys import Takes
 
@@ -85,7 +85,7 @@ def test_a_pte_without_its_ptd_is_found_out(tmp_path):
     data.unlink()
     (problem,) = problems(path)
     assert problem == f"its constants are in a .ptd file, and there is none in {tmp_path}"
-    Lowerer(["cuda"]).lower(Scaled(1.0, "other"), X).save(tmp_path / "two.pte")
+    Lowerer(["cuda"]).lower(Scaled(2.0, "other"), X).save(tmp_path / "two.pte")
     (problem,) = problems(path)
     assert problem.startswith("1 of its constants are not in two.aoti_cuda_blob.ptd; ")
 
@@ -103,6 +103,7 @@ def test_methods_store_the_weights_they_share_once(tmp_path):
     assert problems(path) == []
 
 
+@NEEDS_1_5
 def test_weights_of_one_name_and_different_values_are_refused_by_name():
     methods = {
         name: torch.export.export(Scaled(value), X)
@@ -112,6 +113,7 @@ def test_weights_of_one_name_and_different_values_are_refused_by_name():
         Lowerer(["cuda"]).lower(methods)
 
 
+@NEEDS_1_5
 def test_equal_values_under_two_names_are_two_weights(tmp_path):
     class Twins(nn.Module):
         def __init__(self):
@@ -197,6 +199,7 @@ def test_attention_is_given_whole_and_becomes_a_triton_kernel_unless_told_otherw
     assert "aten_scaled_dot_product_attention_default" in plain
 
 
+@NEEDS_1_5
 def test_variables_of_the_environment_are_set_while_it_compiles_only(aoti, monkeypatch):
     seen = []
     compiler = aoti.compile
@@ -214,7 +217,11 @@ def test_variables_of_the_environment_are_set_while_it_compiles_only(aoti, monke
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"autotune_pointwise": True}, "the installed ExecuTorch has no option autotune_pointwise"),
+        pytest.param(
+            {"autotune_pointwise": True},
+            "the installed ExecuTorch has no option autotune_pointwise",
+            marks=NEEDS_1_5,
+        ),
         ({"max_autotune": "ON"}, "'ON' is no bool"),
         ({"platform": "amiga"}, "'platform' must be in"),
         ({"target_smem_bytes": 0}, "'target_smem_bytes' must be > 0"),
@@ -228,7 +235,10 @@ def test_bad_options_are_named(options, text):
 
 
 @pytest.mark.parametrize("order", [["cuda", "cpu"], ["cpu", "cuda"]], ids=" then ".join)
-@pytest.mark.parametrize("model", [models.conv_net, decoders.attention, decoders.cond])
+@pytest.mark.parametrize(
+    "model",
+    [models.conv_net, decoders.attention, pytest.param(decoders.cond, marks=NEEDS_1_5)],
+)
 def test_with_the_cpu_plugin_every_node_has_one_owner_and_every_label_is_true(
     order, model, tmp_path
 ):

@@ -11,7 +11,7 @@ from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from fake_aoti import FakeAoti
+from fake_aoti import NEEDS_1_5, FakeAoti
 from torch import nn
 
 from etdev import Lowerer
@@ -121,6 +121,7 @@ def test_nodes_on_both_sides_of_a_foreign_delegate_are_two_convex_partitions():
     assert plan.partitions[1].split_by is not None
 
 
+@NEEDS_1_5
 def test_the_branches_of_control_flow_go_with_it():
     module, inputs = decoders.cond()
     lowered = Lowerer(["cuda"]).lower(module, inputs)
@@ -130,6 +131,7 @@ def test_the_branches_of_control_flow_go_with_it():
     assert [node.target for node in graph.find_nodes(op="get_attr")] == ["lowered_module_0"]
 
 
+@NEEDS_1_5
 def test_a_constant_that_two_partitions_read_is_stored_once(tmp_path):
     lowered = Lowerer(["cuda"]).lower(Around(), X)
     first, second = lowered.plan.partitions
