@@ -83,8 +83,8 @@ class Budget:
             beside = f" beside {', '.join(self.fallback_ops)}" if self.fallback_ops else ""
             raise BudgetError(
                 "budget",
-                f"{len(over)} nodes fall back to portable kernels and {self.max_fallback_nodes} "
-                f"may{beside}: {listed(over)}",
+                f"{self.max_fallback_nodes} nodes may be left to portable kernels{beside}, "
+                f"not {len(over)}: {listed(over)}",
                 "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
             )
 

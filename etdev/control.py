@@ -66,9 +66,8 @@ class Control:
             names = dict.fromkeys(str(entry.pin) for _, entry in missed)
             raise PinError(
                 f"pin {', '.join(names)}",
-                f"{len(missed)} nodes are not taken by the plugin they are pinned to: "
-                f"{listed(missed)}",
-                "narrow the pin, or leave them to portable kernels without strict",
+                f"is not kept for {listed(missed)}",
+                "narrow it, or leave these to portable kernels without strict",
             )
         if self.budget:
             self.budget.check(plans)

@@ -13,6 +13,7 @@ from attrs import define
 from etdev import options
 from etdev.device import Probe
 from etdev.errors import EtdevError, PluginError, first_line
+from etdev.pins import PORTABLE
 from etdev.plugin import Plugin
 from etdev.registry import Registry
 
@@ -80,6 +81,8 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
         for item in chosen
     ]
     for index, plugin in enumerate(plugins):
+        if plugin.name == PORTABLE:
+            raise PluginError(PORTABLE, "stands for no plugin at all", "give it another name")
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is there twice", "give each plugin a name of its own")
     return plugins
