@@ -36,11 +36,20 @@ from etdev.wishes import take_marks
 
 @frozen(eq=False)
 class _Decided:
-    """A plan, the programs it is for, and the manager they came from."""
+    """A plan, the programs it is for, and what they come from."""
 
-    manager: EdgeProgramManager
     plan: Plan
     programs: Mapping[str, ExportedProgram]
+    manager: EdgeProgramManager
+    settings: Settings
+    stages: Stages
+
+    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """The manager with other programs."""
+        settings = self.settings
+        return edge.rebuilt(
+            self.manager, programs, settings.compile_config, settings.constant_methods
+        )
 
 
 @define(eq=False, init=False)
@@ -134,8 +143,7 @@ class Lowerer:
             PinError: Under `strict`, a pin matches nothing or its plugin doesn't keep it.
             BudgetError: More falls back to portable kernels than the budget allows.
         """
-        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        return self._decided(methods, settings or Settings(), Stages(self.listener)).plan
+        return self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings).plan
 
     def lower(
         self,
@@ -152,20 +160,14 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
+        decided = self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings)
+        self._check_fit(decided.plan)
+        join = self._compile(decided.plan, decided.programs, decided.stages)
+        return Lowered(decided.plan, lambda: decided.rebuilt(join()), decided.stages)
+
+    def _decided(self, methods: Mapping[str, Method], settings: Settings | None) -> _Decided:
         stages = Stages(self.listener)
         settings = settings or Settings()
-        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        decided = self._decided(methods, settings, stages)
-        self._check_fit(decided.plan)
-        join = self._compile(decided.plan, decided.programs, stages)
-        config, constants = settings.compile_config, settings.constant_methods
-        return Lowered(
-            decided.plan, lambda: edge.rebuilt(decided.manager, join(), config, constants), stages
-        )
-
-    def _decided(
-        self, methods: Mapping[str, Method], settings: Settings, stages: Stages
-    ) -> _Decided:
         expander = Expander(settings.compile_config)
         manager = self._to_edge(methods, settings, expander, stages)
         planner = Planner(self.plugins, self.placement, expander, self.control)
@@ -179,7 +181,7 @@ class Lowerer:
             self.control.check_matched(planner.matched)
             self.control.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return _Decided(manager, Plan(tuple(plans), asked), programs)
+        return _Decided(Plan(tuple(plans), asked), programs, manager, settings, stages)
 
     def _to_edge(
         self,

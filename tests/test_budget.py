@@ -78,7 +78,7 @@ def test_of_many_nodes_the_first_few_are_listed_and_the_rest_counted():
 def test_a_budget_is_for_all_methods_together():
     lowerer = Lowerer([Takes("a", ("add.Tensor",))], budget={"max_fallback_nodes": 1})
     lowerer.plan({"one": (Mixed(), X)})
-    with pytest.raises(BudgetError, match="not 2: one/aten_mul_tensor .*, two/aten_mul_tensor "):
+    with pytest.raises(BudgetError, match=r"not 2: one/aten_mul_tensor .*, two/aten_mul_tensor "):
         lowerer.plan({"one": (Mixed(), X), "two": (Mixed(), X)})
 
 

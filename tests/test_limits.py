@@ -151,9 +151,9 @@ def test_an_op_whose_parts_are_given_up_is_whole_for_who_wants_it(limits):
     parts = Takes("a", ("bmm.default",))
     whole = Takes("b", ("attention.default",), whole=(SDPA,))
     lowerer = Lowerer([parts, whole], limits={"a": limits})
-    lowerer_plan = lowerer.plan(Attention(), HEADS)["forward"]
-    assert {part.plugin: part.nodes for part in lowerer_plan.partitions} == {"b": (WHOLE,)}
-    assert lowerer_plan.ledger[WHOLE].verdicts == (
+    plan = lowerer.plan(Attention(), HEADS)["forward"]
+    assert {part.plugin: part.nodes for part in plan.partitions} == {"b": (WHOLE,)}
+    assert plan.ledger[WHOLE].verdicts == (
         Verdict("a", "parts", "it took none of its parts"),
         Verdict("b", "claimed"),
     )
@@ -164,7 +164,7 @@ class Shape(nn.Module):
 
     def forward(self, x):
         y = x * 2.0
-        return torch.new_zeros(y, (3,)) + 1.0
+        return y.new_zeros((3,)) + 1.0
 
 
 def test_outputs_are_those_that_the_program_reads_in_the_end():
@@ -196,7 +196,10 @@ def test_a_limit_of_the_lowerer_wins_over_the_registrys_and_leaves_the_other(tmp
         ({"a": {"min_nodes": 0}}, f"limits['a']: min_nodes is 0; {COUNT}"),
         ({"a": {"max_partitions": True}}, f"limits['a']: max_partitions is True; {COUNT}"),
         ({"a": {"min_nodes": "3"}}, f"limits['a']: min_nodes is '3'; {COUNT}"),
-        ({"a": {"min": 3}}, "limits['a']: min is an unknown key; did you mean min_nodes?"),
+        (
+            {"a": {"min": 3}},
+            "limits['a']: min is an unknown key; valid are min_nodes, max_partitions",
+        ),
         ({"a": 3}, "limits['a']: 3 are no limits; write {'min_nodes': 3}"),
         (3, "limits: 3 is no mapping; write {'cpu': {'min_nodes': 3}}"),
         ({"b": {"min_nodes": 3}}, "b: has limits but is not asked; the plugins are a"),
