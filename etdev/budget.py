@@ -9,15 +9,13 @@ from attrs import Attribute, field, frozen
 
 from etdev import globs
 from etdev.errors import BudgetError
+from etdev.ledger import listed
 from etdev.tables import unknown_key
 
 if TYPE_CHECKING:
-    from etdev.ledger import Entry
     from etdev.plan import MethodPlan
 
 KEYS = ("max_fallback_nodes", "fallback_ops")
-# More nodes than these are counted instead of named.
-_NAMED = 5
 
 
 def _check_count(_: Budget, attribute: Attribute[Any], value: object) -> None:
@@ -87,16 +85,3 @@ class Budget:
                 f"not {len(over)}: {listed(over)}",
                 "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
             )
-
-
-def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
-    """Nodes, given with their methods, for the middle of a message; the first few and a count."""
-    texts = [f"{method}/{_described(entry)}" for method, entry in nodes[:_NAMED]]
-    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
-    return ", ".join([*texts, *more])
-
-
-def _described(entry: Entry) -> str:
-    where = f" in {entry.module}" if entry.module else ""
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
-    return f"{entry.node} ({entry.op}{where}; {', '.join(said) or 'no plugin was asked'})"

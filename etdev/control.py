@@ -8,8 +8,9 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.budget import Budget, listed
+from etdev.budget import Budget
 from etdev.errors import EtdevWarning, PinError, PluginError, RegistryError
+from etdev.ledger import listed
 from etdev.limits import Limits, limits
 from etdev.pins import PORTABLE, Pin, pins
 from etdev.plan import MethodPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from attrs import define, field, frozen
@@ -18,6 +18,8 @@ PARTS = "parts"
 PINNED = "pin"
 # What a call of a delegate is named as an op.
 DELEGATE = "call_delegate"
+# More nodes than these are counted instead of named.
+_NAMED = 5
 
 
 @frozen
@@ -160,3 +162,16 @@ class LedgerBook:
             return Verdict(plugin, PINNED, f"pinned by {pin}")
         owner, _ = self.owners.get(node, (None, None))
         return Verdict(plugin, LOST, f"owned by {owner}") if owner else Verdict(plugin, SILENT)
+
+
+def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
+    """Nodes, given with their methods, for the middle of a message; the first few and a count."""
+    texts = [f"{method}/{_described(entry)}" for method, entry in nodes[:_NAMED]]
+    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
+    return ", ".join([*texts, *more])
+
+
+def _described(entry: Entry) -> str:
+    where = f" in {entry.module}" if entry.module else ""
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
+    return f"{entry.node} ({entry.op}{where}; {', '.join(said) or 'no plugin was asked'})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from etdev import edge, placement, plugins, registry
 from etdev.budget import Budget
 from etdev.compile import compile_all
 from etdev.control import Control, control
-from etdev.device import ANY_METHOD
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
 from etdev.limits import Limits
@@ -172,7 +171,7 @@ class Lowerer:
         manager = self._to_edge(methods, settings, expander, stages)
         planner = Planner(self.plugins, self.placement, expander, self.control)
         plans, programs = [], {}
-        self._check_pinned_methods(manager.methods)
+        self.placement.check_methods(manager.methods)
         with stages.stage("plan"):
             for name in sorted(manager.methods):
                 program = manager.exported_program(name)
@@ -224,14 +223,6 @@ class Lowerer:
             }
             lowered = compile_all(splits, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
-
-    def _check_pinned_methods(self, methods: Container[str]) -> None:
-        for plugin, devices in self.placement.explicit.items():
-            for method in devices:
-                if method != ANY_METHOD and method not in methods:
-                    raise PluginError(
-                        plugin, f"is pinned in the unknown method {method!r}", "check devices"
-                    )
 
     def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
         names = [plugin.name for plugin in self.plugins]

@@ -17,6 +17,7 @@ from etdev.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
 from etdev.limits import Limits
 from etdev.offer import Draft, Offer, Offering, View
 from etdev.pinning import Pinning
+from etdev.pins import Pin
 from etdev.plan import Constant, Partition, Tensor
 from etdev.plugin import Plugin
 
@@ -59,10 +60,12 @@ class Partitioning:
         if plugin.name not in self.asked:
             self.asked.append(plugin.name)
         self.pinning.look_at(view.graph.program.graph, view.parts)
-        nodes = view.graph.nodes
-        gone = {node.name: owner for node in nodes if (owner := self._owner(view, node.name))}
-        offering = Offering(plugin, view, gone, self._barred(plugin), self.book)
-        return offering.offers(self._ask(plugin, view.graph, gone))
+        names = [node.name for node in view.graph.nodes]
+        gone = {name: owner for name in names if (owner := self._owner(view, name))}
+        against = self.pinning.against(plugin.name)
+        pinned = {name: against[name].plugin for name in names if name in against}
+        answer = self._ask(plugin, view.graph, {**pinned, **gone})
+        return Offering(plugin, view, gone, self._barred(plugin, against), self.book).offers(answer)
 
     def accept(self, plugin: Plugin, offers: Sequence[Offer], limits: Limits) -> None:
         """Form partitions of what a plugin can have, in the program as it is now.
@@ -81,10 +84,27 @@ class Partitioning:
                 self._own(plugin, draft, draft.split_by if draft.offer in begun else None)
                 begun.add(draft.offer)
 
-    def take_no_part(self, plugin: Plugin, name: str) -> None:
-        """Record that a plugin was shown an op decomposed and has none of its parts."""
-        if self.pinning.allowed(name, [plugin.name]):
-            self.book.say(name, plugin.name, PARTS, "it took none of its parts")
+    def put_back(self, plugin: Plugin, view: View) -> bool:
+        """Make ops whole again of which a plugin claimed parts and got none; whether there are any.
+
+        Others may have them. The ledger tells of every op of which it has no part.
+        """
+        had = {view.parts[name] for name in view.parts.keys() & self.owners.keys()}
+        claimed = [name for name, owner in self.part_owners.items() if owner == plugin.name]
+        back = [name for name in claimed if name not in had]
+        for name in back:
+            del self.part_owners[name]
+        given_up = {
+            view.parts[part]: said[plugin.name]
+            for part, said in self.given_up.items()
+            if part in view.parts and plugin.name in said
+        }
+        for name in set(view.parts.values()) - self.part_owners.keys() - self.owners.keys():
+            if verdict := given_up.get(name):
+                self.book.say(name, plugin.name, verdict.code, verdict.text)
+            elif self.pinning.allowed(name, [plugin.name]):
+                self.book.say(name, plugin.name, PARTS, "it took none of its parts")
+        return bool(back)
 
     def finished(self) -> list[Partition]:
         """The partitions, with their outputs in the program as it was decided in the end."""
@@ -103,13 +123,9 @@ class Partitioning:
         ours = self.book.owners
         return tuple(n for n in self.graph.ops if n not in ours and n not in self.graph.foreign)
 
-    def _ask(self, plugin: Plugin, graph: MethodGraph, gone: Mapping[str, str]) -> Any:
-        pins = self.pinning.against(plugin.name)
-        pinned = {node.name: pins[node.name].plugin for node in graph.nodes if node.name in pins}
+    def _ask(self, plugin: Plugin, graph: MethodGraph, taken: dict[str, str]) -> Any:
         before = graph.fingerprint()
-        answer = plugin.ask(
-            "claim_nodes", program=graph.program, method=graph.method, taken={**pinned, **gone}
-        )
+        answer = plugin.ask("claim_nodes", program=graph.program, method=graph.method, taken=taken)
         if graph.fingerprint() != before:
             raise ClaimError(
                 plugin.name,
@@ -126,11 +142,11 @@ class Partitioning:
             or self.part_owners.get(name)
         )
 
-    def _barred(self, plugin: Plugin) -> dict[str, Verdict]:
+    def _barred(self, plugin: Plugin, against: Mapping[str, Pin]) -> dict[str, Verdict]:
         """Nodes that a plugin can't have, whether or not anybody has them."""
         barred = {name: said for name, said in self.barred.items() if plugin.name in said}
         found = {name: said[plugin.name] for name, said in barred.items()}
-        for name, pin in self.pinning.against(plugin.name).items():
+        for name, pin in against.items():
             found[name] = Verdict(plugin.name, PINNED, f"pinned by {pin}")
         return found
 

@@ -127,13 +127,8 @@ class Planner:
             owners.setdefault(view.parts[name], plugin.name)
         partitioning.look_at(self.expander.expand(program, owners).program)
         partitioning.accept(plugin, offers, self.control.limits_of(plugin.name))
-        # What it could not have or gave up is whole again for the plugins that want it so.
-        had = {view.parts[name] for name in view.parts.keys() & partitioning.owners.keys()}
-        for name in [n for n, owner in owners.items() if owner == plugin.name and n not in had]:
-            del owners[name]
-        partitioning.look_at(self.expander.expand(program, owners).program)
-        for name in set(view.parts.values()) - owners.keys() - partitioning.owners.keys():
-            partitioning.take_no_part(plugin, name)
+        if partitioning.put_back(plugin, view):
+            partitioning.look_at(self.expander.expand(program, owners).program)
 
     def _finished(self, partitioning: Partitioning) -> MethodPlan:
         graph = partitioning.graph

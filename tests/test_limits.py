@@ -146,15 +146,18 @@ def test_who_gives_up_a_whole_op_does_not_get_its_parts():
     assert [entry.verdicts for entry in parts] == [(Verdict("a", "min_nodes", SMALL),)] * 2
 
 
-@pytest.mark.parametrize("limits", [{"min_nodes": 2}, {"min_nodes": 9}])
-def test_an_op_whose_parts_are_given_up_is_whole_for_who_wants_it(limits):
+@pytest.mark.parametrize(
+    ("least", "text"),
+    [(2, SMALL), (9, "a partition of 1 nodes, and 9 is the fewest allowed")],
+)
+def test_an_op_whose_parts_are_given_up_is_whole_for_who_wants_it(least, text):
     parts = Takes("a", ("bmm.default",))
     whole = Takes("b", ("attention.default",), whole=(SDPA,))
-    lowerer = Lowerer([parts, whole], limits={"a": limits})
+    lowerer = Lowerer([parts, whole], limits={"a": {"min_nodes": least}})
     plan = lowerer.plan(Attention(), HEADS)["forward"]
     assert {part.plugin: part.nodes for part in plan.partitions} == {"b": (WHOLE,)}
     assert plan.ledger[WHOLE].verdicts == (
-        Verdict("a", "parts", "it took none of its parts"),
+        Verdict("a", "min_nodes", text),
         Verdict("b", "claimed"),
     )
 
