@@ -172,14 +172,12 @@ class Shape(nn.Module):
 
 def test_outputs_are_those_that_the_program_reads_in_the_end():
     op = torch.ops.aten.new_zeros.default
-    plugins = [
-        Takes("first", ("mul.Tensor",)),
-        Takes("parts", ("full.default",)),
-        Takes("whole", ("new_zeros.default",), whole=(op,)),
-    ]
-    plan = Lowerer(plugins, limits={"parts": {"min_nodes": 2}}).plan(Shape(), INPUTS)["forward"]
+    parts = Takes("parts", ("mul.Tensor", "full.default"), merge=False)
+    whole = Takes("whole", ("new_zeros.default",), whole=(op,))
+    lowerer = Lowerer([parts, whole], limits={"parts": {"max_partitions": 1}})
+    plan = lowerer.plan(Shape(), INPUTS)["forward"]
     outputs = {part.plugin: [t.name for t in part.outputs] for part in plan.partitions}
-    assert outputs == {"first": ["aten_mul_tensor"], "whole": ["aten_new_zeros_default"]}
+    assert outputs == {"parts": ["aten_mul_tensor"], "whole": ["aten_new_zeros_default"]}
 
 
 # Where they are said
