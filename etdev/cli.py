@@ -77,7 +77,9 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 
     with progress.working(command.debugging()) as say:
         decided = _lowerer(say, **options).plan(_methods(source, say))
-    if why:
+    if why and as_json:
+        print(json.dumps(report.why_rows(decided, why), indent=2))
+    elif why:
         _show(report.why_report(decided, why))
     elif as_json:
         print(decided.to_json())
@@ -224,6 +226,7 @@ def _lowerer(
     say: Callable[[str, str], None],
     plugins: Sequence[str],
     devices: Sequence[str],
+    pins: Sequence[str],
     strict: bool | None,
     registry: Path | None,
 ) -> Lowerer:
@@ -233,6 +236,7 @@ def _lowerer(
         list(plugins) or None,
         registry=registry,
         devices=command.devices_of(devices),
+        pins=command.pins_of(pins),
         strict=strict or None,
         listener=say,
     )

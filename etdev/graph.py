@@ -72,6 +72,11 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
+    @property
+    def modules(self) -> dict[str, str]:
+        """Path of the innermost source module of each node that has one, by name."""
+        return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
+
     def fingerprint(self) -> list[str]:
         """Changes when somebody adds, removes or rewires a node."""
         return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in self.program.graph.nodes]
@@ -135,6 +140,17 @@ def op_name(node: Node) -> str:
     # An OpOverload has an `_op` too, which is something else.
     op = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "_op", None)
     return str(op) if isinstance(op, OpOverload) else getattr(node.target, "__name__", str(op))
+
+
+def module_paths(node: Node) -> list[str]:
+    """Paths of the source modules that a node is computed in, the model itself (empty) first."""
+    return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+
+
+def source_op(node: Node) -> str | None:
+    """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
+    sources = node.meta.get("from_node")
+    return str(sources[-1].target) if sources else None
 
 
 def describe(node: Node) -> Tensor:

@@ -45,7 +45,8 @@ def claim_nodes(
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
             node's fake tensor: its shape in elements and its dtype.
         method: Name of the method, such as `forward`.
-        taken: Owner of each node that is gone already. Only a hint; the host drops what is lost.
+        taken: Owner of each node that is gone already, and for a node pinned to another plugin
+            that plugin, `portable` for nobody. Only a hint; the host drops what is lost.
 
     Returns:
         A Claim, or several with different backends or compile specs, or None for nothing. Nodes

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
 from attrs import define, field
 from torch.export.pt2_archive._package_weights import TensorProperties, Weights
 
