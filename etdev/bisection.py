@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
@@ -14,7 +15,12 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
+from etdev import datafile, reader
+from etdev.audit import differences
+from etdev.decision import Decision
+from etdev.errors import LoweringError, RunError
 from etdev.expand import Expander
+from etdev.graph import module_paths
 from etdev.lowered import guarded
 from etdev.plan import MethodPlan, Partition
 from etdev.reader import Compiled
@@ -62,7 +68,7 @@ class Bisection:
     program: ExportedProgram
     compiled: Mapping[str, Compiled]
     inputs: Sequence[Any]
-    expander: Expander = field(factory=Expander)
+    expander: Expander
 
     def suspects(self) -> Iterable[Suspect]:
         """Every delegate of the plan in the order in which they run, called by itself."""
@@ -84,12 +90,22 @@ class Bisection:
                 differences[worst],
             )
 
-    def without(self, partition: Partition) -> list[Any]:
-        """Outputs of the whole method with one partition on portable kernels instead.
+    def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
+        """How far the whole method is from eager with one partition on portable kernels instead.
 
-        Raises:
-            LoweringError: There are no portable kernels for it.
+        Args:
+            suspect: The partition.
+            expected: Outputs of eager PyTorch, flat.
+
+        Returns:
+            A difference per output; None if there are no portable kernels for it.
         """
+        try:
+            return compare(self._without(suspect.partition), expected)
+        except LoweringError:
+            return None
+
+    def _without(self, partition: Partition) -> list[Any]:
         whole = self.expander.decomposable(self.program, partition.nodes)
         program = self.expander.expand(self.program, whole).program
         others = [part for part in self.plan.partitions if part.name != partition.name]
@@ -120,6 +136,31 @@ class Bisection:
             compile_specs=[CompileSpec(spec.key, spec.value) for spec in compiled.compile_specs],
             named_data_store_output=compiled.named_data,
         )
+
+
+def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]) -> Bisection:
+    """The delegates of a .pte, to be called one by one.
+
+    Args:
+        path: The .pte.
+        decision: What it was lowered by: the same model, plugins, devices and pins.
+        method: The method to look at.
+        inputs: Its inputs, flat.
+
+    Raises:
+        RunError: The .pte is another one, or keeps its data outside.
+        ArtifactError: It can't be read.
+    """
+    facts = reader.read(path)
+    other = differences(decision.plan, facts.methods)
+    if other:
+        what = f"is not what this model and these plugins give: {other[0]}"
+        raise RunError(str(path), what, "give the --plugin, --device, --pin it was lowered with")
+    if datafile.outside(facts):
+        raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
+    plan = decision.plan[method]
+    compiled = dict(zip(plan.delegates, reader.compiled(path, method), strict=True))
+    return Bisection(plan, decision.programs[method], compiled, inputs, decision.expander)
 
 
 class _Recorder(Interpreter):
@@ -172,9 +213,7 @@ def _arguments(program: ExportedProgram, inputs: Sequence[Any]) -> list[Any]:
 
 def _modules(nodes: Iterable[Node]) -> Iterable[str]:
     for node in nodes:
-        stack = node.meta.get("nn_module_stack") or {}
-        for path, _ in list(stack.values())[-1:]:
-            yield path or "the model itself"
+        yield from module_paths(node)[-1:]
 
 
 def _badness(difference: Difference) -> float:

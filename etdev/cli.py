@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, RenderableType
 
-from etdev import command, progress
-from etdev.errors import EtdevError, first_line
+from etdev import arguments, command, progress
+from etdev.errors import EtdevError
 
 if TYPE_CHECKING:
-    from etdev.lowerer import Lowerer
-    from etdev.plan import Plan
+    from etdev.runner import Difference
     from etdev.source import Method
 
+# Above this absolute error a delegate departs from PyTorch, if nobody says otherwise.
+_TOLERANCE = 1e-3
 _SOURCE_HELP = """
 SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
 and returns (module, example inputs), or (module, example inputs, dynamic shapes), or an
@@ -53,10 +53,10 @@ def lower(source: str, output: Path, **options: Any) -> None:
     """Lower SOURCE to a .pte: plan it, compile every partition, write the file."""
     from etdev import reader, report
 
-    _check_output(output)
+    arguments.check_output(output)
     with progress.working(command.debugging()) as say:
-        lowerer = _lowerer(say, **options)
-        lowered = lowerer.lower(_methods(source, say))
+        lowerer = arguments.lowerer(say, **options)
+        lowered = lowerer.lower(arguments.methods(source, say))
         lowered.save(output)
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
@@ -76,7 +76,7 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
     from etdev import report
 
     with progress.working(command.debugging()) as say:
-        decided = _lowerer(say, **options).plan(_methods(source, say))
+        decided = arguments.lowerer(say, **options).plan(arguments.methods(source, say))
     if why and as_json:
         print(json.dumps(report.why_rows(decided, why), indent=2))
     elif why:
@@ -92,51 +92,92 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 @click.option("--inputs", type=click.Path(path_type=Path), help="Inputs written by torch.save.")
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
 @click.option("--tolerance", type=float, help="With --check: fail above this absolute error.")
+@click.option(
+    "--bisect",
+    is_flag=True,
+    help="With --check: find the delegate that departs from PyTorch by more than the tolerance, "
+    f"or by more than {_TOLERANCE:g}. Needs the --plugin, --device, --pin it was lowered with.",
+)
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
 @click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
-@command.debug
+@command.lowering_options
 def run(
     program: Path,
     inputs: Path | None,
     check: str | None,
     tolerance: float | None,
+    bisect: bool,
     method: str,
     data: Path | None,
     repeat: int,
+    **options: Any,
 ) -> None:
     """Run a .pte in ExecuTorch's runtime: outputs' shapes, latency, error against PyTorch.
 
     Inputs come from --inputs, else from the model given with --check, else they are random.
     """
-    if tolerance is not None and check is None:
-        raise click.UsageError("--tolerance needs --check SOURCE")
+    _check_run(check, tolerance, bisect, options)
     with progress.working(command.debugging()) as say:
-        from etdev import runner
+        from etdev import outcome, runner
 
-        model = _one_method(check, method, say) if check else None
-        values = _inputs(program, inputs, model, method)
+        model = arguments.one_method(check, method, say) if check else None
+        values = arguments.inputs(program, inputs, model, method)
         say("run", str(program))
         done = runner.run(program, values, method, repeat, data)
         say("check", check or "")
-        errors = runner.compare(done.outputs, runner.flat(model.eager(values))) if model else []
-    for index, output in enumerate(done.outputs):
-        shape = tuple(output.shape) if hasattr(output, "shape") else output
-        line = f"output {index}: {getattr(output, 'dtype', type(output).__name__)} {shape}"
-        if errors:
-            line += f", max error {errors[index].max_error:.3g}"
-            line += f" (largest value {errors[index].max_value:.3g})"
-        print(line.replace("torch.", ""))
-    print(
-        f"latency: {done.median_ms:.2f} ms median of {repeat}, fastest {min(done.latency_ms):.2f}"
-    )
+        expected = runner.flat(model.eager(values)) if model else []
+        errors = runner.compare(done.outputs, expected) if model else []
+    for line in outcome.run_lines(done, errors):
+        print(line)
+    if bisect and model:
+        _bisect(program, model, values, expected, errors, tolerance or _TOLERANCE, options)
     for index, error in enumerate(errors):
         # Each by itself, and negated: max() loses a nan, and nan is above nothing.
         if tolerance is not None and not error.max_error <= tolerance:
             what = f"max error {error.max_error:.3g} of output {index} is above {tolerance:g}"
-            raise EtdevError("check", what, "see etdev plan")
+            raise EtdevError("check", what, "find the delegate with --bisect")
+
+
+def _check_run(
+    check: str | None, tolerance: float | None, bisect: bool, options: Mapping[str, Any]
+) -> None:
+    if check is None and (tolerance is not None or bisect):
+        name = "--bisect" if bisect else "--tolerance"
+        raise click.UsageError(f"{name} needs --check SOURCE")
+    if not bisect and any(options.values()):
+        raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
+
+
+def _bisect(
+    program: Path,
+    model: Method,
+    values: Sequence[Any],
+    expected: Sequence[Any],
+    errors: Sequence[Difference],
+    tolerance: float,
+    options: Mapping[str, Any],
+) -> None:
+    """Call the delegates one by one, and print the first that departs from PyTorch."""
+    from etdev import bisection, outcome
+
+    with progress.working(command.debugging()) as say:
+        decision = arguments.lowerer(say, **options).decide({model.name: model})
+        delegates = bisection.bisection(program, decision, model.name, values)
+        suspects = []
+        for suspect in delegates.suspects():
+            suspects.append(suspect)
+            say("bisect", f"{len(suspects)}/{len(delegates.plan.partitions)}")
+            if suspect.departs(tolerance):
+                break
+        guilty = suspects[-1] if suspects and suspects[-1].departs(tolerance) else None
+        swapped = delegates.swapped(guilty, expected) if guilty else None
+    for line in outcome.bisection_lines(suspects, guilty, tolerance, errors, swapped):
+        print(line)
+    if guilty:
+        click.get_current_context().exit(1)
 
 
 @main.command()
@@ -182,7 +223,7 @@ def check(
 
         table = registries.load(registry)
         found = [finding.plugin for finding in plugins.discover(table) if finding.plugin]
-        problems = checks.check(program, targets, _read_plan(plan_file), found, data)
+        problems = checks.check(program, targets, arguments.read_plan(plan_file), found, data)
     for problem in problems:
         print(f"{program}: {problem}")
     if problems:
@@ -206,81 +247,6 @@ def plugins_(as_json: bool, registry: Path | None) -> None:
         _show(report.plugins_report(found))
     else:
         progress.console().print("no plugin is installed; pip install etdev-cpu")
-
-
-def _read_plan(file: Path | None) -> Plan | None:
-    if file is None:
-        return None
-    from etdev.plan import Plan
-
-    try:
-        return Plan.from_json(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
-    except Exception as error:
-        what = f"is no plan ({first_line(error)})"
-        raise EtdevError(str(file), what, "write it with etdev plan --json") from error
-
-
-def _lowerer(
-    say: Callable[[str, str], None],
-    plugins: Sequence[str],
-    devices: Sequence[str],
-    pins: Sequence[str],
-    strict: bool | None,
-    registry: Path | None,
-) -> Lowerer:
-    from etdev.lowerer import Lowerer
-
-    return Lowerer(
-        list(plugins) or None,
-        registry=registry,
-        devices=command.devices_of(devices),
-        pins=command.pins_of(pins),
-        strict=strict or None,
-        listener=say,
-    )
-
-
-def _methods(source: str, say: Callable[[str, str], None]) -> dict[str, Method]:
-    say("model", source)
-    from etdev import reference
-
-    return reference.load(source)
-
-
-def _one_method(source: str, name: str, say: Callable[[str, str], None]) -> Method:
-    methods = _methods(source, say)
-    if name not in methods:
-        raise EtdevError(source, f"has no method {name!r}", f"it has {', '.join(methods)}")
-    return methods[name]
-
-
-def _inputs(program: Path, file: Path | None, model: Method | None, method: str) -> list[Any]:
-    from etdev import runner
-
-    if file is not None:
-        return runner.load_inputs(file)
-    if model is not None:
-        return runner.flat(model.example())
-    return runner.random_inputs(program, method)
-
-
-def _check_output(path: Path) -> None:
-    """Complain before the long work, not after it."""
-    if path.suffix != ".pte":
-        raise EtdevError(str(path), "does not end in .pte", "name it model.pte")
-    if not path.parent.is_dir():
-        raise EtdevError(str(path), f"there is no folder {str(path.parent)!r}", "create it first")
-    if path.is_dir():
-        raise EtdevError(str(path), "is a folder", "choose another path")
-    try:
-        # Tried, not asked: os.access tells root that everything can be written.
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise EtdevError(
-            str(path), f"can't be written ({error.strerror})", "choose another path"
-        ) from error
 
 
 def _show(what: RenderableType) -> None:

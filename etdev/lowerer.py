@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
@@ -16,6 +16,7 @@ from etdev import edge, placement, plugins, registry
 from etdev.budget import Budget
 from etdev.compile import compile_all
 from etdev.control import Control, control
+from etdev.decision import Decision
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
 from etdev.limits import Limits
@@ -31,24 +32,6 @@ from etdev.source import Method, methods_of
 from etdev.split import split
 from etdev.stages import Listener, Stages
 from etdev.wishes import take_marks
-
-
-@frozen(eq=False)
-class _Decided:
-    """A plan, the programs it is for, and what they come from."""
-
-    plan: Plan
-    programs: Mapping[str, ExportedProgram]
-    manager: EdgeProgramManager
-    settings: Settings
-    stages: Stages
-
-    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
-        """The manager with other programs."""
-        settings = self.settings
-        return edge.rebuilt(
-            self.manager, programs, settings.compile_config, settings.constant_methods
-        )
 
 
 @define(eq=False, init=False)
@@ -142,7 +125,9 @@ class Lowerer:
             PinError: Under `strict`, a pin matches nothing or its plugin doesn't keep it.
             BudgetError: More falls back to portable kernels than the budget allows.
         """
-        return self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings).plan
+        return self.decide(
+            model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+        ).plan
 
     def lower(
         self,
@@ -159,15 +144,27 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
-        decided = self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings)
+        decided = self.decide(
+            model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+        )
         self._check_fit(decided.plan)
         join = self._compile(decided.plan, decided.programs, decided.stages)
         return Lowered(decided.plan, lambda: decided.rebuilt(join()), decided.stages)
 
-    def _decided(self, methods: Mapping[str, Method], settings: Settings | None) -> _Decided:
+    def decide(
+        self,
+        model: object,
+        inputs: Any = None,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
+        settings: Settings | None = None,
+    ) -> Decision:
+        """Plan as `plan` does, and keep the programs that the plan is for."""
         stages = Stages(self.listener)
         settings = settings or Settings()
         expander = Expander(settings.compile_config)
+        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         manager = self._to_edge(methods, settings, expander, stages)
         planner = Planner(self.plugins, self.placement, expander, self.control)
         plans, programs = [], {}
@@ -175,12 +172,13 @@ class Lowerer:
         with stages.stage("plan"):
             for name in sorted(manager.methods):
                 program = manager.exported_program(name)
-                plan, programs[name] = planner.plan(program, name, take_marks(program))
-                plans.append(plan)
+                found, programs[name] = planner.plan(program, name, take_marks(program))
+                plans.append(found)
             self.control.check_matched(planner.matched)
             self.control.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return _Decided(Plan(tuple(plans), asked), programs, manager, settings, stages)
+        plan = Plan(tuple(plans), asked)
+        return Decision(plan, programs, manager, settings, expander, stages)
 
     def _to_edge(
         self,

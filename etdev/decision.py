@@ -1,0 +1,41 @@
+"""The decision: a plan with the programs that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+from executorch.exir import EdgeProgramManager
+from torch.export import ExportedProgram
+
+from etdev import edge
+from etdev.expand import Expander
+from etdev.plan import Plan
+from etdev.settings import Settings
+from etdev.stages import Stages
+
+
+@frozen(eq=False)
+class Decision:
+    """A plan, the programs it is for, and what they come from.
+
+    Args:
+        plan: What was decided.
+        programs: Edge-dialect program per method, with exactly the plan's nodes.
+        manager: ExecuTorch's manager of what the edge conversion gave.
+        settings: How it was converted.
+        expander: Decomposes what was kept whole.
+        stages: Time of each stage so far.
+    """
+
+    plan: Plan
+    programs: Mapping[str, ExportedProgram]
+    manager: EdgeProgramManager
+    settings: Settings
+    expander: Expander
+    stages: Stages
+
+    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """The manager with other programs."""
+        config, constants = self.settings.compile_config, self.settings.constant_methods
+        return edge.rebuilt(self.manager, programs, config, constants)
