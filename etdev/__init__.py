@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etdev.adapted import adapt
     from etdev.claims import Claim, Group, KeepWhole, Refusal
     from etdev.composite import partitioner
     from etdev.device import CPU, Device, Probe
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 _HOMES = {
+    "adapted": ("adapt",),
     "claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "device": ("CPU", "Device", "Probe"),
     "errors": ("EtdevError", "EtdevWarning"),
@@ -31,7 +33,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022
-    "Lowerer", "Lowered", "partitioner",
+    "Lowerer", "Lowered", "partitioner", "adapt",
     "Plan", "Partition", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
     "Registry", "EtdevError", "EtdevWarning",

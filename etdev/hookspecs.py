@@ -32,7 +32,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def claim_nodes(
-    program: ExportedProgram, method: str, taken: Mapping[str, str]
+    program: ExportedProgram, method: str, taken: Mapping[str, str], partitions: Mapping[str, str]
 ) -> Claim | Sequence[Claim] | None:
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
@@ -46,6 +46,9 @@ def claim_nodes(
             node's fake tensor: its shape in elements and its dtype.
         method: Name of the method, such as `forward`.
         taken: Owner of each node that is gone already. Only a hint; the host drops what is lost.
+        partitions: Name of the partition of each of these, such as `cpu_0`, so that what goes
+            around it can be seen. A taken op without one has lost a part; the host asks again and
+            shows its parts.
 
     Returns:
         A Claim, or several with different backends or compile specs, or None for nothing. Nodes

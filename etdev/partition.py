@@ -13,7 +13,7 @@ from torch.fx import Node
 from etdev.claims import Claim, Group
 from etdev.convex import find_partitions
 from etdev.errors import ClaimError
-from etdev.graph import MethodGraph, describe
+from etdev.graph import MethodGraph, describe, fingerprint
 from etdev.ledger import FOREIGN, LOST, Ledger, LedgerBook
 from etdev.plan import Constant, Partition
 from etdev.plugin import Plugin
@@ -54,11 +54,13 @@ class Partitioning:
     Args:
         graph: The method as it is decided so far.
         owners: Owner of each node that has one.
+        homes: Name of the partition of each of these.
         part_owners: For each op that is decomposed because of it, who took the first part.
     """
 
     graph: MethodGraph
     owners: dict[str, str] = field(factory=dict)
+    homes: dict[str, str] = field(factory=dict)
     part_owners: dict[str, str] = field(factory=dict)
     partitions: list[Partition] = field(factory=list)
     asked: list[str] = field(factory=list)
@@ -80,11 +82,15 @@ class Partitioning:
             self.asked.append(plugin.name)
         graph = view.graph
         gone = {node.name: owner for node in graph.nodes if (owner := self._owner(view, node.name))}
-        before = graph.fingerprint()
+        before = fingerprint(graph.program.graph)
         answer = plugin.ask(
-            "claim_nodes", program=graph.program, method=graph.method, taken=dict(gone)
+            "claim_nodes",
+            program=graph.program,
+            method=graph.method,
+            taken=dict(gone),
+            partitions={name: home for name in gone if (home := self._home(view, name))},
         )
-        if graph.fingerprint() != before:
+        if fingerprint(graph.program.graph) != before:
             raise ClaimError(
                 plugin.name,
                 f"claim_nodes changed the graph of method {graph.method!r}",
@@ -128,6 +134,10 @@ class Partitioning:
             or self.owners.get(view.parts.get(name, ""))
             or self.part_owners.get(name)
         )
+
+    def _home(self, view: View, name: str) -> str | None:
+        """The partition that has a node of a view, or the op that it is a part of."""
+        return self.homes.get(name) or self.homes.get(view.parts.get(name, ""))
 
     def _offer(self, plugin: Plugin, claim: Claim, view: View, gone: Mapping[str, str]) -> Offer:
         for refusal in claim.refusals:
@@ -216,6 +226,7 @@ class Partitioning:
         self.partitions.append(partition)
         for name in partition.nodes:
             self.owners[name] = plugin.name
+            self.homes[name] = partition.name
             if name in self.book.ops:
                 self.book.own(name, plugin.name, partition.name)
 
