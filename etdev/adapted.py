@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from etdev.tags import Tagging
+
 
 def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedPartitioner:
     """Make a plugin of an ExecuTorch Partitioner.
@@ -67,8 +69,8 @@ class AdaptedPartitioner:
     name: str
     partitioner: Any
     devices: Mapping[str, Device] = field(factory=dict)
-    # What the last compile specs said, per method and node; claims may not say it themselves.
-    _derived: dict[str, dict[str, Device]] = field(factory=dict, init=False, repr=False)
+    # What it said last of each method: a claim holds neither devices nor unused constants.
+    _said: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -118,17 +120,18 @@ class AdaptedPartitioner:
         copied = shadow(program, method, partitions)
         reader = TagReader(self.name, self.title, MethodGraph(copied, method))
         call = self.partitioner.partition
-        tags = reader.read(self._guarded("partition", method, lambda: call(copied)))
-        self._derived[method] = tags.devices()
-        return tags.claims()
+        self._said[method] = reader.read(self._guarded("partition", method, lambda: call(copied)))
+        return self._said[method].claims()
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
         """What it tagged; a buffer only where the partition has all of its writes."""
+        tagged = self._said[partition.method].constants
         return [
             constant
             for constant in partition.constants
-            if constant.grouped and (not constant.mutated or constant.update in partition.nodes)
+            if constant.name in tagged
+            and (not constant.mutated or constant.update in partition.nodes)
         ]
 
     @hookimpl
@@ -137,7 +140,7 @@ class AdaptedPartitioner:
         for method in (partition.method, ANY_METHOD):
             if method in self.devices:
                 return self.devices[method]
-        derived = self._derived.get(partition.method, {})
+        derived = self._said[partition.method].devices
         return next((derived[name] for name in partition.nodes if name in derived), None)
 
     def _refuse_transform(self, program: ExportedProgram, method: str) -> None:

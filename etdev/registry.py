@@ -22,7 +22,8 @@ else:
 FILE_NAME = "registry.toml"
 UNLISTED = ("first", "last", "ignore")
 _TOP_KEYS = ("plugins", "trusted", "unlisted", "strict")
-_PLUGIN_KEYS = ("optional", "device", "options")
+_PLUGIN_KEYS = ("optional", "device", "options", "partitioner")
+_OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 @frozen
@@ -34,12 +35,15 @@ class PluginEntry:
         optional: Left out without a word if it is not installed.
         devices: Pinned device per method; the method `*` stands for all others.
         options: Handed to the plugin's class as keyword arguments.
+        partitioner: Where to find an ExecuTorch Partitioner to adapt, `package.module:Class`; empty
+            for a plugin that is installed.
     """
 
     name: str
     optional: bool = False
     devices: Mapping[str, Device] = field(factory=dict)
     options: Mapping[str, Any] = field(factory=dict)
+    partitioner: str = ""
 
 
 @frozen
@@ -146,7 +150,16 @@ def _entry(name: str, table: object, reader: _Reader) -> PluginEntry:
         optional=reader.typed(table, "optional", bool, False, where),
         devices=_devices(table.get("device", {}), reader, where),
         options=reader.typed(table, "options", dict, {}, where),
+        partitioner=_partitioner(table, reader, where),
     )
+
+
+def _partitioner(table: Mapping[str, Any], reader: _Reader, where: tuple[str, ...]) -> str:
+    value = reader.typed(table, "partitioner", str, "", where)
+    if "partitioner" in table and not _OBJECT.fullmatch(value):
+        key = ".".join((*where, "partitioner"))
+        reader.fail(key, f"is {value!r}", 'write "package.module:Class"')
+    return value  # type: ignore[no-any-return]
 
 
 def _devices(value: object, reader: _Reader, where: tuple[str, ...]) -> dict[str, Device]:
@@ -181,7 +194,7 @@ class _Reader:
     ) -> Any:
         value = table.get(key, default)
         if value is not default and not isinstance(value, kind):
-            names = {dict: "a table", list: "a list", bool: "true or false"}
+            names = {dict: "a table", list: "a list", bool: "true or false", str: "text"}
             self.fail(".".join((*at, key)), f"is {value!r}", f"it must be {names[kind]}")
         return value
 

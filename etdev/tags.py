@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -37,17 +38,19 @@ class Delegation:
     device: Device | None
 
 
-@frozen(eq=False)
+@frozen(eq=False, slots=False)
 class Tagging:
     """The tags on a program, checked.
 
     Args:
-        groups: For each delegation its atomic groups, constants among their nodes.
+        groups: For each delegation its atomic groups.
+        constants: Names of the constants that have a tag.
         refusals: What was tagged but can't be claimed.
     """
 
-    groups: Mapping[Delegation, list[Group]]
-    refusals: list[Refusal]
+    groups: Mapping[Delegation, list[Group]] = field(factory=dict)
+    constants: Set[str] = frozenset()
+    refusals: Sequence[Refusal] = ()
 
     def claims(self) -> list[Claim]:
         """A claim for each delegation."""
@@ -63,6 +66,7 @@ class Tagging:
             for delegation, groups in self.groups.items()
         ]
 
+    @cached_property
     def devices(self) -> dict[str, Device]:
         """The device of each node whose delegation names one."""
         return {
@@ -113,8 +117,9 @@ class TagReader:
         tags = {n.name: self._tag(n) for n in module.graph.nodes if n.meta.get(TAG) is not None}
         numbers = self._by_tag(tags)
         self._check_convex(numbers)
-        groups = self._groups(tags, numbers)
-        return Tagging(groups, list(self._in_branches(module, tags, groups)))
+        groups = self._groups(numbers)
+        refusals = list(self._in_branches(module, tags, groups))
+        return Tagging(groups, tags.keys() & self.shown.constants.keys(), refusals)
 
     def _check_unchanged(self, module: GraphModule) -> None:
         after = fingerprint(module.graph)
@@ -173,16 +178,11 @@ class TagReader:
                     "tag sets of nodes that can run one after the other",
                 )
 
-    def _groups(
-        self, tags: Mapping[str, Any], numbers: Mapping[Any, list[int]]
-    ) -> dict[Delegation, list[Group]]:
+    def _groups(self, numbers: Mapping[Any, list[int]]) -> dict[Delegation, list[Group]]:
         found: dict[Delegation, list[Group]] = {}
         for tag, members in numbers.items():
-            names = [self.shown.nodes[number].name for number in members]
-            # A constant that several tags read has but one; ExecuTorch gives each of them a copy.
-            constants = [n.name for n in self.shown.reads(members) if n.name in tags]
-            group = Group([*names, *(c for c in constants if c in self.shown.constants)], str(tag))
-            found.setdefault(self._delegation(tag), []).append(group)
+            nodes = [self.shown.nodes[number] for number in members]
+            found.setdefault(self._delegation(tag), []).append(Group(nodes, str(tag)))
         return found
 
     def _delegation(self, tag: Any) -> Delegation:
