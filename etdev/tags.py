@@ -114,7 +114,7 @@ class TagReader:
         self.specs = result.partition_tags
         module = result.tagged_exported_program.graph_module
         self._check_unchanged(module)
-        tags = {n.name: self._tag(n) for n in module.graph.nodes if n.meta.get(TAG) is not None}
+        tags = {n.name: self._tag(n) for n in module.graph.nodes if self._is_tagged(n)}
         numbers = self._by_tag(tags)
         self._check_convex(numbers)
         groups = self._groups(numbers)
@@ -127,8 +127,13 @@ class TagReader:
             if old != new:
                 raise self._fault(f"changed {old!r} to {new!r}", "tag nodes and change nothing")
 
+    def _is_tagged(self, node: Node) -> bool:
+        # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
+        module = node.op == "get_attr" and node.name in self.shown.foreign
+        return node.meta.get(TAG) is not None and not module
+
     def _tag(self, node: Node) -> Any:
-        """The tag of a node that may have one."""
+        """The tag of a node, if it may have one."""
         tag = node.meta[TAG]
         if node.op == "output":
             raise self._fault(f"tags the output with {tag!r}", "tag computing nodes and constants")
@@ -139,7 +144,7 @@ class TagReader:
         if node.name in self.shown.foreign:
             raise self._fault(
                 f"tags {node.name!r}, which belongs to a delegate, with {tag!r}",
-                "leave calls of delegates, their get_attrs and their getitems alone",
+                "leave calls of delegates and their getitems alone",
             )
         if tag not in self.specs:
             there = ", ".join(map(repr, self.specs)) or "nothing"
