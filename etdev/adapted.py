@@ -143,6 +143,13 @@ class AdaptedPartitioner:
         derived = self._said[partition.method].devices
         return next((derived[name] for name in partition.nodes if name in derived), None)
 
+    @hookimpl
+    def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
+        """What it wrote on the nodes for its backend's compiler, such as XNNPACK's matches."""
+        written = self._said[partition.method].annotations
+        constants = (constant.name for constant in partition.constants)
+        return {name: written[name] for name in (*partition.nodes, *constants) if name in written}
+
     def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
         """Refuse a partitioner that rewrites the program before decomposition.
 

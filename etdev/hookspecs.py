@@ -142,6 +142,27 @@ def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
 
 
 @hookspec
+def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
+    """Say what the backend's compiler finds in `node.meta` beside what is there.
+
+    Called once per partition, on the plugin that owns it, before anything is compiled. For backends
+    whose compilers read what their matchers wrote.
+
+    Args:
+        partition: One of this plugin's partitions, all settled.
+
+    Returns:
+        Keys and values per node, by the name of a node, of an input or of a constant of the
+        partition; None for nothing. Only this partition's compiler sees them.
+
+    Example:
+        @hookimpl
+        def annotate(partition):
+            return {name: {"my_pattern": "gelu"} for name in partition.nodes}
+    """
+
+
+@hookspec
 def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
 

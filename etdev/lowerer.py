@@ -16,6 +16,7 @@ from executorch.exir import (
 from torch.export import ExportedProgram
 
 from etdev import edge, plugins, registry
+from etdev.annotations import annotations_of
 from etdev.compile import compile_all
 from etdev.device import ANY_METHOD
 from etdev.errors import EtdevWarning, PluginError
@@ -210,7 +211,10 @@ class Lowerer:
 
         with stages.stage("compile"):
             splits = {
-                name: split(program, plan[name].partitions) for name, program in programs.items()
+                name: split(
+                    program, plan[name].partitions, annotations_of(plan[name], self.plugins)
+                )
+                for name, program in programs.items()
             }
             lowered = compile_all(splits, self.plugins, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field, frozen
 from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
 from executorch.exir.graph_module import get_control_flow_submodules
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from etdev.claims import Claim, Group, Refusal
 from etdev.convex import find_partitions
@@ -45,11 +45,13 @@ class Tagging:
     Args:
         groups: For each delegation its atomic groups.
         constants: Names of the constants that have a tag.
+        annotations: What else the partitioner wrote to the meta of each node, by its name.
         refusals: What was tagged but can't be claimed.
     """
 
     groups: Mapping[Delegation, list[Group]] = field(factory=dict)
     constants: Set[str] = frozenset()
+    annotations: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     refusals: Sequence[Refusal] = ()
 
     def claims(self) -> list[Claim]:
@@ -92,10 +94,12 @@ class TagReader:
     partitioner: str
     shown: MethodGraph
     before: list[str] = field(init=False)
+    metas: dict[str, dict[str, Any]] = field(init=False)
     specs: Mapping[Any, DelegationSpec] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.before = fingerprint(self.shown.program.graph)
+        self.metas = {node.name: dict(node.meta) for node in self.shown.program.graph.nodes}
 
     def read(self, result: Any) -> Tagging:
         """The tags of what the partitioner returned.
@@ -119,13 +123,25 @@ class TagReader:
         self._check_convex(numbers)
         groups = self._groups(numbers)
         refusals = list(self._in_branches(module, tags, groups))
-        return Tagging(groups, tags.keys() & self.shown.constants.keys(), refusals)
+        constants = tags.keys() & self.shown.constants.keys()
+        return Tagging(groups, constants, self._written(module.graph), refusals)
 
     def _check_unchanged(self, module: GraphModule) -> None:
         after = fingerprint(module.graph)
         for old, new in zip_longest(self.before, after):
             if old != new:
                 raise self._fault(f"changed {old!r} to {new!r}", "tag nodes and change nothing")
+
+    def _written(self, graph: Graph) -> dict[str, dict[str, Any]]:
+        """What the backend may look for when it compiles: XNNPACK's matches, for one."""
+        found = {}
+        for node in graph.nodes:
+            old = self.metas[node.name]
+            new = {k: v for k, v in node.meta.items() if k not in old or old[k] is not v}
+            new.pop(TAG, None)
+            if new:
+                found[node.name] = new
+        return found
 
     def _is_tagged(self, node: Node) -> bool:
         # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
