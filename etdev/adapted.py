@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from etdev.claims import Claim, KeepWhole
-from etdev.device import ANY_METHOD, Device, per_method
+from etdev.device import ANY_METHOD, Device, Probe, per_method
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
 from etdev.plan import Constant, Partition
@@ -76,6 +76,11 @@ class AdaptedPartitioner:
     def title(self) -> str:
         """What the partitioner calls itself, for messages."""
         return type(self.partitioner).__name__
+
+    @hookimpl
+    def probe(self) -> Probe:
+        """A Partitioner can't say what it finds here."""
+        return Probe(())
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
@@ -161,9 +166,9 @@ class AdaptedPartitioner:
         from etdev.shadow import shadow
 
         hook = "transform_for_pre_decomposition"
-        own = getattr(type(self.partitioner), hook, None)
-        # ExecuTorch 1.4 doesn't have it.
-        if own is None or own is getattr(Partitioner, hook, None):
+        default = getattr(Partitioner, hook, None)
+        # ExecuTorch 1.4 doesn't have it and wouldn't call it.
+        if default is None or getattr(type(self.partitioner), hook) is default:
             return
         copied = shadow(program, method, {})
         call = getattr(self.partitioner, hook)

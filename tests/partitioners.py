@@ -1,4 +1,4 @@
-"""What becomes of every partitioner in ExecuTorch's wheel when it is adapted; prints README's table.
+"""How far each partitioner in ExecuTorch's wheel comes as a plugin; prints README's table.
 
     python tests/partitioners.py
 
@@ -53,7 +53,7 @@ class Row:
 
     def __str__(self) -> str:
         name, *done, why = astuple(self)
-        marks = ("yes" if value else "–" for value in done)
+        marks = ("yes" if value else "no" for value in done)
         return f"| {' | '.join((name, *marks, why))} |"
 
 

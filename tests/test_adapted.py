@@ -21,7 +21,7 @@ from torch import nn
 from toys import Takes
 
 import etdev
-from etdev import Lowerer
+from etdev import Lowerer, hookimpl
 from etdev.errors import ClaimError, DeviceError, PluginError
 from etdev.graph import op_name
 from etdev.ledger import Verdict
@@ -86,7 +86,7 @@ def openvino():
 
 
 ALONE = {
-    "xnnpack": (XnnpackPartitioner, ("mlp", "conv_net", "quantised_conv_net", "bert")),
+    "xnnpack": (XnnpackPartitioner, ("mlp", "conv_net", "quantised_conv_net")),
     "aoti": (lambda: AotiPartitioner(FAKE, []), ("mlp", "conv_net", "bert")),
     "openvino": (openvino, ("mlp", "conv_net")),
 }
@@ -366,6 +366,11 @@ def test_a_bad_wish_is_named(answer, text):
     assert str(caught.value) == text
 
 
+only_since_1_5 = pytest.mark.skipif(
+    not hasattr(Partitioner, "transform_for_pre_decomposition"), reason="ExecuTorch 1.4 hasn't it"
+)
+
+
 class Transforming(Tagger):
     """Since ExecuTorch 1.5 a partitioner may rewrite a program before decomposition."""
 
@@ -381,6 +386,7 @@ class Transforming(Tagger):
         return exported_program
 
 
+@only_since_1_5
 def test_a_rewrite_before_decomposition_is_refused_and_not_made():
     program = torch.export.export(Chain(), (X,))
     before = str(program.graph)
@@ -558,6 +564,50 @@ def test_the_tag_on_a_delegates_module_goes_with_its_call():
     lowered = Lowerer([Takes("early", ("mul.Tensor",)), toy]).lower(Chain(), (X,))
     assert lowered.plan["forward"].ledger.owned() == {"portable": 2, "toy": 1, "early": 1}
     torch.testing.assert_close(run(lowered, (X,))[0], Chain()(X))
+
+
+class Annotating(Takes):
+    """Tells its compiler something, or somebody else's."""
+
+    answer: object = None
+
+    @hookimpl
+    def annotate(self, partition):
+        return self.answer
+
+
+def test_annotations_reach_only_the_partitions_own_program():
+    early, late = Annotating("early", ("add.Tensor",)), Takes("late", ("relu.default",))
+    early.answer = {"aten_add_tensor": {"told": 1}, "x": {"told": 2}}
+    program = torch.export.export(Chain(), (X,))
+    edge = to_edge_transform_and_lower(program).exported_program()
+    lowered = Lowerer([early, late]).lower(edge)
+    modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
+    told = {
+        (n.name, n.meta["told"])
+        for _, module, _ in modules
+        for n in module.original_module.graph.nodes
+        if "told" in n.meta
+    }
+    assert told == {("aten_add_tensor", 1), ("x", 2)}
+    assert not any("told" in node.meta for node in edge.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"aten_relu_default": {}}, "early: annotate names 'aten_relu_default', which is not in "
+         "forward/early_0; name its nodes, inputs or constants"),
+        ({"x": 1}, "early: annotate returned {'x': 1} for forward/early_0; "
+         "return a mapping, such as {\"aten_add_tensor\": {\"key\": 1}}"),
+    ],
+)  # fmt: skip
+def test_a_bad_annotation_is_named(answer, text):
+    early = Annotating("early", ("add.Tensor",))
+    early.answer = answer
+    with pytest.raises(PluginError) as caught:
+        Lowerer([early]).lower(Chain(), (X,))
+    assert str(caught.value) == text
 
 
 def test_methods_are_partitioned_each_on_its_own():

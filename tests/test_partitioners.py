@@ -54,14 +54,3 @@ def test_the_table_says_what_is_found_here(name, found):
     if not there:
         pytest.skip(why)
     assert found[name] == ROWS[name]
-
-
-def test_whoever_imports_plans_or_says_why_not():
-    for name, line in ROWS.items():
-        imports, plans, _, runs, why = line.strip("|").split("|")[1:]
-        assert why.strip() or "yes" in runs, name
-        assert (
-            "yes" in plans
-            or "yes" not in imports
-            or name in ("QnnPartitioner", "CoreAIPartitioner")
-        )
