@@ -7,26 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etdev.adapted import adapt
+    from etdev.budget import Budget
     from etdev.claims import Claim, Group, KeepWhole, Refusal
     from etdev.composite import partitioner
     from etdev.device import CPU, Device, Probe
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
+    from etdev.limits import Limits
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.pins import Pin
     from etdev.plan import Assumed, Constant, Partition, Plan, Tensor
     from etdev.registry import Registry
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 _HOMES = {
     "adapted": ("adapt",),
+    "budget": ("Budget",),
     "claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "device": ("CPU", "Device", "Probe"),
     "errors": ("EtdevError", "EtdevWarning"),
     "hookspecs": ("hookimpl",),
+    "limits": ("Limits",),
     "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "composite": ("partitioner",),
+    "pins": ("Pin",),
     "plan": ("Assumed", "Constant", "Partition", "Plan", "Tensor"),
     "registry": ("Registry",),
 }
@@ -36,7 +42,7 @@ __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "partitioner", "adapt",
     "Plan", "Partition", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
-    "Registry", "EtdevError", "EtdevWarning",
+    "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",
 ]  # fmt: skip
 
 

@@ -77,7 +77,9 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 
     with progress.working(command.debugging()) as say:
         decided = _lowerer(say, **options).plan(_methods(source, say))
-    if why:
+    if why and as_json:
+        print(json.dumps(report.why_rows(decided, why), indent=2))
+    elif why:
         _show(report.why_report(decided, why))
     elif as_json:
         print(decided.to_json())
@@ -91,6 +93,7 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
 @click.option("--tolerance", type=float, help="With --check: fail above this absolute error.")
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
+@click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
@@ -101,6 +104,7 @@ def run(
     check: str | None,
     tolerance: float | None,
     method: str,
+    data: Path | None,
     repeat: int,
 ) -> None:
     """Run a .pte in ExecuTorch's runtime: outputs' shapes, latency, error against PyTorch.
@@ -115,7 +119,7 @@ def run(
         model = _one_method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
         say("run", str(program))
-        done = runner.run(program, values, method, repeat)
+        done = runner.run(program, values, method, repeat, data)
         say("check", check or "")
         errors = runner.compare(done.outputs, runner.flat(model.eager(values))) if model else []
     for index, output in enumerate(done.outputs):
@@ -225,6 +229,7 @@ def _lowerer(
     say: Callable[[str, str], None],
     plugins: Sequence[str],
     devices: Sequence[str],
+    pins: Sequence[str],
     strict: bool | None,
     registry: Path | None,
 ) -> Lowerer:
@@ -234,6 +239,7 @@ def _lowerer(
         list(plugins) or None,
         registry=registry,
         devices=command.devices_of(devices),
+        pins=command.pins_of(pins),
         strict=strict or None,
         listener=say,
     )

@@ -13,7 +13,8 @@ import click
 
 from etdev import progress
 from etdev.device import ANY_METHOD
-from etdev.errors import EtdevError, first_line
+from etdev.errors import EtdevError, PinError, first_line
+from etdev.pins import Pin
 
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
@@ -58,7 +59,20 @@ def lowering_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="PLUGIN[.METHOD]=DEVICE",
             help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
         ),
-        click.option("--strict", is_flag=True, default=None, help="Refuse assumed devices."),
+        click.option(
+            "--pin",
+            "pins",
+            multiple=True,
+            metavar="KEY=GLOB:plugin=NAME",
+            help="Give nodes to one plugin only, such as module=encoder.layer.0:plugin=cpu, "
+            "op=aten._softmax.*:plugin=portable (nobody) or node=aten_add_*:plugin=cpu.",
+        ),
+        click.option(
+            "--strict",
+            is_flag=True,
+            default=None,
+            help="Refuse assumed devices, and pins that match nothing or aren't kept.",
+        ),
         registry,
         debug,
     ]
@@ -100,3 +114,11 @@ def devices_of(values: Sequence[str]) -> dict[str, dict[str, str]]:
             raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
         pins.setdefault(plugin, {})[method or ANY_METHOD] = device
     return pins
+
+
+def pins_of(values: Sequence[str]) -> list[Pin]:
+    """`["op=aten.add.*:plugin=cpu"]` as pins."""
+    try:
+        return [Pin.parse(value) for value in values]
+    except PinError as error:
+        raise click.BadParameter(f"{error.what}; {error.cure}", param_hint="--pin") from None

@@ -12,10 +12,13 @@ from torch.export import ExportedProgram
 
 from etdev import branches
 from etdev.annotations import annotations_of
+from etdev.budget import Budget
 from etdev.errors import PluginError
 from etdev.graph import op_name
+from etdev.limits import Limits
 from etdev.lowerer import Lowerer
 from etdev.ops import edge_name
+from etdev.pins import Pin
 from etdev.plan import MethodPlan
 from etdev.planner import Planner
 from etdev.registry import Registry
@@ -28,6 +31,9 @@ def partitioner(
     method: str = "forward",
     registry: Registry | str | os.PathLike[str] | None = None,
     devices: Mapping[str, Any] | None = None,
+    pins: Sequence[Pin | Mapping[str, Any]] | None = None,
+    limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
+    budget: Budget | Mapping[str, Any] | None = None,
     strict: bool | None = None,
 ) -> ComposedPartitioner:
     """All plugins as one Partitioner: several backends and devices, decided once.
@@ -42,7 +48,15 @@ def partitioner(
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
-    lowerer = Lowerer(plugins, registry=registry, devices=devices, strict=strict)
+    lowerer = Lowerer(
+        plugins,
+        registry=registry,
+        devices=devices,
+        pins=pins,
+        limits=limits,
+        budget=budget,
+        strict=strict,
+    )
     return ComposedPartitioner(lowerer, method)
 
 
@@ -68,8 +82,11 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """Tag every planned partition."""
         # The kept ops are not marked as such here: a partitioner may not change the graph, so that
         # nobody can be shown their parts.
-        planner = Planner(self._lowerer.plugins, self._lowerer.placement)
+        control = self._lowerer.control
+        planner = Planner(self._lowerer.plugins, self._lowerer.placement, control=control)
         plan, _ = planner.plan(exported_program, self._method, {})
+        # That a pin matches nothing here says nothing: it may be for another method.
+        control.check([plan])
         self._refuse_whole_ops(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,6 +37,28 @@ def outside(facts: Artifact) -> dict[str, str]:
             for key in delegate.data:
                 needed.setdefault(key, f"delegate {index} ({delegate.backend_id}) of {method.name}")
     return {key: who for key, who in needed.items() if key not in facts.named}
+
+
+def find(facts: Artifact, path: Path) -> Path | None:
+    """The .ptd that a .pte needs; None if it keeps nothing outside.
+
+    The one that is named after it, as `Lowered.save` does, else one beside it that holds all.
+
+    Raises:
+        ArtifactError: It needs one, and there is none.
+    """
+    named = sorted(path.parent.glob(f"{glob.escape(path.stem)}.*.ptd"))
+    if len(named) == 1:
+        return named[0]
+    missing = outside(facts)
+    if not missing:
+        return None
+    for file in sorted(path.parent.glob("*.ptd")):
+        if missing.keys() <= keys_of(file):
+            return file
+    raise ArtifactError(
+        str(path), f"keeps constants in a .ptd that is not in {path.parent}", "name it with --data"
+    )
 
 
 def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:

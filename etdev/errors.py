@@ -4,7 +4,9 @@ EtdevError
 ├── DeviceError       a device that does not exist or cannot be written
 ├── RegistryError     registry.toml can't be read, or says something impossible
 ├── PluginError       a plugin is missing, broken, or answered wrongly
-│   └── ClaimError    a claim that can't be kept: unknown node, torn group, frozen buffer
+│   ├── ClaimError    a claim that can't be kept: unknown node, torn group, frozen buffer
+│   └── PinError      a pin that can't be read, or that its plugin doesn't keep
+├── BudgetError       more falls back to portable kernels than the budget allows
 ├── SourceError       the model given to etdev can't be loaded or exported
 ├── LoweringError     ExecuTorch refused the program at a named stage
 │   └── CompileError  a backend failed on one partition
@@ -53,6 +55,14 @@ class PluginError(EtdevError):
 
 class ClaimError(PluginError):
     """A claim that can't be kept."""
+
+
+class PinError(PluginError):
+    """A pin that can't be read, or that its plugin doesn't keep."""
+
+
+class BudgetError(EtdevError):
+    """More falls back to portable kernels than the budget allows, or a budget makes no sense."""
 
 
 class SourceError(EtdevError):

@@ -73,6 +73,11 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
+    @property
+    def modules(self) -> dict[str, str]:
+        """Path of the innermost source module of each node that has one, by name."""
+        return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
+
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Some nodes with all that can't be apart from them, ascending.
 
@@ -137,6 +142,17 @@ def op_name(node: Node) -> str:
     # An OpOverload has an `_op` too, which is something else.
     op = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "_op", None)
     return str(op) if isinstance(op, OpOverload) else getattr(node.target, "__name__", str(op))
+
+
+def module_paths(node: Node) -> list[str]:
+    """Paths of the source modules that a node is computed in, the model itself (empty) first."""
+    return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+
+
+def source_op(node: Node) -> str | None:
+    """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
+    sources = node.meta.get("from_node")
+    return str(sources[-1].target) if sources else None
 
 
 def describe(node: Node) -> Tensor:

@@ -45,10 +45,11 @@ def claim_nodes(
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
             node's fake tensor: its shape in elements and its dtype.
         method: Name of the method, such as `forward`.
-        taken: Owner of each node that is gone already. Only a hint; the host drops what is lost.
+        taken: Owner of each node that is gone already, and for a node pinned to another plugin
+            that plugin, `portable` for nobody. Only a hint; the host drops what is lost.
         partitions: Name of the partition of each of these, such as `cpu_0`, so that what goes
-            around it can be seen. A taken op without one has lost a part; the host asks again and
-            shows its parts.
+            around it can be seen; an op pinned elsewhere is alone in one. A taken op without one
+            has lost a part; the host asks again and shows its parts.
 
     Returns:
         A Claim, or several with different backends or compile specs, or None for nothing. Nodes

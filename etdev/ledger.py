@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from attrs import define, field, frozen
+
+from etdev.pins import PORTABLE, Pin
 
 CLAIMED = "claimed"
 LOST = "lost"
 SILENT = "silent"
 FOREIGN = "foreign"
 PARTS = "parts"
+PINNED = "pin"
 # What a call of a delegate is named as an op.
 DELEGATE = "call_delegate"
+# More nodes than these are counted instead of named.
+_NAMED = 5
 
 
 @frozen
@@ -26,7 +31,8 @@ class Verdict:
         code: `claimed`; `lost` to an earlier plugin; `group` or `convexity` if an atomic group
             could not be kept whole; `silent` if the plugin neither claimed nor refused it;
             `foreign` for a delegate the program came with; `parts` if it was shown the op
-            decomposed and took no part; else the plugin's own reason code.
+            decomposed and took no part; `pin` if the node is pinned to another; `min_nodes` or
+            `max_partitions` if its partition was given up; else the plugin's own reason code.
         text: The reason in words.
     """
 
@@ -37,18 +43,40 @@ class Verdict:
 
 @frozen
 class Entry:
-    """One node of the program and all verdicts on it, in claim order."""
+    """One node of the program and all verdicts on it, in claim order.
+
+    Args:
+        node: Its name.
+        op: Its op.
+        owner: The plugin that has it; None leaves it to portable kernels.
+        partition: Name of the partition it is in.
+        verdicts: What came of each plugin's look at it.
+        module: Path of the source module that computes it; empty if unknown or the model itself.
+        pin: What it is pinned by.
+    """
 
     node: str
     op: str
     owner: str | None
     partition: str | None
     verdicts: tuple[Verdict, ...]
+    module: str = ""
+    pin: Pin | None = None
 
     @property
     def foreign(self) -> bool:
         """True for the call of a delegate that the program came with."""
         return self.op == DELEGATE
+
+    @property
+    def falls_back(self) -> bool:
+        """True if it is left to portable kernels."""
+        return self.owner is None and not self.foreign
+
+    @property
+    def pin_kept(self) -> bool:
+        """False if it is pinned to a plugin that has not taken it."""
+        return self.pin is None or self.pin.plugin in (PORTABLE, self.owner)
 
 
 @frozen(slots=False)
@@ -75,26 +103,40 @@ class Ledger:
 
         `portable` stands for those nobody owns, `foreign` for delegates the program came with.
         """
-        kinds = (entry.owner or (FOREIGN if entry.foreign else "portable") for entry in self)
+        kinds = (entry.owner or (FOREIGN if entry.foreign else PORTABLE) for entry in self)
         return dict(Counter(kinds).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
         """Number of nodes per op that nobody owns, most first."""
-        nobodys = (e.op for e in self if e.owner is None and not e.foreign)
+        nobodys = (entry.op for entry in self if entry.falls_back)
         return dict(Counter(nobodys).most_common())
 
 
 @define
 class LedgerBook:
-    """A ledger being written: one verdict per plugin and node, the last one said counts."""
+    """A ledger being written: one verdict per plugin and node, the last one said counts.
+
+    Args:
+        ops: Op of each node, in graph order.
+        modules: Path of its source module, where that is known.
+        pins: What it is pinned by, if it is.
+    """
 
     ops: dict[str, str]
+    modules: Mapping[str, str] = field(factory=dict)
+    pins: Mapping[str, Pin] = field(factory=dict)
     owners: dict[str, tuple[str, str]] = field(factory=dict)
     verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
 
     def say(self, node: str, plugin: str, code: str, text: str = "") -> None:
         """Record a verdict on a node."""
         self.verdicts.setdefault(node, {})[plugin] = Verdict(plugin, code, text)
+
+    def say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
+        """Record why a plugin has not got some nodes, those apart that it has after all."""
+        for node in nodes:
+            if self.owners.get(node, ("",))[0] != plugin:
+                self.say(node, plugin, code, text)
 
     def own(self, node: str, plugin: str, partition: str) -> None:
         """Record the winner of a node."""
@@ -108,11 +150,28 @@ class LedgerBook:
     def _entry(self, node: str, op: str, plugins: list[str]) -> Entry:
         owner, partition = self.owners.get(node, (None, None))
         verdicts = tuple(self._verdict(node, plugin) for plugin in plugins)
-        return Entry(node, op, owner, partition, verdicts)
+        module = self.modules.get(node, "")
+        return Entry(node, op, owner, partition, verdicts, module, self.pins.get(node))
 
     def _verdict(self, node: str, plugin: str) -> Verdict:
         known = self.verdicts.get(node, {}).get(plugin)
         if known is not None:
             return known
+        pin = self.pins.get(node)
+        if pin and pin.plugin != plugin:
+            return Verdict(plugin, PINNED, f"pinned by {pin}")
         owner, _ = self.owners.get(node, (None, None))
         return Verdict(plugin, LOST, f"owned by {owner}") if owner else Verdict(plugin, SILENT)
+
+
+def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
+    """Nodes, given with their methods, for the middle of a message; the first few and a count."""
+    texts = [f"{method}/{_described(entry)}" for method, entry in nodes[:_NAMED]]
+    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
+    return ", ".join([*texts, *more])
+
+
+def _described(entry: Entry) -> str:
+    where = f" in {entry.module}" if entry.module else ""
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
+    return f"{entry.node} ({entry.op}{where}; {', '.join(said) or 'no plugin was asked'})"

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
-from executorch.exir import (
-    EdgeCompileConfig,
-    EdgeProgramManager,
-)
+from attrs import define, frozen
+from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev import edge, plugins, registry
+from etdev import edge, placement, plugins, registry
 from etdev.annotations import annotations_of
+from etdev.budget import Budget
 from etdev.compile import compile_all
-from etdev.device import ANY_METHOD
+from etdev.control import Control, control
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
+from etdev.limits import Limits
 from etdev.lowered import Lowered, guarded
-from etdev.placement import Placement, pins
+from etdev.pins import Pin
+from etdev.placement import Placement
 from etdev.plan import Partition, Plan
 from etdev.planner import Planner
 from etdev.plugin import Plugin
 from etdev.registry import Registry
+from etdev.settings import Settings
 from etdev.source import Method, methods_of
 from etdev.split import split
 from etdev.stages import Listener, Stages
@@ -34,20 +35,21 @@ from etdev.wishes import take_marks
 
 
 @frozen(eq=False)
-class Settings:
-    """Settings of the conversion, passed on to ExecuTorch's `to_edge_transform_and_lower`.
+class _Decided:
+    """A plan, the programs it is for, and what they come from."""
 
-    Args:
-        compile_config: Its EdgeCompileConfig.
-        transform_passes: Passes over the edge programs, run before anything is claimed.
-        constant_methods: Methods that return a constant, by name.
-        generate_etrecord: Keep what ExecuTorch's Inspector needs.
-    """
+    plan: Plan
+    programs: Mapping[str, ExportedProgram]
+    manager: EdgeProgramManager
+    settings: Settings
+    stages: Stages
 
-    compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
-    transform_passes: Any = None
-    constant_methods: Mapping[str, Any] | None = None
-    generate_etrecord: bool = False
+    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """The manager with other programs."""
+        settings = self.settings
+        return edge.rebuilt(
+            self.manager, programs, settings.compile_config, settings.constant_methods
+        )
 
 
 @define(eq=False, init=False)
@@ -60,13 +62,19 @@ class Lowerer:
         registry: A Registry or the path of one; None reads ./registry.toml, else etdev's own.
         devices: Device per plugin, `{"trt": "cuda:1"}`, or per plugin and method,
             `{"trt": {"forward": "cuda:1"}}`. Wins over the registry, which wins over the plugin.
-        strict: Refuse devices that a plugin had to assume; None leaves it to the registry.
+        pins: Nodes that one plugin may have and no other, as `Pin` objects or mappings of their
+            fields. They precede the registry's.
+        limits: Limits per plugin, `{"cpu": {"min_nodes": 3}}`. Each wins over the registry's.
+        budget: A `Budget` or a mapping of its fields, instead of the registry's.
+        strict: Refuse devices that a plugin had to assume, and pins that match nothing or that
+            their plugin doesn't keep; None leaves it to the registry.
         listener: Called with a stage and a detail as the work goes on.
 
     Raises:
         RegistryError: The registry can't be read.
-        PluginError: A plugin is missing or broken.
+        PluginError: A plugin is missing or broken, or a pin or limit can't be read.
         DeviceError: A device can't be read.
+        BudgetError: The budget can't be read.
 
     Example:
         lowered = Lowerer().lower(module, (example,))
@@ -76,6 +84,7 @@ class Lowerer:
     plugins: tuple[Plugin, ...]
     registry: Registry
     placement: Placement
+    control: Control
     listener: Listener | None
 
     def __init__(
@@ -84,15 +93,27 @@ class Lowerer:
         *,
         registry: Registry | str | os.PathLike[str] | None = None,
         devices: Mapping[str, Any] | None = None,
+        pins: Sequence[Pin | Mapping[str, Any]] | None = None,
+        limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
+        budget: Budget | Mapping[str, Any] | None = None,
         strict: bool | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.registry = _registry(registry)
         self.plugins = tuple(_select(self.registry, plugins))
+        strict = self.registry.strict if strict is None else strict
         self.placement = Placement(
-            explicit=self._known(pins(devices)),
+            explicit=self._known(placement.pins(devices)),
             registry={entry.name: entry.devices for entry in self.registry.entries},
-            strict=self.registry.strict if strict is None else strict,
+            strict=strict,
+        )
+        self.control = control(
+            self.registry,
+            [plugin.name for plugin in self.plugins],
+            given_pins=pins,
+            given_limits=limits,
+            given_budget=budget,
+            strict=strict,
         )
         self.listener = listener
 
@@ -119,12 +140,10 @@ class Lowerer:
             SourceError: The model can't be loaded or exported.
             LoweringError: The edge conversion refused it.
             PluginError: A plugin failed or gave an impossible answer.
+            PinError: Under `strict`, a pin matches nothing or its plugin doesn't keep it.
+            BudgetError: More falls back to portable kernels than the budget allows.
         """
-        stages = Stages(self.listener)
-        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        settings = settings or Settings()
-        expander = Expander(settings.compile_config)
-        return self._decide(self._to_edge(methods, settings, expander, stages), expander, stages)[0]
+        return self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings).plan
 
     def lower(
         self,
@@ -141,19 +160,28 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
+        decided = self._decided(methods_of(model, inputs, kwargs, dynamic_shapes), settings)
+        self._check_fit(decided.plan)
+        join = self._compile(decided.plan, decided.programs, decided.stages)
+        return Lowered(decided.plan, lambda: decided.rebuilt(join()), decided.stages)
+
+    def _decided(self, methods: Mapping[str, Method], settings: Settings | None) -> _Decided:
         stages = Stages(self.listener)
         settings = settings or Settings()
-        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         expander = Expander(settings.compile_config)
         manager = self._to_edge(methods, settings, expander, stages)
-        plan, programs = self._decide(manager, expander, stages)
-        self._check_fit(plan)
-        join = self._compile(plan, programs, stages)
-
-        def build() -> EdgeProgramManager:
-            return edge.rebuilt(manager, join(), settings.compile_config, settings.constant_methods)
-
-        return Lowered(plan, build, stages)
+        planner = Planner(self.plugins, self.placement, expander, self.control)
+        plans, programs = [], {}
+        self.placement.check_methods(manager.methods)
+        with stages.stage("plan"):
+            for name in sorted(manager.methods):
+                program = manager.exported_program(name)
+                plan, programs[name] = planner.plan(program, name, take_marks(program))
+                plans.append(plan)
+            self.control.check_matched(planner.matched)
+            self.control.check(plans)
+        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
+        return _Decided(Plan(tuple(plans), asked), programs, manager, settings, stages)
 
     def _to_edge(
         self,
@@ -175,20 +203,6 @@ class Lowerer:
                     generate_etrecord=settings.generate_etrecord,
                 ),
             )
-
-    def _decide(
-        self, manager: EdgeProgramManager, expander: Expander, stages: Stages
-    ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        planner = Planner(self.plugins, self.placement, expander)
-        plans, programs = [], {}
-        self._check_pinned_methods(manager.methods)
-        with stages.stage("plan"):
-            for name in sorted(manager.methods):
-                program = manager.exported_program(name)
-                plan, programs[name] = planner.plan(program, name, take_marks(program))
-                plans.append(plan)
-        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return Plan(tuple(plans), asked), programs
 
     def _check_fit(self, plan: Plan) -> None:
         owners = {partition.plugin for partition in plan.partitions}
@@ -218,14 +232,6 @@ class Lowerer:
             }
             lowered = compile_all(splits, self.plugins, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
-
-    def _check_pinned_methods(self, methods: Container[str]) -> None:
-        for plugin, devices in self.placement.explicit.items():
-            for method in devices:
-                if method != ANY_METHOD and method not in methods:
-                    raise PluginError(
-                        plugin, f"is pinned in the unknown method {method!r}", "check devices"
-                    )
 
     def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
         names = [plugin.name for plugin in self.plugins]

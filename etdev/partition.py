@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.claims import Claim, Group
 from etdev.convex import find_partitions
 from etdev.errors import ClaimError
 from etdev.graph import MethodGraph, describe, fingerprint
-from etdev.ledger import FOREIGN, LOST, Ledger, LedgerBook
-from etdev.plan import Constant, Partition
+from etdev.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
+from etdev.limits import Limits
+from etdev.offer import Draft, Offer, Offering, View
+from etdev.pinning import Pinning
+from etdev.pins import Pin
+from etdev.plan import Constant, Partition, Tensor
 from etdev.plugin import Plugin
-
-
-@frozen(eq=False)
-class View:
-    """What one plugin is shown.
-
-    Args:
-        graph: The method, with the ops whole that this plugin wants whole.
-        parts: For each part of an op that others want whole, the name of that op.
-    """
-
-    graph: MethodGraph
-    parts: Mapping[str, str] = field(factory=dict)
-
-
-@frozen(eq=False)
-class Offer:
-    """What is left of a claim after earlier plugins have had theirs.
-
-    Args:
-        claim: The claim.
-        groups: Names of nodes, disjoint, each group whole.
-        constants: Constants that the claim's groups name.
-    """
-
-    claim: Claim
-    groups: list[list[str]]
-    constants: set[str]
 
 
 @define(eq=False)
@@ -53,15 +29,21 @@ class Partitioning:
 
     Args:
         graph: The method as it is decided so far.
+        pinning: Which nodes are pinned; it has seen the method.
+        barred: Verdicts by plugin on the parts of ops that it gave up.
         owners: Owner of each node that has one.
         homes: Name of the partition of each of these.
         part_owners: For each op that is decomposed because of it, who took the first part.
+        given_up: Verdicts by plugin on nodes that it could have had, but for its limits.
     """
 
     graph: MethodGraph
+    pinning: Pinning
+    barred: Mapping[str, Mapping[str, Verdict]] = field(factory=dict)
     owners: dict[str, str] = field(factory=dict)
     homes: dict[str, str] = field(factory=dict)
     part_owners: dict[str, str] = field(factory=dict)
+    given_up: dict[str, dict[str, Verdict]] = field(factory=dict)
     partitions: list[Partition] = field(factory=list)
     asked: list[str] = field(factory=list)
     counts: Counter[str] = field(factory=Counter)
@@ -80,52 +62,87 @@ class Partitioning:
         """Ask a plugin for its claims on a view of the program, and drop what others have."""
         if plugin.name not in self.asked:
             self.asked.append(plugin.name)
-        graph = view.graph
-        gone = {node.name: owner for node in graph.nodes if (owner := self._owner(view, node.name))}
-        before = fingerprint(graph.program.graph)
-        answer = plugin.ask(
-            "claim_nodes",
-            program=graph.program,
-            method=graph.method,
-            taken=dict(gone),
-            partitions={name: home for name in gone if (home := self._home(view, name))},
-        )
-        if fingerprint(graph.program.graph) != before:
-            raise ClaimError(
-                plugin.name,
-                f"claim_nodes changed the graph of method {graph.method!r}",
-                "look at the program, don't change it",
-            )
-        offers = []
-        for claim in _as_claims(plugin, answer):
-            offers.append(self._offer(plugin, claim, view, gone))
-            # What it claimed once it can't claim again for another backend.
-            gone |= {name: plugin.name for group in offers[-1].groups for name in group}
-        return offers
+        self.pinning.look_at(view.graph.program.graph, view.parts)
+        names = [node.name for node in view.graph.nodes]
+        gone = {name: owner for name in names if (owner := self._owner(view, name))}
+        against = self.pinning.against(plugin.name)
+        pinned = {name: against[name].plugin for name in names if name in against}
+        homes = {name: f"pinned_{_op(view.graph, name)}" for name in pinned.keys() - gone.keys()}
+        homes |= {name: home for name in gone if (home := self._home(view, name))}
+        answer = self._ask(plugin, view.graph, {**pinned, **gone}, homes)
+        return Offering(plugin, view, gone, self._barred(plugin, against), self.book).offers(answer)
 
-    def accept(self, plugin: Plugin, offer: Offer) -> None:
-        """Form partitions of what a plugin can have, in the program as it is now."""
-        groups = [[self.graph.number[name] for name in group] for group in offer.groups]
-        found = find_partitions(
-            self.graph.inputs,
-            groups,
-            [[self.graph.number[name] for name in part.nodes] for part in self.partitions],
-            offer.claim.merge,
-        )
-        for index, blocker in found.torn.items():
-            text = f"{self.graph.nodes[blocker].name} lies between its group's nodes"
-            self._lose(plugin, offer.groups[index], "convexity", text)
-        for numbers, cause in zip(found.partitions, found.split_by, strict=True):
-            self._own(plugin, offer.claim, numbers, cause, offer.constants)
+    def accept(self, plugin: Plugin, offers: Sequence[Offer], limits: Limits) -> None:
+        """Form partitions of what a plugin can have, in the program as it is now.
+
+        Those that don't come up to its limits are given up.
+        """
+        drafts: list[Draft] = []
+        for offer in offers:
+            drafts += self._drafts(plugin, offer, drafts)
+        begun = set()
+        for draft, refusal in zip(drafts, self._refusals(drafts, limits), strict=True):
+            if refusal:
+                self._give_up(plugin, draft, Verdict(plugin.name, *refusal))
+            else:
+                # The first that is left has no earlier one that it could be one with.
+                self._own(plugin, draft, draft.split_by if draft.offer in begun else None)
+                begun.add(draft.offer)
+
+    def put_back(self, plugin: Plugin, view: View) -> bool:
+        """Make ops whole again of which a plugin claimed parts and got none; whether there are any.
+
+        Others may have them. The ledger tells of every op of which it has no part.
+        """
+        had = {view.parts[name] for name in view.parts.keys() & self.owners.keys()}
+        claimed = [name for name, owner in self.part_owners.items() if owner == plugin.name]
+        back = [name for name in claimed if name not in had]
+        for name in back:
+            del self.part_owners[name]
+        given_up = {
+            view.parts[part]: said[plugin.name]
+            for part, said in self.given_up.items()
+            if part in view.parts and plugin.name in said
+        }
+        for name in set(view.parts.values()) - self.part_owners.keys() - self.owners.keys():
+            if verdict := given_up.get(name):
+                self.book.say(name, plugin.name, verdict.code, verdict.text)
+            elif self.pinning.allowed(name, [plugin.name]):
+                self.book.say(name, plugin.name, PARTS, "it took none of its parts")
+        return bool(back)
+
+    def finished(self) -> list[Partition]:
+        """The partitions, with their outputs in the program as it was decided in the end."""
+        # An op reads values of which its parts only need the shapes, and the other way round.
+        return [evolve(part, outputs=self._outputs(part)) for part in self.partitions]
 
     def ledger(self) -> Ledger:
         """The ledger so far."""
+        pins = ((name, self.pinning.pin(name)) for name in self.graph.ops)
+        self.book.modules = self.graph.modules
+        self.book.pins = {name: pin for name, pin in pins if pin}
         return self.book.close(self.asked)
 
     def fallback(self) -> tuple[str, ...]:
         """Computing nodes that nobody owns."""
         ours = self.book.owners
         return tuple(n for n in self.graph.ops if n not in ours and n not in self.graph.foreign)
+
+    def _ask(
+        self, plugin: Plugin, graph: MethodGraph, taken: dict[str, str], partitions: dict[str, str]
+    ) -> Any:
+        program, method = graph.program, graph.method
+        before = fingerprint(program.graph)
+        answer = plugin.ask(
+            "claim_nodes", program=program, method=method, taken=taken, partitions=partitions
+        )
+        if fingerprint(program.graph) != before:
+            raise ClaimError(
+                plugin.name,
+                f"claim_nodes changed the graph of method {method!r}",
+                "look at the program, don't change it",
+            )
+        return answer
 
     def _owner(self, view: View, name: str) -> str | None:
         """Who has a node of a view, or a part of it, or the op that it is a part of."""
@@ -139,89 +156,63 @@ class Partitioning:
         """The partition that has a node of a view, or the op that it is a part of."""
         return self.homes.get(name) or self.homes.get(view.parts.get(name, ""))
 
-    def _offer(self, plugin: Plugin, claim: Claim, view: View, gone: Mapping[str, str]) -> Offer:
-        for refusal in claim.refusals:
-            if refusal.node not in view.graph.number:
-                raise self._unknown(plugin, refusal.node, "refuses")
-            self.book.say(refusal.node, plugin.name, refusal.code, refusal.text)
-        constants: set[str] = set()
-        groups: list[list[str]] = []
-        home: dict[str, int] = {}
-        for group in claim.groups:
-            names = self._names(plugin, group, view.graph, constants)
-            if not names or self._contested(plugin, names, view.graph, gone):
-                continue
-            for other in {home[name] for name in names if name in home}:
-                names += groups[other]
-                groups[other] = []
-            names = list(dict.fromkeys(names))
-            home.update(dict.fromkeys(names, len(groups)))
-            groups.append(names)
-        return Offer(claim, [group for group in groups if group], constants)
+    def _barred(self, plugin: Plugin, against: Mapping[str, Pin]) -> dict[str, Verdict]:
+        """Nodes that a plugin can't have, whether or not anybody has them."""
+        barred = {name: said for name, said in self.barred.items() if plugin.name in said}
+        found = {name: said[plugin.name] for name, said in barred.items()}
+        for name, pin in against.items():
+            found[name] = Verdict(plugin.name, PINNED, f"pinned by {pin}")
+        return found
 
-    def _names(
-        self, plugin: Plugin, group: Group, graph: MethodGraph, constants: set[str]
-    ) -> list[str]:
-        wanted = []
-        for name in group.nodes:
-            if name in graph.constants:
-                constants.add(name)
-            elif name in graph.number:
-                wanted.append(graph.number[name])
-            else:
-                raise self._unknown(plugin, name, "claims")
-        numbers = graph.with_followers(wanted)
-        names = [graph.nodes[number].name for number in numbers]
-        if orphan := graph.orphan(numbers):
-            source = graph.nodes[graph.inputs[graph.number[orphan.name]][0]]
-            if source.name not in graph.foreign:
-                text = f"{orphan.name} can't be had without {source.name}"
-                self._lose(plugin, names, "group", text)
-                return []
-        return names
+    def _drafts(self, plugin: Plugin, offer: Offer, before: Sequence[Draft]) -> list[Draft]:
+        number = self.graph.number
+        owned = [[number[name] for name in part.nodes] for part in self.partitions]
+        found = find_partitions(
+            self.graph.inputs,
+            [[number[name] for name in group] for group in offer.groups],
+            [*owned, *(draft.numbers for draft in before)],
+            offer.claim.merge,
+        )
+        for index, blocker in found.torn.items():
+            text = f"{self.graph.nodes[blocker].name} lies between its group's nodes"
+            self.book.say_all(offer.groups[index], plugin.name, "convexity", text)
+        causes = [None if at is None else self.graph.nodes[at].name for at in found.split_by]
+        return [
+            Draft(offer, numbers, cause)
+            for numbers, cause in zip(found.partitions, causes, strict=True)
+        ]
 
-    def _contested(
-        self, plugin: Plugin, names: Sequence[str], graph: MethodGraph, gone: Mapping[str, str]
-    ) -> bool:
-        """Whether somebody else has a node of a group; then the whole group is lost."""
+    def _refusals(
+        self, drafts: Sequence[Draft], limits: Limits
+    ) -> Sequence[tuple[str, str] | None]:
+        sizes = [sum(self.graph.nodes[n].name in self.book.ops for n in d.numbers) for d in drafts]
+        return limits.refusals(
+            [(size, d.numbers[0]) for size, d in zip(sizes, drafts, strict=True)]
+        )
+
+    def _give_up(self, plugin: Plugin, draft: Draft, verdict: Verdict) -> None:
+        names = [self.graph.nodes[number].name for number in draft.numbers]
+        self.book.say_all(names, plugin.name, verdict.code, verdict.text)
         for name in names:
-            if name in graph.foreign:
-                self._lose(plugin, names, FOREIGN, f"{name} belongs to a delegate")
-                return True
-            if owner := gone.get(name):
-                whole = f"owned by {owner}" if len(names) == 1 else f"lost {name} to {owner}"
-                self._lose(plugin, names, LOST, whole)
-                return True
-        return False
+            self.given_up.setdefault(name, {})[plugin.name] = verdict
 
-    def _lose(self, plugin: Plugin, names: Sequence[str], code: str, text: str) -> None:
-        for name in names:
-            if self.owners.get(name) != plugin.name:
-                self.book.say(name, plugin.name, code, text)
-
-    def _own(
-        self,
-        plugin: Plugin,
-        claim: Claim,
-        numbers: Sequence[int],
-        cause: int | None,
-        grouped: Container[str],
-    ) -> None:
+    def _own(self, plugin: Plugin, draft: Draft, split_by: str | None) -> None:
         mine = self.counts[plugin.name]
         self.counts[plugin.name] += 1
-        reads = self.graph.reads(numbers)
+        claim = draft.offer.claim
         partition = Partition(
             name=f"{plugin.name}_{mine}",
             method=self.graph.method,
             plugin=plugin.name,
             backend_id=claim.backend_id,
-            nodes=tuple(self.graph.nodes[number].name for number in numbers),
-            outputs=tuple(describe(node) for node in self.graph.outputs(numbers)),
-            constants=tuple(self._constants(reads, grouped)),
+            nodes=tuple(self.graph.nodes[number].name for number in draft.numbers),
+            constants=tuple(
+                self._constants(self.graph.reads(draft.numbers), draft.offer.constants)
+            ),
             device_types=claim.device_types,
             named_data=claim.named_data,
             compile_specs=claim.compile_specs,
-            split_by=None if cause is None else self.graph.nodes[cause].name,
+            split_by=split_by,
         )
         self.partitions.append(partition)
         for name in partition.nodes:
@@ -229,6 +220,10 @@ class Partitioning:
             self.homes[name] = partition.name
             if name in self.book.ops:
                 self.book.own(name, plugin.name, partition.name)
+
+    def _outputs(self, partition: Partition) -> tuple[Tensor, ...]:
+        numbers = [self.graph.number[name] for name in partition.nodes]
+        return tuple(describe(node) for node in self.graph.outputs(numbers))
 
     def _constants(self, reads: Sequence[Node], grouped: Container[str]) -> list[Constant]:
         known = self.graph.constants
@@ -238,19 +233,8 @@ class Partitioning:
             if node.name in known
         ]
 
-    def _unknown(self, plugin: Plugin, name: str, verb: str) -> ClaimError:
-        return ClaimError(
-            plugin.name,
-            f"{verb} {name!r}, which is no computing node of method {self.graph.method!r}",
-            "name nodes of the program that claim_nodes was given, no inputs or outputs",
-        )
 
-
-def _as_claims(plugin: Plugin, answer: Any) -> list[Claim]:
-    claims = [answer] if isinstance(answer, Claim) else list(answer or ())
-    for claim in claims:
-        if not isinstance(claim, Claim):
-            raise ClaimError(
-                plugin.name, f"claim_nodes returned {claim!r}", "return a Claim or several"
-            )
-    return claims
+def _op(graph: MethodGraph, name: str) -> str:
+    """The node itself, or the op that a getitem reads."""
+    node = graph.nodes[graph.number[name]]
+    return node.all_input_nodes[0].name if node.target is operator.getitem else name

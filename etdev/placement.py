@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -61,6 +61,19 @@ class Placement:
     explicit: Mapping[str, Mapping[str, Device]] = field(factory=dict)
     registry: Mapping[str, Mapping[str, Device]] = field(factory=dict)
     strict: bool = False
+
+    def check_methods(self, methods: Container[str]) -> None:
+        """Refuse an explicit device for a method that the program doesn't have.
+
+        Raises:
+            PluginError: There is one. The registry is for many programs and may name others.
+        """
+        for plugin, devices in self.explicit.items():
+            for method in devices:
+                if method != ANY_METHOD and method not in methods:
+                    raise PluginError(
+                        plugin, f"is pinned in the unknown method {method!r}", "check devices"
+                    )
 
     def pinned(self, partition: Partition) -> Device | None:
         """The device that somebody fixed for a partition."""

@@ -8,18 +8,24 @@ from attrs import define, field
 from torch.export import ExportedProgram
 
 from etdev.constants import settle
+from etdev.control import Control
 from etdev.copies import plan_copies
 from etdev.expand import Expander
 from etdev.graph import MethodGraph
-from etdev.ledger import PARTS
+from etdev.ledger import Verdict
+from etdev.offer import Offer, View
 from etdev.order import delegates_of, run_order
-from etdev.partition import Offer, Partitioning, View
+from etdev.partition import Partitioning
+from etdev.pinning import Pinning
+from etdev.pins import Pin
 from etdev.placement import Placement, refuse_devices_in_branches, with_caveat
 from etdev.plan import MethodPlan, Partition
 from etdev.plugin import Plugin
 
 # Ops that were kept whole, with the names of the plugins that wanted them so.
 Whole = Mapping[str, Sequence[str]]
+# What was said of nodes, by plugin.
+Verdicts = dict[str, dict[str, Verdict]]
 
 
 @define(eq=False)
@@ -30,11 +36,15 @@ class Planner:
         plugins: Who is asked, in claim order.
         placement: Which devices are pinned.
         expander: Decomposes what was kept whole for others.
+        control: Pins and limits; who has planned all methods checks the rest of it.
+        matched: The pins that matched a node of some method so far.
     """
 
     plugins: Sequence[Plugin]
     placement: Placement
     expander: Expander = field(factory=Expander)
+    control: Control = field(factory=Control)
+    matched: set[Pin] = field(factory=set)
 
     def plan(
         self, program: ExportedProgram, method: str, whole: Whole
@@ -50,27 +60,40 @@ class Planner:
             The plan, and the program it is for: the ops that nobody took whole are decomposed.
         """
         refuse_devices_in_branches(program, method)
-        # The conversion may have dropped an op, or called its copy something else.
+        pinning = Pinning(self.control.pins_of(method))
+        pinning.look_at(program.graph)
+        # The conversion may have dropped an op, or called its copy something else. And the wishes
+        # of those who can't have an op don't count.
         there = {node.name for node in program.graph.nodes}
-        whole = {name: wishers for name, wishers in whole.items() if name in there}
+        whole = {name: pinning.allowed(name, whole[name]) for name in whole if name in there}
+        left = self.expander.decomposable(program, [name for name in whole if not whole[name]])
+        given_up: Verdicts = {}
+        barred: Verdicts = {}
         while True:
-            partitioning = self._partitioned(program, method, whole)
+            expanded = self.expander.expand(program, left)
+            program = expanded.program
+            pinning.look_at(program.graph, expanded.parts)
+            # Who gave up an op, as its partition was too small, is not to have its parts either.
+            barred |= {p: given_up[op] for p, op in expanded.parts.items() if op in given_up}
+            whole = {name: wishers for name, wishers in whole.items() if name not in left}
+            partitioning = Partitioning(MethodGraph(program, method), pinning, barred)
+            self._partition(partitioning, program, whole)
             decided = partitioning.graph.program
             left = self.expander.decomposable(decided, _unowned(partitioning, whole))
             if not left:
                 return self._finished(partitioning), decided
             # Whoever wanted these whole refused them in the end. Start again without the wish,
             # so that everybody gets to see their parts.
-            program = self.expander.expand(program, left).program
-            whole = {name: wishers for name, wishers in whole.items() if name not in left}
+            given_up = partitioning.given_up
 
-    def _partitioned(self, program: ExportedProgram, method: str, whole: Whole) -> Partitioning:
+    def _partition(
+        self, partitioning: Partitioning, program: ExportedProgram, whole: Whole
+    ) -> None:
         """Every plugin in turn, each shown what it would be shown if it were alone.
 
         Ops that only others want whole are shown decomposed. An op of which somebody takes a part
         stays decomposed; whoever wanted it whole has lost it, and is asked again for the rest.
         """
-        partitioning = Partitioning(MethodGraph(program, method))
         for plugin in self.plugins:
             unwished = [name for name, wishers in whole.items() if plugin.name not in wishers]
             torn = [name for name in partitioning.part_owners if plugin.name in whole[name]]
@@ -80,7 +103,6 @@ class Planner:
                 view = self._view(partitioning, program, [*unwished, *torn])
                 offers = partitioning.offers(plugin, view)
             self._accept(plugin, partitioning, program, view, offers)
-        return partitioning
 
     def _view(
         self, partitioning: Partitioning, program: ExportedProgram, unwished: Sequence[str]
@@ -99,22 +121,22 @@ class Planner:
         view: View,
         offers: Sequence[Offer],
     ) -> None:
+        owners = partitioning.part_owners
         claimed = {name for offer in offers for group in offer.groups for name in group}
         for name in view.parts.keys() & claimed:
-            partitioning.part_owners.setdefault(view.parts[name], plugin.name)
-        partitioning.look_at(self.expander.expand(program, partitioning.part_owners).program)
-        for offer in offers:
-            partitioning.accept(plugin, offer)
-        for name in set(view.parts.values()) - partitioning.part_owners.keys():
-            if name not in partitioning.owners:
-                partitioning.book.say(name, plugin.name, PARTS, "it took none of its parts")
+            owners.setdefault(view.parts[name], plugin.name)
+        partitioning.look_at(self.expander.expand(program, owners).program)
+        partitioning.accept(plugin, offers, self.control.limits_of(plugin.name))
+        if partitioning.put_back(plugin, view):
+            partitioning.look_at(self.expander.expand(program, owners).program)
 
     def _finished(self, partitioning: Partitioning) -> MethodPlan:
         graph = partitioning.graph
+        self.matched |= partitioning.pinning.matched(graph.ops)
         owners = {plugin.name: plugin for plugin in self.plugins}
         partitions = settle(
             graph,
-            partitioning.partitions,
+            partitioning.finished(),
             lambda part: owners[part.plugin].ask(
                 "claim_constants", program=graph.program, partition=part
             ),

@@ -13,6 +13,7 @@ from etdev import options, origin
 from etdev.device import Probe
 from etdev.errors import EtdevError, PluginError
 from etdev.origin import Origin
+from etdev.pins import PORTABLE
 from etdev.plugin import Plugin
 from etdev.registry import Registry
 
@@ -43,11 +44,16 @@ class Finding:
 def discover(registry: Registry) -> list[Finding]:
     """Every plugin that is installed or listed, in claim order, the broken ones too."""
     installed = origin.installed(registry)
+    order = _order(registry, installed)
     found = []
-    for name in dict.fromkeys([*_order(registry, installed), *sorted(installed)]):
+    for name in dict.fromkeys([*order, *sorted(installed)]):
         finding = Finding(name)
         if origins := installed.get(name):
             finding.distribution, finding.version = origins[0].distribution, origins[0].version
+        found.append(finding)
+        if not _autoload() and name not in order:
+            finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
+            continue
         try:
             finding.plugin = _load(name, registry, installed)
             finding.probed = finding.plugin.probe()
@@ -55,7 +61,6 @@ def discover(registry: Registry) -> list[Finding]:
             finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
         if finding.plugin and name not in registry.names and registry.unlisted == "ignore":
             finding.plugin, finding.problem = None, f"not in {registry.path or 'the registry'}"
-        found.append(finding)
     return found
 
 
@@ -79,6 +84,8 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
         for item in chosen
     ]
     for index, plugin in enumerate(plugins):
+        if plugin.name == PORTABLE:
+            raise PluginError(PORTABLE, "stands for no plugin at all", "give it another name")
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is there twice", "give each plugin a name of its own")
     return plugins
@@ -112,11 +119,15 @@ def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
 
 def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     # By name, because entry points come back in directory order, which machines disagree on.
-    autoload = not os.environ.get(AUTOLOAD_OFF)
+    autoload = _autoload()
     unlisted = sorted(set(installed) - set(registry.names)) if autoload else []
     listed = [name for name in registry.names if autoload or not registry.entry(name).optional]
     order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
     return order[registry.unlisted]
+
+
+def _autoload() -> bool:
+    return not os.environ.get(AUTOLOAD_OFF)
 
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from attrs import frozen
 
 from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.device import CPU, Device
@@ -13,6 +15,7 @@ from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.payloads import NO_PLUGINS, Payloads
 from etdev.values import CompileSpec
 
+_Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
 _COPIES = "et_copy::"
@@ -23,6 +26,23 @@ _DTYPES = {
     "HALF": "float16", "FLOAT": "float32", "DOUBLE": "float64", "BOOL": "bool",
     "BFLOAT16": "bfloat16",
 }  # fmt: skip
+
+
+@frozen(eq=False)
+class Compiled:
+    """A delegate as the runtime is given it.
+
+    Args:
+        backend_id: Backend that runs it.
+        payload: Its compiled bytes.
+        compile_specs: What the backend was given.
+        named_data: All named data of the .pte, as ExecuTorch's NamedDataStoreOutput.
+    """
+
+    backend_id: str
+    payload: bytes
+    compile_specs: tuple[CompileSpec, ...]
+    named_data: Any
 
 
 def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
@@ -36,6 +56,20 @@ def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
         ArtifactError: It is missing, truncated, or no .pte at all.
     """
     file = Path(path)
+    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, payloads))
+
+
+def compiled(path: str | Path, method: str) -> list[Compiled]:
+    """The delegates of a method, in the order in which they are first called.
+
+    Raises:
+        ArtifactError: As `read`, or there is no such method.
+    """
+    file = Path(path)
+    return _opened(file, lambda _, parsed: _compiled(file, parsed, method))
+
+
+def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -45,8 +79,7 @@ def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
     from executorch.exir._serialize._program import deserialize_pte_binary
 
     try:
-        parsed = deserialize_pte_binary(data)
-        return _artifact(file, len(data), parsed, payloads)
+        return use(len(data), deserialize_pte_binary(data))
     except EtdevError:
         raise
     except Exception as error:
@@ -54,6 +87,27 @@ def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
         raise ArtifactError(
             str(file), f"is damaged or truncated ({first_line(error)})", _CURE
         ) from error
+
+
+def _compiled(file: Path, parsed: Any, method: str) -> list[Compiled]:
+    plans = {plan.name: plan for plan in parsed.program.execution_plan}
+    if method not in plans:
+        raise ArtifactError(
+            str(file), f"has no method {method!r}", f"it has {', '.join(sorted(plans))}"
+        )
+    plan = plans[method]
+    order = dict.fromkeys(call.delegate_index for call in _calls(plan))
+    delegates = [plan.delegates[index] for index in order]
+    data = parsed.program.backend_delegate_data
+    return [
+        Compiled(
+            backend_id=delegate.id,
+            payload=bytes(data[delegate.processed.index].data),
+            compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
+            named_data=parsed.named_data,
+        )
+        for delegate in delegates
+    ]
 
 
 def methods_of(program: Any, payloads: Payloads = NO_PLUGINS) -> tuple[MethodArtifact, ...]:
@@ -75,9 +129,8 @@ def _artifact(file: Path, size_bytes: int, parsed: Any, payloads: Payloads) -> A
 
 
 def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
-    instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
-    calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
-    kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
+    calls = _calls(plan)
+    kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
     counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
@@ -93,6 +146,14 @@ def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
         misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
         external=tuple(dict.fromkeys(_external(tensors))),
     )
+
+
+def _instructions(plan: Any) -> list[Any]:
+    return [item.instr_args for chain in plan.chains for item in chain.instructions]
+
+
+def _calls(plan: Any) -> list[Any]:
+    return [item for item in _instructions(plan) if type(item).__name__ == "DelegateCall"]
 
 
 def _delegates(program: Any, plan: Any, calls: list[Any], payloads: Payloads) -> Iterable[Delegate]:

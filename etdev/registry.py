@@ -1,18 +1,23 @@
-"""registry.toml: which plugins, in which order, with which options and devices."""
+"""registry.toml: which plugins, in which order, with which options, devices, pins and limits."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from attrs import field, frozen
 
+from etdev import budget, limits, pins
+from etdev.budget import Budget
 from etdev.device import Device, per_method
-from etdev.errors import DeviceError, RegistryError
+from etdev.errors import RegistryError
+from etdev.limits import Limits
+from etdev.pins import Pin
+from etdev.tables import TableReader
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,8 +26,8 @@ else:
 
 FILE_NAME = "registry.toml"
 UNLISTED = ("first", "last", "ignore")
-_TOP_KEYS = ("plugins", "trusted", "unlisted", "strict")
-_PLUGIN_KEYS = ("optional", "device", "options", "partitioner")
+_TOP_KEYS = ("plugins", "trusted", "unlisted", "strict", "pin", "budget")
+_PLUGIN_KEYS = ("optional", "device", *limits.KEYS, "options", "partitioner")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -37,6 +42,7 @@ class PluginEntry:
         options: Handed to the plugin's class as keyword arguments.
         partitioner: Where to find an ExecuTorch Partitioner to adapt, `package.module:Class`; empty
             for a plugin that is installed.
+        limits: What its partitions must come up to.
     """
 
     name: str
@@ -44,6 +50,7 @@ class PluginEntry:
     devices: Mapping[str, Device] = field(factory=dict)
     options: Mapping[str, Any] = field(factory=dict)
     partitioner: str = ""
+    limits: Limits = field(factory=Limits)
 
 
 @frozen
@@ -55,8 +62,10 @@ class Registry:
         trusted: The only distributions whose plugins are imported; None trusts all.
         unlisted: Where installed plugins that the file doesn't list are asked: `first`, `last`,
             or `ignore` for not at all.
-        strict: Refuse devices that a plugin had to assume.
+        strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
         path: Where it was read from.
+        pins: Nodes that one plugin may have and no other; the first that matches a node counts.
+        budget: What may fall back to portable kernels; None is no limit.
     """
 
     entries: tuple[PluginEntry, ...] = ()
@@ -64,6 +73,8 @@ class Registry:
     unlisted: str = "ignore"
     strict: bool = False
     path: Path | None = None
+    pins: tuple[Pin, ...] = ()
+    budget: Budget | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,7 +133,7 @@ def parse(text: str, path: Path) -> Registry:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RegistryError(str(path), f"is not valid TOML: {error}", "mend that line") from error
-    reader = _Reader(text, path)
+    reader = TableReader(text, path)
     reader.keys(data, _TOP_KEYS)
     unlisted = data.get("unlisted", "ignore")
     if unlisted not in UNLISTED:
@@ -137,24 +148,30 @@ def parse(text: str, path: Path) -> Registry:
         unlisted=unlisted,
         strict=reader.typed(data, "strict", bool, False),
         path=path,
+        pins=_pins(data, reader),
+        budget=_budget(data, reader),
     )
 
 
-def _entry(name: str, table: object, reader: _Reader) -> PluginEntry:
+def _entry(name: str, table: object, reader: TableReader) -> PluginEntry:
     where = ("plugins", name)
+    here = ".".join(where)
     if not isinstance(table, dict):
-        reader.fail(".".join(where), f"is {table!r}, not a table", f"write [plugins.{name}]")
+        reader.fail(here, f"is {table!r}, not a table", f"write [plugins.{name}]")
     reader.keys(table, _PLUGIN_KEYS, where)
+    device = table.get("device", {})
+    least = {key: table[key] for key in limits.KEYS if key in table}
     return PluginEntry(
         name=name,
         optional=reader.typed(table, "optional", bool, False, where),
-        devices=_devices(table.get("device", {}), reader, where),
+        devices=reader.checked(f"{here}.device", (), lambda: per_method(device)),
         options=reader.typed(table, "options", dict, {}, where),
         partitioner=_partitioner(table, reader, where),
+        limits=reader.checked(here, limits.KEYS, lambda: Limits(**least)),
     )
 
 
-def _partitioner(table: Mapping[str, Any], reader: _Reader, where: tuple[str, ...]) -> str:
+def _partitioner(table: Mapping[str, Any], reader: TableReader, where: tuple[str, ...]) -> str:
     value = reader.typed(table, "partitioner", str, "", where)
     if "partitioner" in table and not _OBJECT.fullmatch(value):
         key = ".".join((*where, "partitioner"))
@@ -162,60 +179,23 @@ def _partitioner(table: Mapping[str, Any], reader: _Reader, where: tuple[str, ..
     return value  # type: ignore[no-any-return]
 
 
-def _devices(value: object, reader: _Reader, where: tuple[str, ...]) -> dict[str, Device]:
-    try:
-        return per_method(value)
-    except DeviceError as error:
-        reader.fail(".".join((*where, "device")), error.what, error.cure)
+def _pins(data: Mapping[str, Any], reader: TableReader) -> tuple[Pin, ...]:
+    found = []
+    for index, table in enumerate(reader.typed(data, "pin", list, [])):
+        where = f"pin[{index}]"
+        if isinstance(table, dict):
+            reader.keys(table, pins.KEYS, (where,))
+        found.append(reader.checked(where, pins.KEYS, partial(Pin.of, table)))
+    return tuple(found)
+
+
+def _budget(data: Mapping[str, Any], reader: TableReader) -> Budget | None:
+    table = reader.typed(data, "budget", dict, None)
+    if table is None:
+        return None
+    reader.keys(table, budget.KEYS, ("budget",))
+    return reader.checked("budget", budget.KEYS, lambda: Budget.of(table))
 
 
 def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
-@frozen
-class _Reader:
-    """Complains about a key with its line, which the TOML parser does not keep."""
-
-    text: str
-    path: Path
-
-    def keys(
-        self, table: Mapping[str, Any], valid: tuple[str, ...], at: tuple[str, ...] = ()
-    ) -> None:
-        for key in table:
-            if key not in valid:
-                close = difflib.get_close_matches(key, valid, 1)
-                cure = f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
-                self.fail(".".join((*at, key)), "is an unknown key", cure)
-
-    def typed(
-        self, table: Mapping[str, Any], key: str, kind: type, default: Any, at: tuple[str, ...] = ()
-    ) -> Any:
-        value = table.get(key, default)
-        if value is not default and not isinstance(value, kind):
-            names = {dict: "a table", list: "a list", bool: "true or false", str: "text"}
-            self.fail(".".join((*at, key)), f"is {value!r}", f"it must be {names[kind]}")
-        return value
-
-    def fail(self, key: str, what: str, cure: str) -> NoReturn:
-        line = self._line(key)
-        where = f"{self.path}, line {line}" if line else str(self.path)
-        raise RegistryError(where, f"{key} {what}", cure)
-
-    def _line(self, key: str) -> int | None:
-        """First line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`."""
-        table: str = ""
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if header := re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]", line):
-                table = header[1].replace('"', "")
-                if table == key or table.startswith(key + "."):
-                    return number
-            elif setting := re.match(r"\s*([\w\"'.-]+)\s*=", line):
-                name = re.sub(r"[\"']", "", setting[1])
-                full = f"{table}.{name}" if table else name
-                if full == key or full.startswith(key + "."):
-                    return number
-        # A key inside `{ ... }` is on the line of its table.
-        parent = key.rpartition(".")[0]
-        return self._line(parent) if parent else None

@@ -6,11 +6,13 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from attrs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.errors import EtdevError
+from etdev.ledger import Entry
 from etdev.plan import MethodPlan, Partition, Plan, Tensor
 from etdev.plugins import Finding
 
@@ -23,6 +25,8 @@ def plan_report(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = []
     for method in plan.methods:
         parts += [_owners(method), _partitions(method)]
+        if any(entry.pin for entry in method.ledger):
+            parts.append(_pins(method))
         if method.copies:
             parts.append(_copies(method))
         if method.fallback:
@@ -123,6 +127,15 @@ def _partitions(method: MethodPlan) -> Table:
     return rows
 
 
+def _pins(method: MethodPlan) -> Table:
+    rows = table("pin", "nodes", "not taken by its plugin")
+    pinned = [entry for entry in method.ledger if entry.pin]
+    missed = Counter(entry.pin for entry in pinned if not entry.pin_kept)
+    for pin, count in Counter(entry.pin for entry in pinned).items():
+        rows.add_row(str(pin), str(count), str(missed[pin] or "-"))
+    return rows
+
+
 def _copies(method: MethodPlan) -> Table:
     rows = table("copy", "from", "to", "size")
     for copy in method.copies[:_ROWS]:
@@ -139,7 +152,7 @@ def _fallback(method: MethodPlan) -> Table:
     ops = method.ledger.fallback_ops()
     reasons: dict[str, Counter[str]] = {op: Counter() for op in ops}
     for entry in method.ledger:
-        if entry.owner is None and not entry.foreign:
+        if entry.falls_back:
             for verdict in entry.verdicts:
                 reasons[entry.op][f"{verdict.plugin}: {verdict.text or verdict.code}"] += 1
     for op, count in list(ops.items())[:_ROWS]:
@@ -191,25 +204,41 @@ def _kernels(method: MethodArtifact) -> Table:
 
 
 def why_report(plan: Plan, node: str) -> RenderableType:
-    """What every plugin said about a node, in every method that has it.
+    """What every plugin said about a node, and what it is pinned by, in every method that has it.
 
     Raises:
         EtdevError: No method has a node of that name.
     """
     rows = table("method", "node", "op", "plugin", "verdict", "reason")
-    for method in plan.methods:
-        for entry in method.ledger:
-            if entry.node == node:
-                for verdict in entry.verdicts:
-                    cells = (entry.node, entry.op, verdict.plugin, verdict.code, verdict.text)
-                    rows.add_row(method.method, *cells)
-    if not rows.rows:
+    pins = []
+    for method, entry in _entries(plan, node):
+        for verdict in entry.verdicts:
+            cells = (entry.node, entry.op, verdict.plugin, verdict.code, verdict.text)
+            rows.add_row(method, *cells)
+        if entry.pin:
+            kept = "" if entry.pin_kept else f", but {entry.pin.plugin} does not take it"
+            pins.append(f"{method}/{entry.node} is pinned by {entry.pin}{kept}")
+    return Group(rows, *pins)
+
+
+def why_rows(plan: Plan, node: str) -> list[dict[str, object]]:
+    """What `why_report` shows, as plain data: an entry of the ledger per method.
+
+    Raises:
+        EtdevError: No method has a node of that name.
+    """
+    return [{"method": method, **asdict(entry)} for method, entry in _entries(plan, node)]
+
+
+def _entries(plan: Plan, node: str) -> list[tuple[str, Entry]]:
+    found = [(m.method, entry) for m in plan.methods for entry in m.ledger if entry.node == node]
+    if not found:
         names = [entry.node for method in plan.methods for entry in method.ledger]
         close = difflib.get_close_matches(node, names, 3)
         raise EtdevError(
             "plan", f"there is no node {node!r}", f"close are {', '.join(close)}" if close else ""
         )
-    return rows
+    return found
 
 
 def finding_row(finding: Finding) -> dict[str, object]:

@@ -632,3 +632,18 @@ def test_what_is_no_partitioner_is_refused(partitioner, name, text):
     with pytest.raises(PluginError) as caught:
         etdev.adapt(partitioner, name=name)
     assert str(caught.value) == text
+
+
+def test_a_node_pinned_elsewhere_is_shown_as_a_delegate_and_the_rest_is_taken():
+    plugin = etdev.adapt(XnnpackPartitioner(), name="adapted")
+    lowered = Lowerer([plugin], pins=[{"plugin": "portable", "op": "aten.mul.*"}]).lower(
+        Chain(), (X,)
+    )
+    plan = lowered.plan["forward"]
+    assert plan.fallback == ("aten_mul_tensor",)
+    assert [part.nodes for part in plan.partitions] == [
+        ("aten_add_tensor",),
+        ("aten_relu_default", "aten_sub_tensor"),
+    ]
+    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    torch.testing.assert_close(program.load_method("forward").execute([X])[0], Chain()(X))

@@ -244,6 +244,45 @@ def test_why_shows_what_every_plugin_said_about_a_node():
     assert row.rstrip().endswith("XNNPACK has no native_layer_norm.default")
 
 
+def test_why_as_json_is_the_entry_of_the_ledger():
+    node = "aten_native_layer_norm_default"
+    (row,) = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {node}"))
+    text = "XNNPACK has no native_layer_norm.default"
+    assert row == {
+        "method": "forward",
+        "node": node,
+        "op": "aten.native_layer_norm.default",
+        "owner": None,
+        "partition": None,
+        "verdicts": [{"plugin": "cpu", "code": "op", "text": text}],
+        "module": "2",
+        "pin": None,
+    }
+
+
+def test_pins_show_in_the_plan_and_in_why():
+    kept, missed = "module=1:plugin=portable", "op=aten.native_layer_norm.*:plugin=cpu"
+    options = f"plan {MLP} --plugin cpu --pin {kept} --pin {missed}"
+    rows = [" ".join(line.split()) for line in succeeds(options).splitlines()]
+    assert f"{kept} 1 -" in rows
+    assert f"{missed} 1 1" in rows
+    text = succeeds(f"{options} --why aten_relu_default")
+    assert text.splitlines()[-1] == f"forward/aten_relu_default is pinned by {kept}"
+    node = "aten_native_layer_norm_default"
+    text = succeeds(f"{options} --why {node}")
+    expected = f"forward/{node} is pinned by {missed}, but cpu does not take it"
+    assert text.splitlines()[-1] == expected
+
+
+def test_a_pin_that_makes_no_sense_is_wrong_usage():
+    result = etdev_(f"plan {MLP} --pin op=aten.add.*")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == (
+        "Error: Invalid value for --pin: names no plugin; "
+        'write module = "encoder.layer.0" with plugin = "cpu"'
+    )
+
+
 def test_why_of_an_unknown_node_names_close_ones():
     assert fails(f"plan {MLP} --plugin cpu --why aten_relu_defualt") == (
         "plan: there is no node 'aten_relu_defualt'; close are "

@@ -8,7 +8,7 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from toys import Takes
 
 import etdev
-from etdev.errors import PluginError
+from etdev.errors import BudgetError, PluginError
 
 
 def backends(manager, method="forward"):
@@ -32,6 +32,23 @@ def test_several_plugins_share_one_call():
     assert {part.plugin for part in composed.plan.partitions} == {"relus", "cpu"}
     assert len(backends(manager)) == len(composed.plan.partitions)
     manager.to_executorch()
+
+
+def test_pins_limits_and_a_budget_hold():
+    program = torch.export.export(*models.mlp())
+    relu = etdev.Pin("portable", op="aten.relu.*")
+    options = {"pins": [relu], "limits": {"cpu": {"max_partitions": 1}}}
+    composed = etdev.partitioner(["cpu"], **options, budget={"max_fallback_nodes": 3})
+    # An op that was kept whole and given up can't be decomposed here.
+    with pytest.raises(PluginError, match=r"aten.linear.default .* was kept whole but nobody"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 1})
+    with pytest.raises(BudgetError, match="1 nodes may be left to portable kernels, not 2: "):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 2})
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert backends(manager) == ["XnnpackBackend"] * 2
+    assert composed.plan.fallback == ("aten_relu_default", "aten_native_layer_norm_default")
 
 
 def test_it_can_be_used_twice():

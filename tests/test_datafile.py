@@ -1,17 +1,23 @@
 """Data files: a .ptd of its own for each model, and etdev check knows which one it needs."""
 
+import inspect
+
+import models
 import pytest
 import torch
 from attrs import define
 from backends import Accelerator
+from executorch.exir import ExecutorchBackendConfig
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.runtime import Runtime
 from torch import nn
 
 from etdev import Device, Lowerer, hookimpl
 from etdev.check import check
 from etdev.datafile import keys_of
 from etdev.errors import ArtifactError, PluginError
+from etdev.runner import run
 
 X = (torch.ones(2, 2),)
 CUDA = [Device("cuda", 0)]
@@ -102,3 +108,39 @@ def test_keys_that_are_no_list_are_refused(saved):
     with pytest.raises(PluginError) as caught:
         problems(saved("one", 1.0), Wrong())
     assert str(caught.value) == ("keeper: payload_data returned 'weight'; return a list of keys")
+
+
+@pytest.fixture
+def external(tmp_path):
+    """A program that runs here, its constants in a .ptd beside it."""
+    module, inputs = models.mlp()
+    config = ExecutorchBackendConfig(external_constants=True)
+    path = Lowerer([]).lower(module, inputs).save(tmp_path / "mlp.pte", config)
+    return path, module, inputs
+
+
+@pytest.mark.skipif(
+    "data_path" not in inspect.signature(Runtime.load_program).parameters,
+    reason="this ExecuTorch can't load a .ptd from Python",
+)
+def test_a_program_runs_with_its_data_file(external, tmp_path):
+    path, module, inputs = external
+    expected = module(*inputs)
+    torch.testing.assert_close(run(path, inputs).outputs[0], expected)
+    (data,) = tmp_path.glob("*.ptd")
+    renamed = data.rename(tmp_path / "other.ptd")
+    torch.testing.assert_close(run(path, inputs).outputs[0], expected)
+    data = renamed
+    moved = data.rename(tmp_path / "elsewhere.bin")
+    torch.testing.assert_close(run(path, inputs, data=moved).outputs[0], expected)
+
+
+def test_a_program_without_its_data_file_is_not_run(external, tmp_path):
+    path, _, inputs = external
+    (data,) = tmp_path.glob("*.ptd")
+    data.unlink()
+    with pytest.raises(ArtifactError) as caught:
+        run(path, inputs)
+    assert str(caught.value) == (
+        f"{path}: keeps constants in a .ptd that is not in {tmp_path}; name it with --data"
+    )

@@ -10,7 +10,7 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from torch import nn
 
-from etdev import Claim, Group, Lowerer, hookimpl
+from etdev import Claim, Group, Lowerer, Pin, hookimpl
 from etdev.ledger import Verdict
 
 X = torch.randn(4, 4)
@@ -156,3 +156,11 @@ def test_the_program_it_came_in_is_not_changed(partly_lowered):
     before = str(program.graph)
     Lowerer(["cpu"]).lower(program).to_executorch()
     assert str(program.graph) == before
+
+
+def test_a_delegate_that_a_program_comes_with_can_not_be_pinned(reexported):
+    _, program = reexported
+    lowerer = Lowerer(["cpu"], pins=[Pin("portable", op="*")], strict=True)
+    ledger = lowerer.plan(program)["forward"].ledger
+    assert {entry.op for entry in ledger if entry.pin is None} == {"call_delegate"}
+    assert {entry.owner for entry in ledger} == {None}

@@ -275,6 +275,19 @@ def test_with_autoload_off_only_what_is_demanded_is_asked(install, monkeypatch):
     assert names(registry, ["a", "c"]) == ["a", "c"]
 
 
+def test_what_is_not_loaded_by_itself_is_listed_as_that_and_not_imported(install, monkeypatch):
+    install("a"), install("b"), install("c", "raise SystemExit('imported')")
+    entries = (PluginEntry("b"), PluginEntry("a", optional=True))
+    monkeypatch.setenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", "1")
+    found = plugins.discover(Registry(entries, unlisted="first"))
+    unloaded = "not loaded, as ETDEV_DISABLE_PLUGIN_AUTOLOAD is set; name it to load it"
+    assert [(f.name, f.plugin is not None, f.problem) for f in found] == [
+        ("b", True, ""),
+        ("a", False, unloaded),
+        ("c", False, unloaded),
+    ]
+
+
 def with_options(**options):
     return Registry((PluginEntry("a", options=options),))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etdev import registry
+from etdev import Budget, Limits, registry
 from etdev.device import CPU, Device
 from etdev.errors import RegistryError
 from etdev.registry import PluginEntry, Registry
@@ -35,6 +35,31 @@ def test_a_plugin_says_whether_it_is_optional_and_what_it_is_given():
 )
 def test_a_device_pins_all_methods_or_each_by_name(text, devices):
     assert registry.parse(f"[plugins.trt]\n{text}\n", FILE).entry("trt").devices == devices
+
+
+def test_pins_limits_and_a_budget_are_read():
+    text = """
+    [plugins.cpu]
+    min_nodes = 3
+    max_partitions = 2
+    [[pin]]
+    module = "encoder.layer.0"
+    plugin = "cpu"
+    [[pin]]
+    op = "aten._softmax.*"
+    method = "forward"
+    plugin = "portable"
+    [budget]
+    max_fallback_nodes = 10
+    fallback_ops = ["aten.add.Tensor"]
+    """
+    found = registry.parse(text, FILE)
+    assert found.entry("cpu").limits == Limits(min_nodes=3, max_partitions=2)
+    assert [str(pin) for pin in found.pins] == [
+        "module=encoder.layer.0:plugin=cpu",
+        "op=aten._softmax.*:method=forward:plugin=portable",
+    ]
+    assert found.budget == Budget(10, ("aten.add.Tensor",))
 
 
 def test_an_empty_file_lists_nothing_and_trusts_all():
@@ -71,17 +96,18 @@ def test_strict_is_read():
     [
         ("plugin = 1", ", line 1: plugin is an unknown key; did you mean plugins?"),
         ("strict = true\n\nzzz = 1",
-         ", line 3: zzz is an unknown key; valid are plugins, trusted, unlisted, strict"),
+         ", line 3: zzz is an unknown key; "
+         "valid are plugins, trusted, unlisted, strict, pin, budget"),
         ("[plugins.trt]\noptonal = true",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are optional, device, options, partitioner"),
+         "valid are optional, device, min_nodes, max_partitions, options, partitioner"),
         ("[plugins]\ntrt = { optonal = true }",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ('[plugins."a.b"]\n[plugins.trt.zzz]',
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are optional, device, options, partitioner"),
+         "valid are optional, device, min_nodes, max_partitions, options, partitioner"),
         ("[plugins.cpu]\noptional = true\n[plugins.trt]\noptional = 'yes'",
          ", line 4: plugins.trt.optional is 'yes'; it must be true or false"),
         ("plugins.trt.optional = 1",
@@ -96,6 +122,40 @@ def test_strict_is_read():
          ', line 1: trusted holds something that is no name; write ["etdev-cpu"]'),
         ('\nunlisted = "no"', ", line 2: unlisted is 'no'; valid are first, last, ignore"),
         ("unlisted = []", ", line 1: unlisted is []; valid are first, last, ignore"),
+        ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nop = "b"\nplugn = "cpu"',
+         ", line 6: pin[1].plugn is an unknown key; did you mean plugin?"),
+        ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nplugin = "cpu"\n\nop = "[a"',
+         ", line 7: pin[1].op is '[a', whose [ is never closed; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ('strict = true\n[[pin]]\nplugin = "cpu"\nmethod = "forward"',
+         ", line 2: pin[0] has none of module, op, node; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ('[[pin]]\nop = "a"', ", line 1: pin[0] names no plugin; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ('[[pin]]\nop = ""\nplugin = "cpu"', ", line 2: pin[0].op is '', which is no glob; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ('[[pin]]\nop = "a"\nplugin = 3', ", line 3: pin[0].plugin is 3, which is no name; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ('[pin]\nop = "a"', ", line 1: pin is {'op': 'a'}; it must be a list"),
+        ('pin = [{ op = "a", plugn = "b" }]',
+         ", line 1: pin[0].plugn is an unknown key; did you mean plugin?"),
+        ("pin = [3]", ", line 1: pin[0] 3 is no pin; "
+         'write module = "encoder.layer.0" with plugin = "cpu"'),
+        ("[plugins.cpu]\nmin_nodes = 0",
+         ", line 2: plugins.cpu.min_nodes is 0; it must be a whole number of at least 1"),
+        ("[plugins.cpu]\noptional = true\nmax_partitions = true",
+         ", line 3: plugins.cpu.max_partitions is True; it must be a whole number of at least 1"),
+        ("[budget]\nmax_fallback_nodes = 1.5",
+         ", line 2: budget.max_fallback_nodes is 1.5; it must be a whole number of at least 0"),
+        ("[budget]\nmax_fallback = 1",
+         ", line 2: budget.max_fallback is an unknown key; did you mean max_fallback_nodes?"),
+        ('[budget]\nfallback_ops = "aten.add.*"',
+         ", line 2: budget.fallback_ops is 'aten.add.*'; write [\"aten.add.*\"]"),
+        ("[budget]\nmax_fallback_nodes = 1\nfallback_ops = [3]",
+         ", line 3: budget.fallback_ops is 3, which is no glob; write [\"aten.add.*\"]"),
+        ("strict = true\n[budget]",
+         ", line 2: budget {} is no budget; write {'max_fallback_nodes': 10}"),
+        ("budget = 3", ", line 1: budget is 3; it must be a table"),
         ('[plugins.trt]\ndevice = "gpu"',
          ", line 2: plugins.trt.device unknown type 'gpu'; "
          "valid are cpu and cuda:0 to cuda:127"),

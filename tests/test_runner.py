@@ -29,51 +29,38 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mlp(folder) -> Path:
-    module, inputs = models.mlp()
-    return Lowerer(["cpu"]).lower(module, inputs).save(folder / "mlp.pte")
-
-
-@pytest.fixture(scope="module")
 def mixed(folder) -> Path:
     inputs = (torch.ones(5, 3), torch.tensor([1, 4]), 2)
     return Lowerer([]).lower(Mixed(), inputs).save(folder / "mixed.pte")
 
 
-@pytest.fixture(scope="module")
-def dynamic(folder) -> Path:
-    shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
-    lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
-    return lowered.save(folder / "dynamic.pte")
-
-
-def test_outputs_equal_eager(mlp):
+def test_outputs_equal_eager(mlp_pte):
     module, inputs = models.mlp()
-    done = runner.run(mlp, inputs)
+    done = runner.run(mlp_pte, inputs)
     with torch.no_grad():
         (difference,) = runner.compare(done.outputs, [module(*inputs)])
     assert difference.max_error < 1e-5
     assert difference.max_value > 0.1
 
 
-def test_each_timed_call_has_its_latency(mlp):
-    done = runner.run(str(mlp), models.mlp()[1], repeat=5)
+def test_each_timed_call_has_its_latency(mlp_pte):
+    done = runner.run(str(mlp_pte), models.mlp()[1], repeat=5)
     assert len(done.latency_ms) == 5
     assert min(done.latency_ms) <= done.median_ms <= max(done.latency_ms)
     assert min(done.latency_ms) > 0
 
 
-def test_outputs_survive_a_second_run(mlp):
-    first = runner.run(mlp, [torch.ones(2, 8)])
+def test_outputs_survive_a_second_run(mlp_pte):
+    first = runner.run(mlp_pte, [torch.ones(2, 8)])
     before = first.outputs[0].clone()
-    second = runner.run(mlp, [torch.zeros(2, 8)])
+    second = runner.run(mlp_pte, [torch.zeros(2, 8)])
     assert torch.equal(first.outputs[0], before)
     assert not torch.equal(first.outputs[0], second.outputs[0])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
-def test_a_dynamic_size_may_be_anything_up_to_its_bound(dynamic, rows):
-    (output,) = runner.run(dynamic, [torch.ones(rows, 4)]).outputs
+def test_a_dynamic_size_may_be_anything_up_to_its_bound(dynamic_pte, rows):
+    (output,) = runner.run(dynamic_pte, [torch.ones(rows, 4)]).outputs
     assert torch.equal(output, torch.ones(rows, 4))
 
 
@@ -90,15 +77,15 @@ def test_a_dynamic_size_may_be_anything_up_to_its_bound(dynamic, rows):
         ([1.5], "input 0 is 1.5"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_before_the_runtime(mlp, inputs, what):
+def test_inputs_that_do_not_fit_are_refused_before_the_runtime(mlp_pte, inputs, what):
     with pytest.raises(RunError) as caught:
-        runner.run(mlp, inputs)
+        runner.run(mlp_pte, inputs)
     assert str(caught.value) == f"method 'forward': {what}; it takes float32 2x8"
 
 
-def test_a_size_above_its_bound_is_refused(dynamic):
+def test_a_size_above_its_bound_is_refused(dynamic_pte):
     with pytest.raises(RunError) as caught:
-        runner.run(dynamic, [torch.ones(9, 4)])
+        runner.run(dynamic_pte, [torch.ones(9, 4)])
     assert str(caught.value) == (
         "method 'forward': input 0 is float32 9x4; it takes float32 up to 8x4"
     )
@@ -127,10 +114,10 @@ def test_what_the_runtime_refuses_names_file_and_method(mixed):
         lambda path: runner.random_inputs(path, "backward"),
     ],
 )
-def test_an_unknown_method_names_those_there_are(mlp, call):
+def test_an_unknown_method_names_those_there_are(mlp_pte, call):
     with pytest.raises(RunError) as caught:
-        call(mlp)
-    assert str(caught.value) == f"{mlp}: has no method 'backward'; it has forward"
+        call(mlp_pte)
+    assert str(caught.value) == f"{mlp_pte}: has no method 'backward'; it has forward"
 
 
 def test_a_file_that_is_no_pte_is_an_artifact_error(tmp_path):
@@ -141,18 +128,18 @@ def test_a_file_that_is_no_pte_is_an_artifact_error(tmp_path):
     assert str(caught.value) == f"{path}: is no .pte file; give a .pte that ExecuTorch wrote"
 
 
-def test_random_inputs_are_the_same_for_the_same_seed(mlp):
-    (first,), (again,) = runner.random_inputs(mlp), runner.random_inputs(mlp)
-    (other,) = runner.random_inputs(mlp, seed=1)
+def test_random_inputs_are_the_same_for_the_same_seed(mlp_pte):
+    (first,), (again,) = runner.random_inputs(mlp_pte), runner.random_inputs(mlp_pte)
+    (other,) = runner.random_inputs(mlp_pte, seed=1)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def test_random_inputs_leave_the_global_generator_alone(mlp):
+def test_random_inputs_leave_the_global_generator_alone(mlp_pte):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    runner.random_inputs(mlp)
+    runner.random_inputs(mlp_pte)
     assert torch.equal(torch.rand(1), expected)
 
 
@@ -240,6 +227,6 @@ def test_inputs_never_run_code_of_their_file(tmp_path):
 
 def test_inputs_that_are_views_are_made_dense(tmp_path):
     module, (x,) = models.mlp()
-    path = Lowerer(["cpu"]).lower(module, (x,)).save(tmp_path / "mlp.pte")
+    path = Lowerer(["cpu"]).lower(module, (x,)).save(tmp_path / "mlp_pte.pte")
     (output,) = runner.run(path, [x.t().contiguous().t()]).outputs
     torch.testing.assert_close(output, module(x), atol=1e-5, rtol=1e-4)

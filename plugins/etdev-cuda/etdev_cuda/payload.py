@@ -21,10 +21,15 @@ def keys(payload: bytes) -> tuple[str, ...]:
         The keys in the order of the payload, each once; none if it is no payload of CudaBackend.
     """
     try:
-        found = _of_weights(payload) if payload.startswith(_MAGIC) else payload.decode().split("\n")
+        found = _of_weights(payload) if payload.startswith(_MAGIC) else _of_lines(payload)
     except (struct.error, UnicodeDecodeError, ValueError):
         return ()
-    return tuple(dict.fromkeys(key for key in found if key))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_lines(payload: bytes) -> list[str]:
+    library, weights = payload.decode().split("\n")
+    return [library, weights] if library.endswith("_so_blob") else []
 
 
 def _of_weights(payload: bytes) -> list[str]:
@@ -39,6 +44,8 @@ def _of_weights(payload: bytes) -> list[str]:
         dimensions = _WEIGHT.unpack_from(payload, at)[-1]
         # A size and a stride of eight bytes each.
         at += _WEIGHT.size + 16 * dimensions
+    if at != len(payload):
+        raise ValueError("not where the last weight ends")
     return found
 
 

@@ -1,0 +1,87 @@
+"""The budget: how much may fall back to portable kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import Attribute, field, frozen
+
+from etdev import globs
+from etdev.errors import BudgetError
+from etdev.ledger import listed
+from etdev.tables import unknown_key
+
+if TYPE_CHECKING:
+    from etdev.plan import MethodPlan
+
+KEYS = ("max_fallback_nodes", "fallback_ops")
+
+
+def _check_count(_: Budget, attribute: Attribute[Any], value: object) -> None:
+    if type(value) is not int or value < 0:
+        what = f"{attribute.name} is {value!r}"
+        raise BudgetError("budget", what, "it must be a whole number of at least 0")
+
+
+def _check_ops(_: Budget, attribute: Attribute[Any], value: tuple[object, ...]) -> None:
+    for op in value:
+        if fault := globs.fault(op):
+            raise BudgetError("budget", f"{attribute.name} {fault}", 'write ["aten.add.*"]')
+
+
+def _globs(value: object) -> tuple[object, ...]:
+    if not isinstance(value, (list, tuple)):
+        # A text would be taken for a glob per letter.
+        raise BudgetError("budget", f"fallback_ops is {value!r}", 'write ["aten.add.*"]')
+    return tuple(value)
+
+
+@frozen
+class Budget:
+    """What may be left to portable kernels in a whole program, pinned nodes included.
+
+    Args:
+        max_fallback_nodes: Most nodes of ops that are not in `fallback_ops`.
+        fallback_ops: Globs of op names that may fall back as often as they like.
+
+    Raises:
+        BudgetError: A value makes no sense.
+    """
+
+    max_fallback_nodes: int = field(default=0, validator=_check_count)
+    fallback_ops: tuple[str, ...] = field(default=(), converter=_globs, validator=_check_ops)
+
+    @classmethod
+    def of(cls, value: object) -> Budget:
+        """A budget from a mapping of its fields, or as it is."""
+        if isinstance(value, Budget):
+            return value
+        if not isinstance(value, Mapping) or not value:
+            cure = "write {'max_fallback_nodes': 10}"
+            raise BudgetError("budget", f"{value!r} is no budget", cure)
+        if found := unknown_key(value, KEYS):
+            raise BudgetError("budget", f"{found[0]} is an unknown key", found[1])
+        return cls(**value)
+
+    def check(self, plans: Sequence[MethodPlan]) -> None:
+        """Compare it with the plans of a program's methods.
+
+        Raises:
+            BudgetError: More falls back than it allows; the text has the nodes with their op, their
+                module and why each plugin refused them.
+        """
+        over = [
+            (plan.method, entry)
+            for plan in plans
+            for entry in plan.ledger
+            if entry.falls_back and not any(globs.matches(op, entry.op) for op in self.fallback_ops)
+        ]
+        if len(over) > self.max_fallback_nodes:
+            beside = f" beside {', '.join(self.fallback_ops)}" if self.fallback_ops else ""
+            raise BudgetError(
+                "budget",
+                f"{self.max_fallback_nodes} nodes may be left to portable kernels{beside}, "
+                f"not {len(over)}: {listed(over)}",
+                "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
+            )

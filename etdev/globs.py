@@ -1,0 +1,33 @@
+"""Globs: patterns of names as a shell has them, `*`, `?` and `[abc]`; a `*` also spans dots."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from functools import lru_cache
+
+_CLASS = re.compile(r"\[!?\]?[^\]]*\]")
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name, the whole of it and in its own case, fits a pattern."""
+    return _compiled(pattern).match(name) is not None
+
+
+def fault(pattern: object) -> str | None:
+    """What is wrong with a pattern, to be read after its name; None if it is one."""
+    if not isinstance(pattern, str) or not pattern:
+        return f"is {pattern!r}, which is no glob"
+    # A shell takes an unclosed bracket as it is, but no name has one.
+    if "[" in _CLASS.sub("", pattern):
+        return f"is {pattern!r}, whose [ is never closed"
+    try:
+        _compiled(pattern)
+    except re.error as error:
+        return f"is {pattern!r}, which is no glob ({error})"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(pattern))

@@ -1,0 +1,91 @@
+"""Limits: how small a plugin's partitions may be, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import Attribute, evolve, field, fields, frozen
+
+from etdev.errors import PluginError
+from etdev.tables import unknown_key
+
+MIN_NODES = "min_nodes"
+MAX_PARTITIONS = "max_partitions"
+KEYS = (MIN_NODES, MAX_PARTITIONS)
+
+
+def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
+    # bool is an int in Python.
+    if value is not None and (type(value) is not int or value < 1):
+        what = f"{attribute.name} is {value!r}"
+        raise PluginError("limits", what, "it must be a whole number of at least 1")
+
+
+@frozen
+class Limits:
+    """What a plugin's partitions in a method must come up to; the others are given up.
+
+    Args:
+        min_nodes: Fewest nodes of a partition, getitems not counted.
+        max_partitions: Most partitions per method: those with the most nodes, of equal ones the
+            first in the graph. Of those with enough nodes.
+
+    Raises:
+        PluginError: One is no whole number of at least 1.
+    """
+
+    min_nodes: int | None = field(default=None, validator=_check_count)
+    max_partitions: int | None = field(default=None, validator=_check_count)
+
+    @classmethod
+    def of(cls, value: object) -> Limits:
+        """Limits from a mapping of the fields, or as they are."""
+        if isinstance(value, Limits):
+            return value
+        if not isinstance(value, Mapping):
+            raise PluginError("limits", f"{value!r} are no limits", "write {'min_nodes': 3}")
+        if found := unknown_key(value, KEYS):
+            raise PluginError("limits", f"{found[0]} is an unknown key", found[1])
+        return cls(**value)
+
+    def over(self, others: Limits) -> Limits:
+        """These, and the others where these say nothing."""
+        own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
+        return evolve(others, **own)
+
+    def refusals(self, partitions: Sequence[tuple[int, int]]) -> list[tuple[str, str] | None]:
+        """Reason code and text for each partition that is given up, None for one that stays.
+
+        Args:
+            partitions: For each its number of nodes and the position of its first node.
+        """
+        found: list[tuple[str, str] | None] = [self._too_small(size) for size, _ in partitions]
+        left = [index for index, refusal in enumerate(found) if refusal is None]
+        left.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
+        for index in left[self.max_partitions or len(left) :]:
+            text = f"{self.max_partitions} partitions are allowed and others are larger or earlier"
+            found[index] = (MAX_PARTITIONS, text)
+        return found
+
+    def _too_small(self, size: int) -> tuple[str, str] | None:
+        if self.min_nodes is None or size >= self.min_nodes:
+            return None
+        return MIN_NODES, f"a partition of {size} nodes, and {self.min_nodes} is the fewest allowed"
+
+
+def limits(value: object) -> dict[str, Limits]:
+    """Limits per plugin of `{"cpu": {"min_nodes": 3}}`, or of None.
+
+    Raises:
+        PluginError: One can't be read; the text names the plugin.
+    """
+    if not isinstance(value, (Mapping, type(None))):
+        raise PluginError("limits", f"{value!r} is no mapping", "write {'cpu': {'min_nodes': 3}}")
+    found = {}
+    for plugin, given in (value or {}).items():
+        try:
+            found[plugin] = Limits.of(given)
+        except PluginError as error:
+            raise PluginError(f"limits[{plugin!r}]", error.what, error.cure) from None
+    return found

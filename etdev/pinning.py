@@ -1,0 +1,75 @@
+"""Pinning: which pin counts for which node of one method."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from attrs import define, field
+from torch.fx import Graph, Node
+
+from etdev.graph import module_paths, op_name, source_op
+from etdev.ledger import DELEGATE
+from etdev.pins import Pin
+
+
+@define(eq=False)
+class Pinning:
+    """The pins of one method, node by node, in whatever form its program is looked at.
+
+    Getitems are pinned with their op; delegates that the program came with can't be pinned.
+
+    Args:
+        pins: The first that matches a node counts.
+    """
+
+    pins: Sequence[Pin]
+    # For each node the positions of the pins that match it, ascending.
+    _matching: dict[str, list[int]] = field(factory=dict)
+
+    def look_at(self, graph: Graph, parts: Mapping[str, str] | None = None) -> None:
+        """Note the nodes of a graph.
+
+        Args:
+            graph: A form of the method.
+            parts: Name of the op that a node is a part of; a graph with that op was seen before.
+        """
+        if not self.pins:
+            return
+        parts = parts or {}
+        for node in graph.nodes:
+            if node.op == "call_function" and node.name not in self._matching:
+                self._matching[node.name] = self._matches(node, parts.get(node.name, ""))
+
+    def pin(self, name: str) -> Pin | None:
+        """What a node is pinned by."""
+        matching = self._matching.get(name)
+        return self.pins[matching[0]] if matching else None
+
+    def matched(self, names: Iterable[str]) -> set[Pin]:
+        """The pins that match some node, also where another pin counts."""
+        return {self.pins[index] for name in names for index in self._matching.get(name, ())}
+
+    def against(self, plugin: str) -> dict[str, Pin]:
+        """Nodes that a plugin can't have, with what keeps them from it."""
+        pinned = ((name, self.pin(name)) for name in self._matching)
+        return {name: pin for name, pin in pinned if pin and pin.plugin != plugin}
+
+    def allowed(self, name: str, plugins: Collection[str]) -> list[str]:
+        """Those of some plugins that may have a node."""
+        pin = self.pin(name)
+        return [plugin for plugin in plugins if pin is None or pin.plugin == plugin]
+
+    def _matches(self, node: Node, whole: str) -> list[int]:
+        if node.target is operator.getitem:
+            return self._matching.get(node.all_input_nodes[0].name, [])
+        op = op_name(node)
+        if op == DELEGATE:
+            return []
+        ops, modules = {op, source_op(node) or op}, module_paths(node)
+        inherited = self._matching.get(whole, [])
+        return [
+            index
+            for index, pin in enumerate(self.pins)
+            if index in inherited or pin.matches(node.name, ops, modules)
+        ]

@@ -1,0 +1,123 @@
+"""Pins: nodes that the user gives to one plugin, or to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import Attribute, asdict, field, frozen
+
+from etdev import globs
+from etdev.errors import PinError
+from etdev.tables import unknown_key
+
+# Stands for a plugin in a pin, and in counts: nobody takes the node.
+PORTABLE = "portable"
+CRITERIA = ("module", "op", "node")
+KEYS = (*CRITERIA, "method", "plugin")
+_WRITE = 'write module = "encoder.layer.0" with plugin = "cpu"'
+
+
+def _check_glob(_: Pin, attribute: Attribute[Any], value: object) -> None:
+    if value is not None and (fault := globs.fault(value)):
+        raise PinError("pin", f"{attribute.name} {fault}", _WRITE)
+
+
+def _check_name(_: Pin, attribute: Attribute[Any], value: object) -> None:
+    if value is not attribute.default and (not isinstance(value, str) or not value):
+        raise PinError("pin", f"{attribute.name} is {value!r}, which is no name", _WRITE)
+
+
+@frozen
+class Pin:
+    """Nodes that one plugin may take and no other.
+
+    Criteria are globs, and all that are given must hold. The first pin that matches a node counts.
+    What an op decomposes into is pinned as the op is.
+
+    Args:
+        plugin: Who may take the nodes; `portable` for nobody.
+        module: Path of a source module that the node is computed in: `encoder.layer.0` is the
+            module with all that is in it, `encoder.layer.0.*` what is in its submodules.
+        op: Name of the op, `aten._softmax.default`, or of the ATen op that it was in the exported
+            program, `aten.softmax.int`.
+        node: Name of the node, such as `aten_add_tensor_3`.
+        method: The only method it is for; None for all.
+
+    Raises:
+        PinError: It has no criterion, or one that is no glob.
+
+    Example:
+        Lowerer(pins=[Pin("portable", op="aten._softmax.*")])
+    """
+
+    plugin: str = field(validator=_check_name)
+    module: str | None = field(default=None, validator=_check_glob)
+    op: str | None = field(default=None, validator=_check_glob)
+    node: str | None = field(default=None, validator=_check_glob)
+    method: str | None = field(default=None, validator=_check_name)
+
+    def __attrs_post_init__(self) -> None:
+        if self.module is None and self.op is None and self.node is None:
+            raise PinError("pin", f"has none of {', '.join(CRITERIA)}", _WRITE)
+
+    @classmethod
+    def of(cls, value: object) -> Pin:
+        """A pin from a mapping of its fields, or as it is."""
+        if isinstance(value, Pin):
+            return value
+        if not isinstance(value, Mapping):
+            raise PinError("pin", f"{value!r} is no pin", _WRITE)
+        if found := unknown_key(value, KEYS):
+            raise PinError("pin", f"{found[0]} is an unknown key", found[1])
+        if "plugin" not in value:
+            raise PinError("pin", "names no plugin", _WRITE)
+        return cls(**value)
+
+    @classmethod
+    def parse(cls, text: str) -> Pin:
+        """Read what `str` writes: `module=encoder.layer.0:plugin=cpu`."""
+        fields: dict[str, str] = {}
+        for part in text.split(":"):
+            key, equals, value = part.partition("=")
+            if not equals or key in fields:
+                what = f"can't read {part!r} in {text!r}"
+                raise PinError("pin", what, "write module=encoder.layer.0:plugin=cpu")
+            fields[key] = value
+        return cls.of(fields)
+
+    def matches(self, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
+        """Whether a node is meant.
+
+        Args:
+            node: Its name.
+            ops: What its op is called, now and in the exported program.
+            modules: Paths of the modules it is computed in.
+        """
+        return all(
+            pattern is None or any(globs.matches(pattern, name) for name in names)
+            for pattern, names in ((self.node, [node]), (self.op, ops), (self.module, modules))
+        )
+
+    def __str__(self) -> str:
+        values = asdict(self)
+        return ":".join(f"{key}={values[key]}" for key in KEYS if values[key] is not None)
+
+
+def pins(values: object) -> tuple[Pin, ...]:
+    """Pins of a list of pins and mappings, or of None.
+
+    Raises:
+        PinError: It is no list, or one of them is no pin; the text has its position.
+    """
+    if values is None:
+        return ()
+    if isinstance(values, (str, Mapping, Pin)) or not isinstance(values, Iterable):
+        raise PinError("pins", f"{values!r} is no list", "write pins=[Pin(...)]")
+    found = []
+    for index, value in enumerate(values):
+        try:
+            found.append(Pin.of(value))
+        except PinError as error:
+            raise PinError(f"pins[{index}]", error.what, error.cure) from None
+    return tuple(found)

@@ -1,0 +1,26 @@
+"""Small .pte files that several test files read and none writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import models
+import pytest
+import torch
+
+from etdev import Lowerer
+
+
+@pytest.fixture(scope="session")
+def mlp_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The MLP: an XNNPACK delegate, layer norm, a delegate."""
+    lowered = Lowerer(["cpu"]).lower(*models.mlp())
+    return lowered.save(tmp_path_factory.mktemp("mlp") / "mlp.pte")
+
+
+@pytest.fixture(scope="session")
+def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A portable ReLU of up to 8 rows of 4 numbers."""
+    shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
+    lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
+    return lowered.save(tmp_path_factory.mktemp("dynamic") / "dynamic.pte")
