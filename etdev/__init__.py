@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etdev.adapted import adapt
     from etdev.budget import Budget
     from etdev.claims import Claim, Group, KeepWhole, Refusal
     from etdev.composite import partitioner
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 _HOMES = {
+    "adapted": ("adapt",),
     "budget": ("Budget",),
     "claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "device": ("CPU", "Device", "Probe"),
@@ -37,7 +39,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022
-    "Lowerer", "Lowered", "partitioner",
+    "Lowerer", "Lowered", "partitioner", "adapt",
     "Plan", "Partition", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
     "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",

@@ -236,7 +236,10 @@ def check(
 @command.registry
 @command.debug
 def plugins_(as_json: bool, registry: Path | None) -> None:
-    """List plugins in claim order: distribution, status, devices, hooks. Doesn't import torch."""
+    """List plugins in claim order: distribution, status, devices, hooks.
+
+    Imports torch only where the registry names an ExecuTorch Partitioner.
+    """
     from etdev import plugins, report
     from etdev import registry as registries
 

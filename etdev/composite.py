@@ -11,6 +11,7 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from torch.export import ExportedProgram
 
 from etdev import branches
+from etdev.annotations import annotations_of
 from etdev.budget import Budget
 from etdev.errors import PluginError
 from etdev.graph import op_name
@@ -89,6 +90,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._refuse_whole_ops(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
+        told = annotations_of(plan, self._lowerer.plugins)
         specs = {}
         for partition in plan.partitions:
             tag = f"etdev_{self._method}_{partition.name}"
@@ -96,6 +98,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             for name in (*partition.nodes, *inside):
                 # A constant of several partitions keeps its first tag; ExecuTorch copies it.
                 nodes[name].meta.setdefault("delegation_tag", tag)
+            for name, meta in told.get(partition.name, {}).items():
+                nodes[name].meta.update(meta)
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
         return PartitionResult(exported_program, specs)

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from attrs import define, field
+from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.sym_util import eval_upper_bound
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError
@@ -77,10 +78,6 @@ class MethodGraph:
         """Path of the innermost source module of each node that has one, by name."""
         return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
 
-    def fingerprint(self) -> list[str]:
-        """Changes when somebody adds, removes or rewires a node."""
-        return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in self.program.graph.nodes]
-
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Some nodes with all that can't be apart from them, ascending.
 
@@ -133,6 +130,11 @@ class MethodGraph:
         ]
 
 
+def fingerprint(graph: Graph) -> list[str]:
+    """A line for each node; changes when somebody adds, removes or rewires one."""
+    return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]
+
+
 def op_name(node: Node) -> str:
     """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
     if node.target is executorch_call_delegate:
@@ -169,10 +171,19 @@ def delegate_device(call: Node) -> Device:
         DeviceError: The spec names no device.
     """
     module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
-    specs = [spec.value for spec in module.compile_specs if spec.key == TARGET_DEVICE]
-    if len(set(specs)) > 1:
-        raise DeviceError(call.name, f"has {len(specs)} target_device specs", "leave one")
-    return Device.parse(specs[0].decode(errors="replace")) if specs else CPU
+    return target_device(call.name, module.compile_specs) or CPU
+
+
+def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
+    """The device that compile specs name, or None.
+
+    Raises:
+        DeviceError: They name several, or something that is none; `who` is for the message.
+    """
+    values = [spec.value for spec in specs if spec.key == TARGET_DEVICE]
+    if len(set(values)) > 1:
+        raise DeviceError(who, f"has {len(values)} target_device specs", "leave one")
+    return Device.parse(values[0].decode(errors="replace")) if values else None
 
 
 def dtype_name(dtype: torch.dtype) -> str:

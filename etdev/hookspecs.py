@@ -32,7 +32,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def claim_nodes(
-    program: ExportedProgram, method: str, taken: Mapping[str, str]
+    program: ExportedProgram, method: str, taken: Mapping[str, str], partitions: Mapping[str, str]
 ) -> Claim | Sequence[Claim] | None:
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
@@ -47,6 +47,9 @@ def claim_nodes(
         method: Name of the method, such as `forward`.
         taken: Owner of each node that is gone already, and for a node pinned to another plugin
             that plugin, `portable` for nobody. Only a hint; the host drops what is lost.
+        partitions: Name of the partition of each of these, such as `cpu_0`, so that what goes
+            around it can be seen; an op pinned elsewhere is alone in one. A taken op without one
+            has lost a part; the host asks again and shows its parts.
 
     Returns:
         A Claim, or several with different backends or compile specs, or None for nothing. Nodes
@@ -136,6 +139,27 @@ def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
         @hookimpl
         def device_caveat(partition):
             return "runs on cuda:0 whatever the label" if partition.device.index else None
+    """
+
+
+@hookspec
+def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
+    """Say what the backend's compiler finds in `node.meta` beside what is there.
+
+    Called once per partition, on the plugin that owns it, before anything is compiled. For backends
+    whose compilers read what their matchers wrote.
+
+    Args:
+        partition: One of this plugin's partitions, all settled.
+
+    Returns:
+        Keys and values per node, by the name of a node, of an input or of a constant of the
+        partition; None for nothing. Only this partition's compiler sees them.
+
+    Example:
+        @hookimpl
+        def annotate(partition):
+            return {name: {"my_pattern": "gelu"} for name in partition.nodes}
     """
 
 

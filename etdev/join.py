@@ -23,7 +23,7 @@ from etdev.plan import Partition
 from etdev.signature import renamed
 
 # A getitem that reads a delegate is not the op whose value it carries.
-_FOREIGN_META = ("nn_module_stack", "source_fn_stack")
+FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
 @define(eq=False)
@@ -108,7 +108,7 @@ class Join:
         call.meta["val"] = [node.meta["val"] for node in outputs]
         for position, node in enumerate(outputs):
             item = self.graph.call_function(operator.getitem, (call, position))
-            item.meta = {k: v for k, v in node.meta.items() if k not in _FOREIGN_META}
+            item.meta = {k: v for k, v in node.meta.items() if k not in FOREIGN_META}
             self.copies[node] = item
 
     def _input(self, partition: Partition, node: Node) -> Node:

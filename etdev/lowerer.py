@@ -13,6 +13,7 @@ from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev import edge, placement, plugins, registry
+from etdev.annotations import annotations_of
 from etdev.budget import Budget
 from etdev.compile import compile_all
 from etdev.control import Control, control
@@ -222,7 +223,10 @@ class Lowerer:
 
         with stages.stage("compile"):
             splits = {
-                name: split(program, plan[name].partitions) for name, program in programs.items()
+                name: split(
+                    program, plan[name].partitions, annotations_of(plan[name], self.plugins)
+                )
+                for name, program in programs.items()
             }
             lowered = compile_all(splits, self.plugins, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}

@@ -14,10 +14,15 @@ from etdev.errors import PluginError, first_line
 
 def make(title: str, target: Any, options: Mapping[str, Any]) -> Any:
     """The object an entry point stands for; a class is made with the registry's options."""
-    if not inspect.isclass(target):
-        if options:
-            raise PluginError(title, f"takes no options, got {', '.join(options)}", "remove them")
-        return target
+    if inspect.isclass(target):
+        return call(title, target, options)
+    if options:
+        raise PluginError(title, f"takes no options, got {', '.join(options)}", "remove them")
+    return target
+
+
+def call(title: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """What a class or a function makes of the registry's options."""
     try:
         if attrs.has(target):
             _refuse_text_for_lists(title, target, options)

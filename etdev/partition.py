@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from torch.fx import Node
 
 from etdev.convex import find_partitions
 from etdev.errors import ClaimError
-from etdev.graph import MethodGraph, describe
+from etdev.graph import MethodGraph, describe, fingerprint
 from etdev.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
 from etdev.limits import Limits
 from etdev.offer import Draft, Offer, Offering, View
@@ -31,6 +32,7 @@ class Partitioning:
         pinning: Which nodes are pinned; it has seen the method.
         barred: Verdicts by plugin on the parts of ops that it gave up.
         owners: Owner of each node that has one.
+        homes: Name of the partition of each of these.
         part_owners: For each op that is decomposed because of it, who took the first part.
         given_up: Verdicts by plugin on nodes that it could have had, but for its limits.
     """
@@ -39,6 +41,7 @@ class Partitioning:
     pinning: Pinning
     barred: Mapping[str, Mapping[str, Verdict]] = field(factory=dict)
     owners: dict[str, str] = field(factory=dict)
+    homes: dict[str, str] = field(factory=dict)
     part_owners: dict[str, str] = field(factory=dict)
     given_up: dict[str, dict[str, Verdict]] = field(factory=dict)
     partitions: list[Partition] = field(factory=list)
@@ -64,7 +67,9 @@ class Partitioning:
         gone = {name: owner for name in names if (owner := self._owner(view, name))}
         against = self.pinning.against(plugin.name)
         pinned = {name: against[name].plugin for name in names if name in against}
-        answer = self._ask(plugin, view.graph, {**pinned, **gone})
+        homes = {name: f"pinned_{_op(view.graph, name)}" for name in pinned.keys() - gone.keys()}
+        homes |= {name: home for name in gone if (home := self._home(view, name))}
+        answer = self._ask(plugin, view.graph, {**pinned, **gone}, homes)
         return Offering(plugin, view, gone, self._barred(plugin, against), self.book).offers(answer)
 
     def accept(self, plugin: Plugin, offers: Sequence[Offer], limits: Limits) -> None:
@@ -123,13 +128,18 @@ class Partitioning:
         ours = self.book.owners
         return tuple(n for n in self.graph.ops if n not in ours and n not in self.graph.foreign)
 
-    def _ask(self, plugin: Plugin, graph: MethodGraph, taken: dict[str, str]) -> Any:
-        before = graph.fingerprint()
-        answer = plugin.ask("claim_nodes", program=graph.program, method=graph.method, taken=taken)
-        if graph.fingerprint() != before:
+    def _ask(
+        self, plugin: Plugin, graph: MethodGraph, taken: dict[str, str], partitions: dict[str, str]
+    ) -> Any:
+        program, method = graph.program, graph.method
+        before = fingerprint(program.graph)
+        answer = plugin.ask(
+            "claim_nodes", program=program, method=method, taken=taken, partitions=partitions
+        )
+        if fingerprint(program.graph) != before:
             raise ClaimError(
                 plugin.name,
-                f"claim_nodes changed the graph of method {graph.method!r}",
+                f"claim_nodes changed the graph of method {method!r}",
                 "look at the program, don't change it",
             )
         return answer
@@ -141,6 +151,10 @@ class Partitioning:
             or self.owners.get(view.parts.get(name, ""))
             or self.part_owners.get(name)
         )
+
+    def _home(self, view: View, name: str) -> str | None:
+        """The partition that has a node of a view, or the op that it is a part of."""
+        return self.homes.get(name) or self.homes.get(view.parts.get(name, ""))
 
     def _barred(self, plugin: Plugin, against: Mapping[str, Pin]) -> dict[str, Verdict]:
         """Nodes that a plugin can't have, whether or not anybody has them."""
@@ -203,6 +217,7 @@ class Partitioning:
         self.partitions.append(partition)
         for name in partition.nodes:
             self.owners[name] = plugin.name
+            self.homes[name] = partition.name
             if name in self.book.ops:
                 self.book.own(name, plugin.name, partition.name)
 
@@ -217,3 +232,9 @@ class Partitioning:
             for node in reads
             if node.name in known
         ]
+
+
+def _op(graph: MethodGraph, name: str) -> str:
+    """The node itself, or the op that a getitem reads."""
+    node = graph.nodes[graph.number[name]]
+    return node.all_input_nodes[0].name if node.target is operator.getitem else name

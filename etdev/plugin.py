@@ -18,6 +18,7 @@ HOOKS = (
     "resolve_device",
     "device_caveat",
     "keep_whole",
+    "annotate",
     "compile_context",
     "payload_device",
     "payload_data",

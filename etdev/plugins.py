@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -10,14 +9,14 @@ from typing import Any
 
 from attrs import define
 
-from etdev import options
+from etdev import options, origin
 from etdev.device import Probe
-from etdev.errors import EtdevError, PluginError, first_line
+from etdev.errors import EtdevError, PluginError
+from etdev.origin import Origin
 from etdev.pins import PORTABLE
 from etdev.plugin import Plugin
 from etdev.registry import Registry
 
-GROUP = "etdev"
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
 
@@ -44,13 +43,13 @@ class Finding:
 
 def discover(registry: Registry) -> list[Finding]:
     """Every plugin that is installed or listed, in claim order, the broken ones too."""
-    installed = _installed(registry)
+    installed = origin.installed(registry)
     order = _order(registry, installed)
     found = []
     for name in dict.fromkeys([*order, *sorted(installed)]):
         finding = Finding(name)
-        if entries := installed.get(name):
-            finding.distribution, finding.version = _origin(entries[0])
+        if origins := installed.get(name):
+            finding.distribution, finding.version = origins[0].distribution, origins[0].version
         found.append(finding)
         if not _autoload() and name not in order:
             finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
@@ -78,7 +77,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is no list", 'write plugins=["cpu"]')
-    installed = _installed(registry)
+    installed = origin.installed(registry)
     chosen = _chosen(registry, installed) if wanted is None else wanted
     plugins = [
         _load(item, registry, installed) if isinstance(item, str) else from_object(item)
@@ -112,7 +111,7 @@ def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
         if registry.entry(name).optional and name not in installed:
             continue
         # A distribution outside `trusted` is as good as not installed, unless it is demanded.
-        if registry.entry(name).optional and not registry.trusts(_origin(installed[name][0])[0]):
+        if registry.entry(name).optional and not registry.trusts(installed[name][0].distribution):
             continue
         names.append(name)
     return names
@@ -131,40 +130,21 @@ def _autoload() -> bool:
     return not os.environ.get(AUTOLOAD_OFF)
 
 
-def _installed(registry: Registry) -> dict[str, list[importlib.metadata.EntryPoint]]:
-    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        same = found.setdefault(entry.name, [])
-        # One distribution seen twice on sys.path (an editable install) is no clash.
-        if _origin(entry) not in [_origin(other) for other in same]:
-            same.append(entry)
-    # A distribution outside `trusted` can't take a name from one inside it.
-    trusted = {
-        name: [entry for entry in same if registry.trusts(_origin(entry)[0])]
-        for name, same in found.items()
-    }
-    return {name: trusted[name] or same for name, same in found.items()}
-
-
-def _origin(entry: importlib.metadata.EntryPoint) -> tuple[str, str]:
-    distribution = entry.dist
-    return (distribution.name, distribution.version) if distribution else ("unknown", "")
-
-
-def _load(
-    name: str, registry: Registry, installed: Mapping[str, list[importlib.metadata.EntryPoint]]
-) -> Plugin:
-    entries = installed.get(name)
-    if not entries:
+def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:
+    origins = installed.get(name)
+    listed = registry.entry(name)
+    if not origins and listed.partitioner:
+        what = f"{listed.partitioner} is not installed"
+        raise PluginError(name, what, "install its package, or remove it from the registry")
+    if not origins:
         there = (
             f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
         )
         raise PluginError(name, "not installed", f"pip install etdev-{name} ({there})")
-    if len(entries) > 1:
-        owners = " and ".join(sorted(_origin(entry)[0] for entry in entries))
+    if len(origins) > 1:
+        owners = " and ".join(sorted(other.distribution for other in origins))
         raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
-    distribution, version = _origin(entries[0])
-    title = f"{name} ({distribution} {version})"
+    distribution = origins[0].distribution
     if not registry.trusts(distribution):
         trusted = ", ".join(registry.trusted or ()) or "nothing"
         raise PluginError(
@@ -172,13 +152,4 @@ def _load(
             f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
             "add it to trusted",
         )
-    try:
-        target = entries[0].load()
-    # A script taken for a plugin calls sys.exit, which would end `etdev plugins` without a word.
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            title, f"import failed with {first_line(error)}", "reinstall or uninstall it"
-        ) from error
-    return Plugin(
-        name, options.make(title, target, registry.entry(name).options), distribution, version
-    )
+    return origins[0].load(listed.options)

@@ -27,7 +27,8 @@ else:
 FILE_NAME = "registry.toml"
 UNLISTED = ("first", "last", "ignore")
 _TOP_KEYS = ("plugins", "trusted", "unlisted", "strict", "pin", "budget")
-_PLUGIN_KEYS = ("optional", "device", *limits.KEYS, "options")
+_PLUGIN_KEYS = ("optional", "device", *limits.KEYS, "options", "partitioner")
+_OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 @frozen
@@ -39,6 +40,8 @@ class PluginEntry:
         optional: Left out without a word if it is not installed.
         devices: Pinned device per method; the method `*` stands for all others.
         options: Handed to the plugin's class as keyword arguments.
+        partitioner: Where to find an ExecuTorch Partitioner to adapt, `package.module:Class`; empty
+            for a plugin that is installed.
         limits: What its partitions must come up to.
     """
 
@@ -46,6 +49,7 @@ class PluginEntry:
     optional: bool = False
     devices: Mapping[str, Device] = field(factory=dict)
     options: Mapping[str, Any] = field(factory=dict)
+    partitioner: str = ""
     limits: Limits = field(factory=Limits)
 
 
@@ -162,8 +166,17 @@ def _entry(name: str, table: object, reader: TableReader) -> PluginEntry:
         optional=reader.typed(table, "optional", bool, False, where),
         devices=reader.checked(f"{here}.device", (), lambda: per_method(device)),
         options=reader.typed(table, "options", dict, {}, where),
+        partitioner=_partitioner(table, reader, where),
         limits=reader.checked(here, limits.KEYS, lambda: Limits(**least)),
     )
+
+
+def _partitioner(table: Mapping[str, Any], reader: TableReader, where: tuple[str, ...]) -> str:
+    value = reader.typed(table, "partitioner", str, "", where)
+    if "partitioner" in table and not _OBJECT.fullmatch(value):
+        key = ".".join((*where, "partitioner"))
+        reader.fail(key, f"is {value!r}", 'write "package.module:Class"')
+    return value  # type: ignore[no-any-return]
 
 
 def _pins(data: Mapping[str, Any], reader: TableReader) -> tuple[Pin, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -23,6 +23,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from etdev.annotations import Annotations
 from etdev.garbage import settled_heap
 from etdev.interpreted import InterpretedGraph
 from etdev.join import Join
@@ -39,11 +40,13 @@ class Split:
     Args:
         program: The program that was split; it is not changed.
         partitions: What was split out, in plan order.
+        annotations: By partition and node, what goes to `node.meta` of its program.
         programs: A program for each partition: owned constants first, then its inputs.
     """
 
     program: ExportedProgram
     partitions: Sequence[Partition]
+    annotations: Mapping[str, Annotations] = field(factory=dict)
     programs: list[ExportedProgram] = field(init=False)
     _nodes: dict[str, Node] = field(init=False)
     _specs: dict[str, InputSpec] = field(init=False)
@@ -78,12 +81,20 @@ class Split:
             return Join(self.program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
-        return _extract(self.program, partition, self._nodes, self._specs, self._verifier)
+        made = _extract(self.program, partition, self._nodes, self._specs, self._verifier)
+        if annotations := self.annotations.get(partition.name):
+            for node in made.graph.nodes:
+                node.meta.update(annotations.get(node.name, {}))
+        return made
 
 
-def split(program: ExportedProgram, partitions: Sequence[Partition]) -> Split:
+def split(
+    program: ExportedProgram,
+    partitions: Sequence[Partition],
+    annotations: Mapping[str, Annotations] | None = None,
+) -> Split:
     """Take the partitions out of a program, each into a program that a backend can compile."""
-    return Split(program, partitions)
+    return Split(program, partitions, annotations or {})
 
 
 def _extract(

@@ -15,7 +15,7 @@ from etdev.errors import EtdevError, RegistryError
 
 T = TypeVar("T")
 
-_KINDS = {dict: "a table", list: "a list", bool: "true or false"}
+_KINDS = {dict: "a table", list: "a list", bool: "true or false", str: "text"}
 
 
 def unknown_key(table: Iterable[object], valid: Sequence[str]) -> tuple[str, str] | None:

@@ -92,7 +92,7 @@ def test_the_registry_of_the_readme_is_valid():
     from etdev import registry
 
     (text,) = [block for block in blocks("toml") if "unlisted" in block]
-    assert registry.parse(text, README).names == ("trt", "cpu")
+    assert registry.parse(text, README).names == ("trt", "cpu", "vulkan")
 
 
 def test_the_commands_of_the_readme_exist():

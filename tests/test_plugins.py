@@ -134,7 +134,10 @@ def test_a_module_is_a_plugin_too(install):
     source = "from etdev import hookimpl\n@hookimpl\ndef claim_nodes(method): return method\n"
     install("a", source, target="")
     (plugin,) = plugins.select(listed("a"))
-    assert plugin.ask("claim_nodes", program=None, method="forward", taken={}) == "forward"
+    assert (
+        plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={})
+        == "forward"
+    )
 
 
 def plugin_class(body):
@@ -471,7 +474,7 @@ class Failing:
 @pytest.mark.parametrize(
     ("hook", "arguments", "place"),
     [
-        ("claim_nodes", {"program": None, "method": "forward", "taken": {}},
+        ("claim_nodes", {"program": None, "method": "forward", "taken": {}, "partitions": {}},
          " for method 'forward'"),
         ("claim_constants", {"program": None, "partition": SimpleNamespace(method="prefill")},
          " for method 'prefill'"),
@@ -506,7 +509,9 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
             return Claim("B", ["add"])
 
     with pytest.raises(PluginError) as caught:
-        plugins.from_object(Hasty).ask("claim_nodes", program=None, method="forward", taken={})
+        plugins.from_object(Hasty).ask(
+            "claim_nodes", program=None, method="forward", taken={}, partitions={}
+        )
     assert str(caught.value) == (
         "Hasty: claim_nodes raised TypeError: 'groups' must be <class 'etdev.claims.Group'> "
         "(got 'add' that is a <class 'str'>). for method 'forward'; the cause is chained below"
@@ -515,7 +520,7 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
 
 def test_a_hook_may_take_fewer_arguments():
     plugin = plugins.from_object(Backend("mine"))
-    answer = plugin.ask("claim_nodes", program=None, method="forward", taken={})
+    answer = plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={})
     assert answer == "mine on forward"
 
 
@@ -525,7 +530,9 @@ def test_a_plugin_without_a_hook_or_with_nothing_to_say_answers_none():
         def claim_nodes(self): ...
 
     plugin = plugins.from_object(Silent)
-    assert plugin.ask("claim_nodes", program=None, method="forward", taken={}) is None
+    assert (
+        plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={}) is None
+    )
     assert plugin.ask("resolve_device", program=None, partition=None) is None
 
 

@@ -1,0 +1,194 @@
+"""The adapted partitioner: any ExecuTorch Partitioner as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from etdev.claims import Claim, KeepWhole
+from etdev.device import ANY_METHOD, Device, Probe, per_method
+from etdev.errors import EtdevError, PluginError, first_line
+from etdev.hookspecs import hookimpl
+from etdev.plan import Constant, Partition
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from etdev.tags import Tagging
+
+
+def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedPartitioner:
+    """Make a plugin of an ExecuTorch Partitioner.
+
+    What the partitioner tags becomes partitions as it tagged them, each whole or not at all. What
+    earlier plugins have is shown to it as foreign delegates. What it tags inside the branches of
+    control flow stays on portable kernels, as for any plugin.
+
+    Args:
+        partitioner: Such as `VulkanPartitioner()`. Its `partition` is given copies, and is called
+            once or more per method.
+        name: The plugin's name.
+        device: Where its partitions run, `"cuda:1"` or `{"forward": "cuda:1"}`; None leaves it to
+            the `target_device` of the partitioner's compile specs, else the CPU.
+
+    Raises:
+        PluginError: It is no Partitioner.
+        DeviceError: The device can't be read.
+
+    Example:
+        Lowerer(plugins=[etdev.adapt(VulkanPartitioner(), name="vulkan"), "cpu"])
+    """
+    from executorch.exir.backend.partitioner import Partitioner
+
+    if not isinstance(name, str) or not name:
+        raise PluginError("adapt", f"{name!r} is no name", 'write name="vulkan"')
+    if isinstance(partitioner, type) and issubclass(partitioner, Partitioner):
+        raise PluginError(
+            name, f"{partitioner.__name__} is a class", f"write {partitioner.__name__}(...)"
+        )
+    if not isinstance(partitioner, Partitioner):
+        raise PluginError(
+            name, f"{partitioner!r} is no ExecuTorch Partitioner", "subclass Partitioner"
+        )
+    return AdaptedPartitioner(name, partitioner, {} if device is None else per_method(device))
+
+
+@define(eq=False)
+class AdaptedPartitioner:
+    """What `etdev.adapt` returns: a plugin that asks a Partitioner.
+
+    Args:
+        name: The plugin's name.
+        partitioner: ExecuTorch's Partitioner.
+        devices: Device per method that was given explicitly.
+    """
+
+    name: str
+    partitioner: Any
+    devices: Mapping[str, Device] = field(factory=dict)
+    # What it said last of each method: a claim holds neither devices nor unused constants.
+    _said: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        """What the partitioner calls itself, for messages."""
+        return type(self.partitioner).__name__
+
+    @hookimpl
+    def probe(self) -> Probe:
+        """A Partitioner can't say what it finds here."""
+        return Probe(())
+
+    @hookimpl
+    def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
+        """Its `ops_to_not_decompose`, check included."""
+        self._refuse_transform(program, method)
+        call = self.partitioner.ops_to_not_decompose
+        answer = self._guarded("ops_to_not_decompose", method, lambda: call(program))
+        try:
+            ops, check = answer
+            ops = tuple(ops)
+        except (TypeError, ValueError):
+            raise PluginError(
+                self.name,
+                f"{self.title}.ops_to_not_decompose returned {answer!r}",
+                "return a list of ops and a check or None",
+            ) from None
+        if check is None:
+            return KeepWhole(ops)
+
+        def when(node: Node) -> bool:
+            asked = f"check of ops_to_not_decompose on {node.name!r}"
+            return bool(self._guarded(asked, method, lambda: check(node)))
+
+        return KeepWhole(ops, when)
+
+    @hookimpl
+    def claim_nodes(
+        self,
+        program: ExportedProgram,
+        method: str,
+        taken: Mapping[str, str],
+        partitions: Mapping[str, str],
+    ) -> Sequence[Claim]:
+        """Its tags, each an atomic group; a claim for each of its delegation specs."""
+        from etdev.graph import MethodGraph
+        from etdev.shadow import shadow
+        from etdev.tags import TagReader
+
+        # An op whose parts somebody has; the host asks again and shows its parts.
+        if taken.keys() - partitions.keys():
+            return ()
+        copied = shadow(program, method, partitions)
+        reader = TagReader(self.name, self.title, MethodGraph(copied, method))
+        call = self.partitioner.partition
+        self._said[method] = reader.read(self._guarded("partition", method, lambda: call(copied)))
+        return self._said[method].claims()
+
+    @hookimpl
+    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+        """What it tagged; a buffer only where the partition has all of its writes."""
+        tagged = self._said[partition.method].constants
+        return [
+            constant
+            for constant in partition.constants
+            if constant.name in tagged
+            and (not constant.mutated or constant.update in partition.nodes)
+        ]
+
+    @hookimpl
+    def resolve_device(self, partition: Partition) -> Device | None:
+        """The device it was adapted for, else that of its compile specs."""
+        for method in (partition.method, ANY_METHOD):
+            if method in self.devices:
+                return self.devices[method]
+        derived = self._said[partition.method].devices
+        return next((derived[name] for name in partition.nodes if name in derived), None)
+
+    @hookimpl
+    def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
+        """What it wrote on the nodes for its backend's compiler, such as XNNPACK's matches."""
+        written = self._said[partition.method].annotations
+        constants = (constant.name for constant in partition.constants)
+        return {name: written[name] for name in (*partition.nodes, *constants) if name in written}
+
+    def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
+        """Refuse a partitioner that rewrites the program before decomposition.
+
+        All plugins are shown the same program, so that one can't have it another way.
+        """
+        from executorch.exir.backend.partitioner import Partitioner
+
+        from etdev.graph import fingerprint
+        from etdev.shadow import shadow
+
+        hook = "transform_for_pre_decomposition"
+        default = getattr(Partitioner, hook, None)
+        # ExecuTorch 1.4 doesn't have it and wouldn't call it.
+        if default is None or getattr(type(self.partitioner), hook) is default:
+            return
+        copied = shadow(program, method, {})
+        call = getattr(self.partitioner, hook)
+        changed = self._guarded(hook, method, lambda: call(copied))
+        if fingerprint(changed.graph) != fingerprint(program.graph):
+            raise PluginError(
+                self.name,
+                f"{self.title} rewrites method {method!r} before its decomposition, "
+                "which would change what other plugins are shown",
+                f"lower what {self.title}.{hook} returns for the exported program",
+            )
+
+    def _guarded(self, what: str, method: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except EtdevError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                self.name,
+                f"{self.title}.{what} raised {first_line(error)} for method {method!r}",
+                "the cause is chained below",
+            ) from error
