@@ -1,0 +1,106 @@
+"""A fake of TensorRT's closed library, under torch-tensorrt's real Python.
+
+`import torch_tensorrt` needs libnvinfer, which can't be had here. What turns a program into a
+delegate is Python and needs only its names: this puts those in place of the library and leaves out
+the package's `__init__` files, which load it. Engines are bytes that nobody can run.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+VERSION = os.environ.get("TORCH_TENSORRT", "2.13.0")
+# Where `make` puts each version: beside the environment's packages, since they exclude each other.
+SITE = Path(sys.prefix) / f"torch-tensorrt-{VERSION}"
+_HOME = SITE / "torch_tensorrt"
+
+
+def why_missing() -> str | None:
+    """Why tests that need torch-tensorrt's Python have to be skipped here, or None."""
+    return None if _HOME.is_dir() else f"torch-tensorrt {VERSION} is not in {SITE}; make test"
+
+
+@functools.cache
+def load() -> None:
+    """Make `torch_tensorrt` importable, as it would be beside TensorRT on a machine with a GPU."""
+    # In this order: they look around among the loaded modules, and would find the fake.
+    import executorch.exir  # noqa: F401
+    import torch
+    import torch._dynamo
+    import torch.distributed
+
+    sys.modules["tensorrt"] = _library()
+    for name in ("", ".dynamo", ".runtime", ".dynamo.runtime"):
+        _bare(f"torch_tensorrt{name}")
+    features = _features()
+    sys.modules["torch_tensorrt._features"] = features
+    top: Any = sys.modules["torch_tensorrt"]
+    top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
+    runtime: Any = sys.modules["torch_tensorrt.dynamo.runtime"]
+    runtime.__getattr__ = _late
+    torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
+    with (
+        mock.patch.object(torch.cuda, "current_device", return_value=0),
+        mock.patch.object(torch.cuda, "get_device_capability", return_value=(9, 0)),
+        mock.patch.object(torch._library, "register_fake_class", lambda _: _unchanged),
+    ):
+        # The first import decides in which order the modules, which import each other, come.
+        importlib.import_module("torch_tensorrt.dynamo.conversion")
+        importlib.import_module("torch_tensorrt.executorch.partitioner")
+        importlib.import_module("torch_tensorrt.dynamo.runtime.meta_ops.register_meta_ops")
+
+
+def _library() -> ModuleType:
+    library: Any = mock.MagicMock(name="fake of TensorRT")
+    library.__path__, library.__file__, library.__name__ = [], __file__, "tensorrt"
+    library.__spec__, library.__version__ = ModuleSpec("tensorrt", None), "11.0.0"
+    # Converters name it in their signatures, where only a class will do.
+    library.ITensor = library.tensorrt.ITensor = type("ITensor", (), {})
+    return library
+
+
+def _bare(name: str) -> None:
+    """A package without its `__init__`, so that only the modules asked for are imported."""
+    module = ModuleType(name)
+    module.__path__ = [str(_HOME.joinpath(*name.split(".")[1:]))]
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__spec__.submodule_search_locations = module.__path__
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+
+
+def _features() -> Any:
+    """`torch_tensorrt._features`: nothing is enabled, and its decorators decorate nothing."""
+    features: Any = ModuleType("torch_tensorrt._features")
+    features.ENABLED_FEATURES = mock.MagicMock(name="features", spec=[])
+    features.ENABLED_FEATURES.__class__.__getattr__ = lambda *_: False
+
+    def decorator(name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *given, **_: given[0] if given and callable(given[0]) else _unchanged
+
+    features.__getattr__ = decorator
+    return features
+
+
+def _late(name: str) -> Any:
+    if name != "TorchTensorRTModule":
+        raise AttributeError(name)
+    home = importlib.import_module("torch_tensorrt.dynamo.runtime._TorchTensorRTModule")
+    return home.TorchTensorRTModule
+
+
+def _unchanged(thing: Any) -> Any:
+    return thing
