@@ -43,8 +43,8 @@ def compile_all(
         for partition, program in zip(taken.partitions, taken.programs, strict=True)
     ]
     done: dict[tuple[str, str], LoweredBackendModule] = {}
-    for backend_id in dict.fromkeys(job.partition.backend_id for job in work):
-        mine = [job for job in work if job.partition.backend_id == backend_id]
+    for compiler in dict.fromkeys(compiler_of(job.partition) for job in work):
+        mine = [job for job in work if compiler_of(job.partition) == compiler]
         backend = find_backend(mine[0].partition)
         with settled_heap():
             results = _preprocess(backend, mine, len(work), len(done), progress)
@@ -81,15 +81,21 @@ class Job:
         return self.taken.isolated(self.partition), specs
 
 
+def compiler_of(partition: Partition) -> str:
+    """Name of the backend that compiles a partition."""
+    return partition.compiler or partition.backend_id
+
+
 def find_backend(partition: Partition) -> type[BackendDetails]:
-    """The backend class of a partition; ExecuTorch finds it by its name, and so do we."""
+    """The class that compiles a partition; ExecuTorch finds it by its name, and so do we."""
+    name = compiler_of(partition)
     for backend in BackendDetails.__subclasses__():
-        if backend.__name__ == partition.backend_id:
+        if backend.__name__ == name:
             return backend  # type: ignore[no-any-return]
     known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
     raise CompileError(
         partition.plugin,
-        f"backend {partition.backend_id!r} of {partition.method}/{partition.name} is not loaded",
+        f"backend {name!r} of {partition.method}/{partition.name} is not loaded",
         f"import it in claim_nodes; loaded are {known}",
     )
 
@@ -139,7 +145,7 @@ def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
     except Exception as error:
         raise CompileError(
             partition.plugin,
-            f"{partition.backend_id} failed on {partition.method}/{partition.name} "
+            f"{compiler_of(partition)} failed on {partition.method}/{partition.name} "
             f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
             "leave the plugin out, or see the cause chained below",
         ) from error

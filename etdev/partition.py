@@ -212,6 +212,7 @@ class Partitioning:
             named_data=claim.named_data,
             compile_specs=claim.compile_specs,
             split_by=None if cause is None else self.graph.nodes[cause].name,
+            compiler=claim.compiler,
         )
         self.partitions.append(partition)
         for name in partition.nodes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from attrs import frozen
 from torch.export import ExportedProgram
@@ -85,9 +86,15 @@ class Engine:
         return [name for name in self._text(index).split(_SEPARATOR) if name]
 
 
-def engines(program: ExportedProgram) -> Iterator[Engine]:
-    """The engines of a method in graph order, those in branches of control flow left out."""
-    return _engines(program.graph_module)
+# Asked for each partition; the graph of a program that a plugin is shown does not change.
+_KNOWN: WeakKeyDictionary[ExportedProgram, dict[str, Engine]] = WeakKeyDictionary()
+
+
+def engines(program: ExportedProgram) -> dict[str, Engine]:
+    """The engines of a method by node name in graph order, those in branches left out."""
+    if program not in _KNOWN:
+        _KNOWN[program] = {e.node.name: e for e in _engines(program.graph_module)}
+    return _KNOWN[program]
 
 
 def engines_in_branches(program: ExportedProgram) -> Iterator[Engine]:

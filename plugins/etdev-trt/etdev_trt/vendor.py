@@ -1,104 +1,161 @@
-"""torch-tensorrt: whether it is there and fit, and the parts of it that are used."""
+"""torch-tensorrt: the parts of it that are used. No other module imports it."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import importlib.util
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Container, Mapping
+from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.version import Version
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
 
 from etdev import Device
-from etdev.errors import first_line
+from etdev.errors import LoweringError
 
-_INSTALL = "pip install etdev-trt[tensorrt]"
-# What its wheels are called for the desktop and for RTX.
-_DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")
-_PINNED = ("torch", "executorch")
-_BUDGET_SINCE = Version("2.14")
-# Where a libnvinfer that pip didn't install is looked for, besides LD_LIBRARY_PATH.
-_SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+Options = Mapping[str, Any]
+_PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def unfit(budget: bool = False) -> str | None:
-    """Why engines can't be compiled here, in one line with the cure; None if they can.
+def converts(options: Options) -> Callable[[Node], bool]:
+    """The check whether torch-tensorrt has a converter that takes an ATen node as it is."""
+    converters = _converters(options)
+    return lambda node: node in converters
 
-    Read from the packages' metadata, in milliseconds. Only where torch is loaded anyway, as it is
-    before compiling, torch-tensorrt is imported to find out the rest.
+
+def decompositions() -> Container[Any]:
+    """The ops that torch-tensorrt decomposes before it converts them."""
+    from torch_tensorrt.dynamo.lowering import get_decompositions
+
+    found: Container[Any] = get_decompositions()
+    return found
+
+
+def blocks(module: GraphModule, options: Options, excluded: Container[str]) -> set[str]:
+    """Names of the ATen nodes that torch-tensorrt's own partitioner would put into engines.
 
     Args:
-        budget: A budget for weight streaming is asked for.
+        module: ATen graph; it is not changed.
+        options: The plugin's build options.
+        excluded: Names of nodes that are not to be had.
     """
-    distribution = _distribution()
-    if distribution is None:
-        return f"torch-tensorrt is not installed; {_INSTALL}"
-    name = f"torch-tensorrt {distribution.version}"
-    spec = importlib.util.find_spec("torch_tensorrt")
-    folders = (spec and spec.submodule_search_locations) or ()
-    if not any(Path(folder, "executorch", "backend.py").is_file() for folder in folders):
-        return f"{name} has no part for ExecuTorch; {_INSTALL}"
-    if misfit := _misfit(distribution):
-        return f"{name} {misfit}"
-    if budget and Version(distribution.version) < _BUDGET_SINCE:
-        return f"{name} has no weight_streaming_budget; take {_BUDGET_SINCE} or leave it out"
-    if importlib.util.find_spec("tensorrt") is None or not _has_library():
-        return f"TensorRT (libnvinfer) is not installed; {_INSTALL}"
-    return import_backend() if "torch" in sys.modules else None
+    from torch_tensorrt.dynamo._defaults import MIN_BLOCK_SIZE
+    from torch_tensorrt.dynamo.partitioning import _adjacency_partitioner as partitioning
+
+    _converters(options)
+
+    class Support(partitioning.OpSupportTester):  # type: ignore[misc]
+        def is_node_supported(self, submodules: Any, node: Node) -> bool:
+            return node.name not in excluded and bool(super().is_node_supported(submodules, node))
+
+    partitioner = partitioning.TRTPartitioner(
+        module,
+        Support(_torch_ops(options)),
+        min_block_size=options.get("min_block_size", MIN_BLOCK_SIZE),
+    )
+    found = partitioner.remove_small_acc_subgraphs(partitioner.put_nodes_into_subgraphs())
+    return {node.name for block in found if block.is_acc for node in block.nodes}
 
 
-def import_backend() -> str | None:
-    """Load TensorRTBackend, so that ExecuTorch finds it by its name; or why that fails."""
-    try:
-        importlib.import_module("torch_tensorrt.executorch.backend")
-    # Its __init__ raises a bare Exception where libnvinfer is missing.
-    except Exception as error:
-        return f"torch-tensorrt can't be imported ({first_line(error)}); {_INSTALL}"
-    return None
+def build(program: ExportedProgram, options: Options, device: Device) -> bytes:
+    """Build one engine of an ATen program, as the payload of a delegate.
+
+    Args:
+        program: What the engine computes; its user inputs are the delegate's, in this order.
+        options: The plugin's build options.
+        device: The GPU to build it on and for.
+
+    Raises:
+        LoweringError: torch-tensorrt can't make a single engine of it.
+    """
+    from torch_tensorrt.dynamo import compile as compile_program
+    from torch_tensorrt.dynamo.partitioning import construct_submodule_inputs
+
+    placed = _placed(program, device)
+    inputs = construct_submodule_inputs(placed.module())
+    compiled = compile_program(placed, arg_inputs=inputs, **_arguments(options, device))
+    return _payload(compiled, device)
 
 
-def gpus() -> list[Device]:
-    """The GPUs of this machine, found without a driver call."""
-    found = sorted(Path("/dev").glob("nvidia[0-9]*"))
-    return [Device("cuda", index) for index, _ in enumerate(found)]
+def _payload(compiled: GraphModule, device: Device) -> bytes:
+    from torch_tensorrt.executorch.serialization import (
+        TensorRTBlobMetadata,
+        TensorRTIOBinding,
+        serialize_engine,
+    )
+
+    call = _only_engine(compiled)
+    engine: Any = compiled.get_submodule(str(call.target))
+    if engine.requires_output_allocator or getattr(engine, "aliased_io", None):
+        raise _failed("the engine needs an output allocator or writes to its inputs")
+    names = dict(zip(call.args, engine.input_binding_names, strict=True))
+    given = [node for node in compiled.graph.nodes if node.op == "placeholder"]
+    if set(given) != names.keys():
+        raise _failed("the engine does not read all inputs of its partition")
+    bindings = [TensorRTIOBinding(name=names[node], is_input=True) for node in given]
+    for result in compiled.graph.output_node().all_input_nodes:
+        index = 0 if result is call else result.args[1]
+        bindings.append(
+            TensorRTIOBinding(name=engine.output_binding_names[index], is_input=False)
+        )
+    metadata = TensorRTBlobMetadata(
+        io_bindings=bindings,
+        hardware_compatible=engine.hardware_compatible,
+        device_id=device.index,
+    )
+    return bytes(serialize_engine(engine.serialized_engine, metadata))
 
 
-def _distribution() -> importlib.metadata.Distribution | None:
-    for name in _DISTRIBUTIONS:
-        try:
-            return importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
+def _only_engine(compiled: GraphModule) -> Node:
+    """The node that runs the one engine that a partition became."""
+    calls = [node for node in compiled.graph.nodes if node.op.startswith("call_")]
+    engines = [node for node in calls if node.op == "call_module"]
+    rest = [node for node in calls if node not in engines and engines[:1] != node.all_input_nodes]
+    if len(engines) != 1 or rest:
+        left = ", ".join(dict.fromkeys(str(node.target) for node in rest)) or "nothing"
+        raise _failed(f"a partition became {len(engines)} engines, with {left} left outside")
+    (engine,) = engines
+    return engine
 
 
-def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
-    """Which of its own pins torch-tensorrt finds broken here."""
-    for text in distribution.requires or ():
-        pin = Requirement(text)
-        if pin.name not in _PINNED or (pin.marker and not pin.marker.evaluate({"extra": pin.name})):
-            continue
-        try:
-            version = importlib.metadata.version(pin.name)
-        except importlib.metadata.PackageNotFoundError:
-            return f"needs {pin.name}, which is not installed; pip install {pin.name}{pin.specifier}"
-        if not pin.specifier.contains(version, prereleases=True):
-            wanted = f"{pin.name}{pin.specifier}"
-            return f"needs {wanted}, here is {version}; pip install '{wanted}'"
-    return None
+def _failed(what: str) -> LoweringError:
+    return LoweringError("torch-tensorrt", what, "leave ops out with torch_executed_ops")
 
 
-def _has_library() -> bool:
-    return any(next(folder.glob("libnvinfer.so*"), None) for folder in _library_folders())
+def _placed(program: ExportedProgram, device: Device) -> ExportedProgram:
+    from torch.export.passes import move_to_device_pass
+
+    return move_to_device_pass(program, str(device))
 
 
-def _library_folders() -> Iterator[Path]:
-    # TensorRT's own wheel keeps its libraries in a package of their own.
-    spec = importlib.util.find_spec("tensorrt_libs")
-    yield from map(Path, (spec and spec.submodule_search_locations) or ())
-    yield from map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))
-    yield from map(Path, _SYSTEM)
+def _converters(options: Options) -> Any:
+    """torch-tensorrt's converters, set to the options; they are one table per process."""
+    from torch_tensorrt.dynamo._settings import CompilationSettings
+    from torch_tensorrt.dynamo.conversion import DYNAMO_CONVERTERS
+
+    # The device only has to be named: the default asks the driver.
+    settings = CompilationSettings(**_arguments(options, Device("cuda")))
+    DYNAMO_CONVERTERS.set_compilation_settings(settings)
+    return DYNAMO_CONVERTERS
+
+
+def _arguments(options: Options, device: Device) -> dict[str, Any]:
+    """The options as torch-tensorrt names them."""
+    from torch_tensorrt import Device as Gpu
+
+    arguments = dict(options)
+    precision = arguments.pop("precision", None)
+    if precision is not None:
+        arguments["enable_autocast"] = True
+        arguments["autocast_low_precision_type"] = _PRECISIONS[precision]
+    return {
+        **arguments,
+        "device": Gpu(gpu_id=device.index),
+        "torch_executed_ops": _torch_ops(options),
+        # ExecuTorch's runtime has no output allocator for ops whose shapes depend on the data.
+        "fallback_data_dependent_ops": True,
+        "min_block_size": 1,
+    }
+
+
+def _torch_ops(options: Options) -> set[str]:
+    return {f"torch.ops.{name}" for name in options.get("torch_executed_ops", ())}

@@ -22,6 +22,13 @@ VERSION = os.environ.get("TORCH_TENSORRT", "2.13.0")
 # Where `make` puts each version: beside the environment's packages, since they exclude each other.
 SITE = Path(sys.prefix) / f"torch-tensorrt-{VERSION}"
 _HOME = SITE / "torch_tensorrt"
+# What each package's `__init__` would import, and from where.
+_PUBLIC = {
+    "torch_tensorrt": {"Device": "_Device"},
+    "torch_tensorrt.dynamo": {"compile": "_compiler"},
+    "torch_tensorrt.runtime": {},
+    "torch_tensorrt.dynamo.runtime": {"TorchTensorRTModule": "_TorchTensorRTModule"},
+}
 
 
 def why_missing() -> str | None:
@@ -39,14 +46,12 @@ def load() -> None:
     import torch.distributed
 
     sys.modules["tensorrt"] = _library()
-    for name in ("", ".dynamo", ".runtime", ".dynamo.runtime"):
-        _bare(f"torch_tensorrt{name}")
+    for name in _PUBLIC:
+        _bare(name)
     features = _features()
     sys.modules["torch_tensorrt._features"] = features
     top: Any = sys.modules["torch_tensorrt"]
     top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
-    runtime: Any = sys.modules["torch_tensorrt.dynamo.runtime"]
-    runtime.__getattr__ = _late
     torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
     with (
         mock.patch.object(torch.cuda, "current_device", return_value=0),
@@ -70,7 +75,14 @@ def _library() -> ModuleType:
 
 def _bare(name: str) -> None:
     """A package without its `__init__`, so that only the modules asked for are imported."""
-    module = ModuleType(name)
+    module: Any = ModuleType(name)
+
+    def late(attribute: str) -> Any:
+        if attribute not in _PUBLIC[name]:
+            raise AttributeError(f"{name} has no {attribute} here")
+        return getattr(importlib.import_module(f"{name}.{_PUBLIC[name][attribute]}"), attribute)
+
+    module.__getattr__ = late
     module.__path__ = [str(_HOME.joinpath(*name.split(".")[1:]))]
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__spec__.submodule_search_locations = module.__path__
@@ -93,13 +105,6 @@ def _features() -> Any:
 
     features.__getattr__ = decorator
     return features
-
-
-def _late(name: str) -> Any:
-    if name != "TorchTensorRTModule":
-        raise AttributeError(name)
-    home = importlib.import_module("torch_tensorrt.dynamo.runtime._TorchTensorRTModule")
-    return home.TorchTensorRTModule
 
 
 def _unchanged(thing: Any) -> Any:

@@ -1,0 +1,92 @@
+"""Capability: which nodes torch-tensorrt could build engines of, asked of its own partitioner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+
+from etdev import Refusal
+from etdev.graph import op_name
+from etdev.ops import aten_op
+from etdev_trt import vendor
+
+# The edge dialect's copies, which name the order of the dimensions in memory.
+_COPIES = {
+    "dim_order_ops::_clone_dim_order": torch.ops.aten.clone.default,
+    "dim_order_ops::_to_dim_order_copy": torch.ops.aten._to_copy.default,
+}
+
+
+def ops_to_keep(
+    program: ExportedProgram, options: vendor.Options
+) -> tuple[list[Any], Callable[[Node], bool]]:
+    """ATen ops that torch-tensorrt converts as one, and the check for a node."""
+    converts = vendor.converts(options)
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    found = {node.target for node in calls if converts(node)}
+    # Every wish costs the host a second look; what both sides decompose, or neither, is none.
+    theirs, ours = vendor.decompositions(), torch.export.default_decompositions()
+    return sorted((op for op in found if op in ours and op not in theirs), key=str), converts
+
+
+def match(
+    program: ExportedProgram, taken: Mapping[str, str], options: vendor.Options
+) -> tuple[list[str], list[Refusal]]:
+    """Nodes for engines in graph order, and why not the others.
+
+    Args:
+        program: Edge-dialect program.
+        taken: Names of nodes that are not to be had.
+        options: The plugin's build options.
+    """
+    module = GraphModule(program.graph_module, aten_graph(program))
+    scalars = {node.name for node in program.graph.nodes if _has_scalar_border(node)}
+    mine = vendor.blocks(module, options, {*taken, *scalars})
+    converts = vendor.converts(options)
+    wanted, refusals = [], []
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.name in taken:
+            continue
+        if node.name in mine:
+            wanted.append(node.name)
+        elif node.name in scalars:
+            refusals.append(Refusal(node, "scalar", "an engine takes and gives only tensors"))
+        elif converts(node):
+            refusals.append(Refusal(node, "block", "too few ops together for an engine"))
+        else:
+            text = f"torch-tensorrt does not convert this {op_name(node)}"
+            refusals.append(Refusal(node, "op", text))
+    return wanted, refusals
+
+
+def aten_graph(program: ExportedProgram) -> Graph:
+    """A program's graph with ATen ops for those of the edge dialect; nodes keep their names."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for node in program.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node.op == "call_function":
+            _make_aten(copies[node])
+    return graph
+
+
+def _make_aten(node: Node) -> None:
+    schema = getattr(node.target, "_schema", None)
+    order = node.kwargs.get("dim_order") or ()
+    if schema is not None and schema.name in _COPIES and list(order) == sorted(order):
+        node.target = _COPIES[schema.name]
+        node.kwargs = {key: value for key, value in node.kwargs.items() if key == "dtype"}
+    else:
+        node.target = aten_op(node.target)
+
+
+def _has_scalar_border(node: Node) -> bool:
+    """Whether a node makes or takes a size or another number that is computed."""
+    if node.op != "call_function":
+        return False
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    return any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values)
