@@ -1,6 +1,6 @@
 """Programs with engine nodes, as `torch_tensorrt` leaves them, around engines that nobody can run.
 
-Load `fake_tensorrt` first: it defines the ops.
+The ops are there while `fake_tensorrt` is installed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,16 @@ def run_engine(
     outputs: str = "y",
     allocator: str = "0",
     aliased: str = "",
+    known: str | None = None,
 ) -> list[torch.Tensor]:
-    """Call the placeholder op with the fields of an engine."""
+    """Call the placeholder op with the fields of an engine.
+
+    Args:
+        known: Its metadata, if not all inputs and outputs are like X; an alias is left out there.
+    """
+    known = metadata(inputs, outputs) if known is None else known
     fields = [
-        *("9", name, device, engine, inputs, outputs, "0", metadata(inputs, outputs)),
+        *("9", name, device, engine, inputs, outputs, "0", known),
         *("linux_x86_64", allocator, "static", "0"),
     ]
     # 2.14 has one more.

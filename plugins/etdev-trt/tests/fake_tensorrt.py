@@ -11,7 +11,8 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -36,15 +37,49 @@ def why_missing() -> str | None:
     return None if _HOME.is_dir() else f"torch-tensorrt {VERSION} is not in {SITE}; make test"
 
 
+@contextmanager
+def installed(folder: Path) -> Iterator[None]:
+    """torch-tensorrt beside TensorRT, as on a machine with a GPU; gone afterwards.
+
+    Its ops and backends stay known to torch and ExecuTorch, which have no way to forget them.
+
+    Args:
+        folder: An empty folder, for a file that looks like libnvinfer.
+    """
+    (folder / "libnvinfer.so.11").touch()
+    modules = _modules()
+    with (
+        mock.patch.dict(sys.modules, modules),
+        mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(folder)),
+        mock.patch.object(sys, "path", [*sys.path, str(SITE)]),
+        _first_gpu(),
+    ):
+        yield
+
+
+@contextmanager
+def _first_gpu() -> Iterator[None]:
+    """What torch-tensorrt asks of the GPU while it is imported and before it builds an engine."""
+    import torch
+
+    with (
+        mock.patch.object(torch.cuda, "current_device", return_value=0),
+        mock.patch.object(torch.cuda, "get_device_capability", return_value=(9, 0)),
+        mock.patch.object(torch.cuda, "mem_get_info", return_value=(1, 1)),
+    ):
+        yield
+
+
 @functools.cache
-def load() -> None:
-    """Make `torch_tensorrt` importable, as it would be beside TensorRT on a machine with a GPU."""
+def _modules() -> dict[str, ModuleType]:
+    """The modules of torch-tensorrt and of the fake, imported once."""
     # In this order: they look around among the loaded modules, and would find the fake.
     import executorch.exir  # noqa: F401
     import torch
     import torch._dynamo
     import torch.distributed
 
+    before = set(sys.modules)
     sys.modules["tensorrt"] = _library()
     for name in _PUBLIC:
         _bare(name)
@@ -53,24 +88,33 @@ def load() -> None:
     top: Any = sys.modules["torch_tensorrt"]
     top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
     torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
-    with (
-        mock.patch.object(torch.cuda, "current_device", return_value=0),
-        mock.patch.object(torch.cuda, "get_device_capability", return_value=(9, 0)),
-        mock.patch.object(torch._library, "register_fake_class", lambda _: _unchanged),
-    ):
+    register = mock.patch.object(torch._library, "register_fake_class", lambda _: _unchanged)
+    with _first_gpu(), register:
         # The first import decides in which order the modules, which import each other, come.
         importlib.import_module("torch_tensorrt.dynamo.conversion")
+        importlib.import_module("torch_tensorrt.dynamo._compiler")
         importlib.import_module("torch_tensorrt.executorch.partitioner")
         importlib.import_module("torch_tensorrt.dynamo.runtime.meta_ops.register_meta_ops")
+    mine = [n for n in set(sys.modules) - before if n.split(".")[0].endswith("tensorrt")]
+    return {name: sys.modules.pop(name) for name in sorted(mine)}
 
 
 def _library() -> ModuleType:
     library: Any = mock.MagicMock(name="fake of TensorRT")
     library.__path__, library.__file__, library.__name__ = [], __file__, "tensorrt"
     library.__spec__, library.__version__ = ModuleSpec("tensorrt", None), "11.0.0"
-    # Converters name it in their signatures, where only a class will do.
-    library.ITensor = library.tensorrt.ITensor = type("ITensor", (), {})
+    # Where torch-tensorrt asks for the type of something, only a class will do.
+    for name in ("DataType", "DeviceType", "EngineCapability", "ITensor", "TensorFormat"):
+        setattr(library, name, _Enumeration(name, (), {}))
+    library.tensorrt.ITensor = library.ITensor
     return library
+
+
+class _Enumeration(type):
+    """A class with any member one asks for."""
+
+    def __getattr__(cls, name: str) -> str:
+        return f"{cls.__name__}.{name}"
 
 
 def _bare(name: str) -> None:
