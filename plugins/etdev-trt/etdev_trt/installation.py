@@ -17,6 +17,7 @@ from etdev import Device
 from etdev.errors import first_line
 
 _INSTALL = "pip install etdev-trt[tensorrt]"
+_NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"
 # What its wheels are called for the desktop and for RTX.
 _DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")
 _PINNED = ("torch", "executorch")
@@ -36,7 +37,7 @@ def unfit(budget: bool = False) -> str | None:
     """
     distribution = _distribution()
     if distribution is None:
-        return f"torch-tensorrt is not installed; {_INSTALL}"
+        return _NOT_INSTALLED
     name = f"torch-tensorrt {distribution.version}"
     spec = importlib.util.find_spec("torch_tensorrt")
     folders = (spec and spec.submodule_search_locations) or ()
@@ -53,6 +54,8 @@ def unfit(budget: bool = False) -> str | None:
 
 def import_backend() -> str | None:
     """Load TensorRTBackend, so that ExecuTorch finds it by its name; or why that fails."""
+    if importlib.util.find_spec("torch_tensorrt") is None:
+        return _NOT_INSTALLED
     try:
         importlib.import_module("torch_tensorrt.executorch.backend")
     # Its __init__ raises a bare Exception where libnvinfer is missing.
@@ -85,7 +88,9 @@ def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
         try:
             version = importlib.metadata.version(pin.name)
         except importlib.metadata.PackageNotFoundError:
-            return f"needs {pin.name}, which is not installed; pip install {pin.name}{pin.specifier}"
+            return (
+                f"needs {pin.name}, which is not installed; pip install {pin.name}{pin.specifier}"
+            )
         if not pin.specifier.contains(version, prereleases=True):
             wanted = f"{pin.name}{pin.specifier}"
             return f"needs {wanted}, here is {version}; pip install '{wanted}'"

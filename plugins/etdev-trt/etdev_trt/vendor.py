@@ -94,9 +94,7 @@ def _payload(compiled: GraphModule, device: Device) -> bytes:
     bindings = [TensorRTIOBinding(name=names[node], is_input=True) for node in given]
     for result in compiled.graph.output_node().all_input_nodes:
         index = 0 if result is call else result.args[1]
-        bindings.append(
-            TensorRTIOBinding(name=engine.output_binding_names[index], is_input=False)
-        )
+        bindings.append(TensorRTIOBinding(name=engine.output_binding_names[index], is_input=False))
     metadata = TensorRTBlobMetadata(
         io_bindings=bindings,
         hardware_compatible=engine.hardware_compatible,

@@ -19,9 +19,16 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-VERSION = os.environ.get("TORCH_TENSORRT", "2.13.0")
-# Where `make` puts each version: beside the environment's packages, since they exclude each other.
-SITE = Path(sys.prefix) / f"torch-tensorrt-{VERSION}"
+VERSIONS = ("2.13.0", "2.14.0")
+VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
+
+
+def site(version: str) -> Path:
+    """Where `make` puts a version: beside the environment's packages, as they exclude each other."""
+    return Path(sys.prefix) / f"torch-tensorrt-{version}"
+
+
+SITE = site(VERSION)
 _HOME = SITE / "torch_tensorrt"
 # What each package's `__init__` would import, and from where.
 _PUBLIC = {
@@ -32,9 +39,10 @@ _PUBLIC = {
 }
 
 
-def why_missing() -> str | None:
+def why_missing(version: str = VERSION) -> str | None:
     """Why tests that need torch-tensorrt's Python have to be skipped here, or None."""
-    return None if _HOME.is_dir() else f"torch-tensorrt {VERSION} is not in {SITE}; make test"
+    folder = site(version)
+    return None if folder.is_dir() else f"torch-tensorrt {version} is not in {folder}; make test"
 
 
 @contextmanager

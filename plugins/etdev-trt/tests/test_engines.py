@@ -268,7 +268,9 @@ def test_an_engine_in_a_branch_is_refused_by_name():
 
             return torch.cond(x.sum() > 0, run, skip, (x, self.engine_0))
 
-    with pytest.raises(ClaimError, match=r"engine branch \(.*\) of method 'forward' is in a branch"):
+    with pytest.raises(
+        ClaimError, match=r"engine branch \(.*\) of method 'forward' is in a branch"
+    ):
         Lowerer(["trt"]).plan(exported(Branches("0")))
 
 
@@ -303,7 +305,7 @@ def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
     program = exported(Engines("2%9", *UNREADABLE))
     said = [
         f"trt: had to assume cuda:0 for forward/trt_{i}: the device field of engine net_{i} is "
-        f"{raw!r}; pin it: devices={{\"trt\": \"cuda:0\"}}"
+        f'{raw!r}; pin it: devices={{"trt": "cuda:0"}}'
         for i, raw in enumerate(UNREADABLE, 1)
     ]
     with pytest.warns(EtdevWarning) as caught:
