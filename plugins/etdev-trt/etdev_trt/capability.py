@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,23 +44,51 @@ def match(
         options: The plugin's build options.
     """
     module = GraphModule(program.graph_module, aten_graph(program))
-    scalars = {node.name for node in program.graph.nodes if _has_scalar_border(node)}
-    mine = vendor.blocks(module, options, {*taken, *scalars})
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    scalars = {node.name for node in calls if _has_scalar_border(node)}
+    # torch-tensorrt folds these before it counts ops; here they follow those that read them.
+    folded = _from_constants(program, calls)
+    mine = vendor.blocks(module, options, {*taken, *scalars, *folded})
     converts = vendor.converts(options)
-    wanted, refusals = [], []
-    for node in module.graph.nodes:
-        if node.op != "call_function" or node.name in taken:
-            continue
-        if node.name in mine:
-            wanted.append(node.name)
-        elif node.name in scalars:
-            refusals.append(Refusal(node, "scalar", "an engine takes and gives only tensors"))
-        elif converts(node):
-            refusals.append(Refusal(node, "block", "too few ops together for an engine"))
-        else:
-            text = f"torch-tensorrt does not convert this {op_name(node)}"
-            refusals.append(Refusal(node, "op", text))
-    return wanted, refusals
+    for node in reversed(calls):
+        follows = node.name in folded and all(user.name in mine for user in node.users)
+        if follows and node.name not in scalars and node.name not in taken and converts(node):
+            mine.add(node.name)
+    refusals = [
+        Refusal(node, *_why_not(node, scalars, folded, converts))
+        for node in calls
+        if node.name not in mine and node.name not in taken
+    ]
+    return [node.name for node in calls if node.name in mine], refusals
+
+
+def _why_not(
+    node: Node, scalars: Container[str], folded: Container[str], converts: Callable[[Node], bool]
+) -> tuple[str, str]:
+    if node.name in scalars:
+        return "scalar", "an engine takes and gives only tensors"
+    if not converts(node):
+        return "op", f"torch-tensorrt does not convert this {op_name(node)}"
+    if node.name in folded:
+        return "constant", "made of constants alone, and not only engines read it"
+    return "block", "too few ops together for an engine"
+
+
+def _from_constants(program: ExportedProgram, calls: Sequence[Node]) -> set[str]:
+    """Names of the nodes that compute the same at every run."""
+    inputs, known = set(program.graph_signature.user_inputs), set[str]()
+    inputs |= {
+        name
+        for name, target in program.graph_signature.inputs_to_buffers.items()
+        if target in program.graph_signature.buffers_to_mutate.values()
+    }
+    for node in calls:
+        if all(
+            source.name in known or (source.op == "placeholder" and source.name not in inputs)
+            for source in node.all_input_nodes
+        ):
+            known.add(node.name)
+    return known
 
 
 def aten_graph(program: ExportedProgram) -> Graph:
@@ -76,7 +104,7 @@ def aten_graph(program: ExportedProgram) -> Graph:
 
 def _make_aten(node: Node) -> None:
     schema = getattr(node.target, "_schema", None)
-    order = node.kwargs.get("dim_order") or ()
+    order: Any = node.kwargs.get("dim_order") or ()
     if schema is not None and schema.name in _COPIES and list(order) == sorted(order):
         node.target = _COPIES[schema.name]
         node.kwargs = {key: value for key, value in node.kwargs.items() if key == "dtype"}

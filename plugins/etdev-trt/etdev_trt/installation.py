@@ -85,14 +85,12 @@ def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
         pin = Requirement(text)
         if pin.name not in _PINNED or (pin.marker and not pin.marker.evaluate({"extra": pin.name})):
             continue
+        wanted = f"{pin.name}{pin.specifier}"
         try:
             version = importlib.metadata.version(pin.name)
         except importlib.metadata.PackageNotFoundError:
-            return (
-                f"needs {pin.name}, which is not installed; pip install {pin.name}{pin.specifier}"
-            )
+            return f"needs {wanted}, which is not installed; pip install '{wanted}'"
         if not pin.specifier.contains(version, prereleases=True):
-            wanted = f"{pin.name}{pin.specifier}"
             return f"needs {wanted}, here is {version}; pip install '{wanted}'"
     return None
 

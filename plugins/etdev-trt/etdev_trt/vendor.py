@@ -111,7 +111,7 @@ def _only_engine(compiled: GraphModule) -> Node:
     if len(engines) != 1 or rest:
         left = ", ".join(dict.fromkeys(str(node.target) for node in rest)) or "nothing"
         raise _failed(f"a partition became {len(engines)} engines, with {left} left outside")
-    (engine,) = engines
+    engine: Node = engines[0]
     return engine
 
 

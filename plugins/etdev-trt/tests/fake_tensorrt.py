@@ -24,7 +24,7 @@ VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
 
 
 def site(version: str) -> Path:
-    """Where `make` puts a version: beside the environment's packages, as they exclude each other."""
+    """Where `make` puts a version: apart, since one environment can't hold both."""
     return Path(sys.prefix) / f"torch-tensorrt-{version}"
 
 
@@ -96,7 +96,7 @@ def _modules() -> dict[str, ModuleType]:
     top: Any = sys.modules["torch_tensorrt"]
     top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
     torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
-    register = mock.patch.object(torch._library, "register_fake_class", lambda _: _unchanged)
+    register = mock.patch.object(torch._library, "register_fake_class", return_value=_unchanged)
     with _first_gpu(), register:
         # The first import decides in which order the modules, which import each other, come.
         importlib.import_module("torch_tensorrt.dynamo.conversion")

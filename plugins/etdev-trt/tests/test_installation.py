@@ -10,7 +10,6 @@ import pytest
 from etdev_trt import installation
 from etdev_trt.plugin import TrtPlugin
 
-import etdev
 from etdev.plugins import from_object
 
 TORCH, EXECUTORCH = version("torch"), version("executorch")
@@ -163,7 +162,6 @@ class Net(nn.Module):
     def forward(self, x):
         given = [self.engine if field is None else field for field in fields]
         return torch.ops.tensorrt.no_op_placeholder_for_execute_engine([x + 1], *given)[0]
-import etdev
 from etdev.errors import PluginError
 lowerer = etdev.Lowerer(["trt", "cpu"])
 plan = lowerer.plan(Net(), torch.zeros(2, 4))
