@@ -16,6 +16,7 @@ HOOKS = (
     "claim_nodes",
     "claim_constants",
     "resolve_device",
+    "prepare",
     "keep_whole",
     "payload_device",
     "probe",

@@ -38,7 +38,7 @@ class Plugin:
     def claim_nodes(self): ...
 """
 KNOWN = "its options are fast, level, share, names, mode"
-HOOKS = "claim_nodes, claim_constants, resolve_device, keep_whole, payload_device, probe"
+HOOKS = "claim_nodes, claim_constants, resolve_device, prepare, keep_whole, payload_device, probe"
 
 
 @pytest.fixture

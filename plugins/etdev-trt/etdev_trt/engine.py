@@ -104,9 +104,19 @@ def engines_in_branches(program: ExportedProgram) -> Iterator[Engine]:
             yield from _engines(module)
 
 
+def holds_objects(program: ExportedProgram) -> bool:
+    """Whether an engine of a program is an object, as torch-tensorrt's exporter leaves it."""
+    return any(_schema(node) == _OBJECT for node in program.graph.nodes)
+
+
 def _engines(module: GraphModule) -> Iterator[Engine]:
     for node in module.graph.nodes:
-        # By schema name: the edge dialect wraps an op in an object of its own.
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.name in (_PLACEHOLDER, _OBJECT):
-            yield Engine(node, tuple(node.args[1:]) if schema.name == _PLACEHOLDER else ())
+        if _schema(node) == _PLACEHOLDER:
+            yield Engine(node, tuple(node.args[1:]))
+        elif _schema(node) == _OBJECT:
+            yield Engine(node, ())
+
+
+def _schema(node: Node) -> str | None:
+    """Name of a node's op, the same in both dialects: the edge dialect wraps the op."""
+    return getattr(getattr(node.target, "_schema", None), "name", None)

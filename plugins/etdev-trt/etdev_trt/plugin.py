@@ -68,6 +68,20 @@ class TrtPlugin:
         return Probe(installation.gpus(), reason)
 
     @hookimpl
+    def prepare(self, program: ExportedProgram) -> ExportedProgram | None:
+        """Engine objects as engine placeholders, whose fields are in the graph.
+
+        ExecuTorch's passes can't trace an op that takes an object.
+        """
+        from etdev_trt.engine import holds_objects
+
+        if not holds_objects(program):
+            return None
+        from etdev_trt.vendor import with_placeholders
+
+        return with_placeholders(program)
+
+    @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole | None:
         """The ops that torch-tensorrt converts as one, if engines are to be built."""
         if not self.compile:

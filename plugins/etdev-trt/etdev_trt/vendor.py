@@ -7,13 +7,44 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from etdev import Device
 from etdev.errors import LoweringError
 
 Options = Mapping[str, Any]
 _PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def with_placeholders(program: ExportedProgram) -> ExportedProgram:
+    """A copy of a program whose engine objects are placeholders that hold the engines' bytes.
+
+    torch-tensorrt does the same before it hands a program to ExecuTorch.
+    """
+    try:
+        from torch_tensorrt.executorch import _export_utils as steps
+    except ImportError:
+        return _with_placeholders_2_13(program)
+    from torch_tensorrt.dynamo._exporter import _declare_aliased_kv_mutations_on_ep
+
+    staged = _declare_aliased_kv_mutations_on_ep(steps.stage_exported_program(program))
+    replaced: ExportedProgram = steps.replace_execute_engine(staged)
+    return replaced
+
+
+def _with_placeholders_2_13(program: ExportedProgram) -> ExportedProgram:
+    from torch_tensorrt._compile import _replace_execute_engine_for_executorch
+
+    graph = Graph()
+    graph.output(graph.graph_copy(program.graph, {}))
+    staged: Any = program._update(
+        GraphModule(program.graph_module, graph),
+        program.graph_signature,
+        state_dict=dict(program.state_dict),
+        constants=dict(program.constants),
+    )
+    replaced: ExportedProgram = _replace_execute_engine_for_executorch(staged)
+    return replaced
 
 
 def converts(options: Options) -> Callable[[Node], bool]:

@@ -1,5 +1,6 @@
 """Engines against torch-tensorrt's own partitioner and serialiser: same nodes, same bytes."""
 
+import base64
 import copy
 import warnings
 
@@ -346,3 +347,42 @@ def test_positions_of_the_fields_are_torch_tensorrts():
     assert ours["_INPUTS"] == theirs.INPUT_BINDING_NAMES_IDX
     assert ours["_OUTPUTS"] == theirs.OUTPUT_BINDING_NAMES_IDX
     assert ours["_NEEDS_ALLOCATOR"] == theirs.REQUIRES_OUTPUT_ALLOCATOR_IDX
+
+
+# Programs as torch-tensorrt's exporter leaves them
+
+
+class EngineObject:
+    """Stands in for `torch.classes.tensorrt.Engine`, which is in torch-tensorrt's C++ library."""
+
+    def __init__(self, fields):
+        self.fields = fields
+
+    def __getstate__(self):
+        return (self.fields,)
+
+
+def with_objects(program):
+    """A program whose engines are objects, as `torch_tensorrt.dynamo.compile` makes them."""
+    module = program.graph_module
+    for index, engine in enumerate(engines(program).values()):
+        node, fields = engine.node, list(engine.fields)
+        data = program.state_dict[f"engine_{index}"]
+        fields[3] = base64.b64encode(bytes(data.tolist())).decode()
+        setattr(module, f"object_{index}", EngineObject(fields))
+        with module.graph.inserting_before(node):
+            held = module.graph.get_attr(f"object_{index}")
+        node.target = torch.ops.tensorrt.execute_engine.default
+        node.args = (node.args[0], held)
+    return program._update(module, program.graph_signature)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not reference an nn.Module:UserWarning")
+def test_engine_objects_are_lowered_like_placeholders():
+    theirs = Lowerer(["trt"]).lower(exported(Engines("1%9", "2%9")))
+    program = with_objects(exported(Engines("1%9", "2%9")))
+    before = str(program.graph)
+    ours = Lowerer(["trt"]).lower(program)
+    assert delegates(ours.edge) == delegates(theirs.edge)
+    assert str(program.graph) == before
+    assert not any(name.startswith("_trt") for name in program.state_dict)
