@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputKind
 from torch.fx import Graph, GraphModule, Node
 
 from etdev import Device
@@ -37,14 +38,31 @@ def _with_placeholders_2_13(program: ExportedProgram) -> ExportedProgram:
 
     graph = Graph()
     graph.output(graph.graph_copy(program.graph, {}))
-    staged: Any = program._update(
+    # Copying renames what is called like a builtin, such as `sum`.
+    for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
+        node.name, node.meta = original.name, dict(original.meta)
+    signature = program.graph_signature
+    staged: ExportedProgram = program._update(
         GraphModule(program.graph_module, graph),
-        program.graph_signature,
+        ExportGraphSignature([*signature.input_specs], [*signature.output_specs]),
         state_dict=dict(program.state_dict),
         constants=dict(program.constants),
     )
-    replaced: ExportedProgram = _replace_execute_engine_for_executorch(staged)
-    return replaced
+    _replace_execute_engine_for_executorch(staged)
+    _drop_unused_objects(staged)
+    return staged
+
+
+def _drop_unused_objects(program: ExportedProgram) -> None:
+    """2.13 leaves the engine objects among the inputs."""
+    inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    signature = program.graph_signature
+    for spec in [*signature.input_specs]:
+        node = inputs[spec.arg.name]
+        if spec.kind == InputKind.CUSTOM_OBJ and not node.users:
+            program.graph.erase_node(node)
+            signature.input_specs.remove(spec)
+            program.constants.pop(str(spec.target), None)
 
 
 def converts(options: Options) -> Callable[[Node], bool]:

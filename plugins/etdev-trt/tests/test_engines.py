@@ -14,6 +14,12 @@ from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lo
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from torch import nn
+from torch.export.graph_signature import (
+    CustomObjArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+)
 
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
@@ -364,20 +370,24 @@ class EngineObject:
 
 def with_objects(program):
     """A program whose engines are objects, as `torch_tensorrt.dynamo.compile` makes them."""
-    module = program.graph_module
+    graph, specs = program.graph, list(program.graph_signature.input_specs)
+    constants = dict(program.constants)
     for index, engine in enumerate(engines(program).values()):
-        node, fields = engine.node, list(engine.fields)
+        name, fields = f"object_{index}", list(engine.fields)
         data = program.state_dict[f"engine_{index}"]
         fields[3] = base64.b64encode(bytes(data.tolist())).decode()
-        setattr(module, f"object_{index}", EngineObject(fields))
-        with module.graph.inserting_before(node):
-            held = module.graph.get_attr(f"object_{index}")
-        node.target = torch.ops.tensorrt.execute_engine.default
-        node.args = (node.args[0], held)
-    return program._update(module, program.graph_signature)
+        constants[name] = EngineObject(fields)
+        held = CustomObjArgument(name, "tensorrt.Engine", None)
+        with graph.inserting_before(next(iter(graph.nodes))):
+            placeholder = graph.placeholder(name)
+        placeholder.meta["val"] = held
+        specs.insert(0, InputSpec(InputKind.CUSTOM_OBJ, held, name))
+        engine.node.target = torch.ops.tensorrt.execute_engine.default
+        engine.node.args = (engine.node.args[0], placeholder)
+    signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+    return program._update(program.graph_module, signature, constants=constants)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not reference an nn.Module:UserWarning")
 def test_engine_objects_are_lowered_like_placeholders():
     theirs = Lowerer(["trt"]).lower(exported(Engines("1%9", "2%9")))
     program = with_objects(exported(Engines("1%9", "2%9")))
