@@ -120,7 +120,8 @@ def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
     """Rewrite what ExecuTorch's conversion to the edge dialect can't read.
 
     Called once per method, before anything else, on every plugin in claim order; each gets what
-    the one before it returned. Not called by `etdev.partitioner()`, which may not change a program.
+    the one before it returned. Not called for programs that come in the edge dialect, nor by
+    `etdev.partitioner()`, which may not change a program.
 
     Args:
         program: ATen-dialect program of one method. It is the caller's: change a copy.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from etdev import Refusal
 from etdev.graph import op_name
@@ -45,17 +46,17 @@ def match(
     """
     module = GraphModule(program.graph_module, aten_graph(program))
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    scalars = {node.name for node in calls if _has_scalar_border(node)}
+    foreign = {node.name: why for node in calls if (why := _unfit_values(node))}
     # torch-tensorrt folds these before it counts ops; here they follow those that read them.
     folded = _from_constants(program, calls)
-    mine = vendor.blocks(module, options, {*taken, *scalars, *folded})
+    mine = vendor.blocks(module, options, {*taken, *foreign, *folded})
     converts = vendor.converts(options)
     for node in reversed(calls):
         follows = node.name in folded and all(user.name in mine for user in node.users)
-        if follows and node.name not in scalars and node.name not in taken and converts(node):
+        if follows and node.name not in foreign and node.name not in taken and converts(node):
             mine.add(node.name)
     refusals = [
-        Refusal(node, *_why_not(node, scalars, folded, converts))
+        Refusal(node, *(foreign.get(node.name) or _why_not(node, folded, converts)))
         for node in calls
         if node.name not in mine and node.name not in taken
     ]
@@ -63,10 +64,8 @@ def match(
 
 
 def _why_not(
-    node: Node, scalars: Container[str], folded: Container[str], converts: Callable[[Node], bool]
+    node: Node, folded: Container[str], converts: Callable[[Node], bool]
 ) -> tuple[str, str]:
-    if node.name in scalars:
-        return "scalar", "an engine takes and gives only tensors"
     if not converts(node):
         return "op", f"torch-tensorrt does not convert this {op_name(node)}"
     if node.name in folded:
@@ -112,9 +111,11 @@ def _make_aten(node: Node) -> None:
         node.target = aten_op(node.target)
 
 
-def _has_scalar_border(node: Node) -> bool:
-    """Whether a node makes or takes a size or another number that is computed."""
-    if node.op != "call_function":
-        return False
-    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
-    return any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values)
+def _unfit_values(node: Node) -> tuple[str, str] | None:
+    """Code and text of a refusal, if a node makes or takes what can't cross an engine's border."""
+    for value in pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)]):
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return "scalar", "an engine takes and gives only tensors"
+        if isinstance(value, torch.Tensor) and value.dtype is torch.float64:
+            return "dtype", "TensorRT has no float64"
+    return None

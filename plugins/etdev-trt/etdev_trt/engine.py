@@ -61,21 +61,30 @@ class Engine:
         except DeviceError:
             return None
 
-    def fault(self) -> str | None:
-        """Why no ExecuTorch runtime could run it, or None."""
+    def fault(self) -> tuple[str, str] | None:
+        """Why no ExecuTorch runtime could run it, and what to do about it; None if one could."""
         if self._text(_NEEDS_ALLOCATOR) == "1":
-            return "needs an output allocator, because the shape of an output depends on the data"
+            return (
+                "needs an output allocator, because the shape of an output depends on the data",
+                "compile the model with fallback_data_dependent_ops=True",
+            )
         if not self.fields:
             return None
         inputs, outputs = self._names(_INPUTS), self._names(_OUTPUTS)
         given: Any = self.node.args[0]
         # The runtime binds by position, so that one too few shifts all that follow.
         if len(set(given)) != len(inputs):
-            return f"has {len(inputs)} inputs and is given {len(set(given))} tensors"
+            return (
+                f"has {len(inputs)} inputs and is given {len(set(given))} tensors",
+                "give it a tensor of its own for each input",
+            )
         getitems = sorted(user for user in self.node.users if user.target is operator.getitem)
         read = [getitem.args[1] for getitem in getitems]
         if read != list(range(len(outputs))):
-            return f"has {len(outputs)} outputs, of which {read} are read, in this order"
+            return (
+                f"has {len(outputs)} outputs, of which {read} are read, in this order",
+                "read all of them in their order, or compile the model without the others",
+            )
         return None
 
     def _text(self, index: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -57,7 +58,9 @@ def import_backend() -> str | None:
     if importlib.util.find_spec("torch_tensorrt") is None:
         return _NOT_INSTALLED
     try:
-        importlib.import_module("torch_tensorrt.executorch.backend")
+        # It prints what is wrong, where the command line's results go.
+        with contextlib.redirect_stdout(sys.stderr):
+            importlib.import_module("torch_tensorrt.executorch.backend")
     # Its __init__ raises a bare Exception where libnvinfer is missing.
     except Exception as error:
         return f"torch-tensorrt can't be imported ({first_line(error)}); {_INSTALL}"

@@ -15,6 +15,8 @@ from etdev_trt import installation
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from etdev_trt.engine import Engine
+
 BACKEND_ID = "TensorRTBackend"
 BUILDER = "TensorRTBuilder"
 PRECISIONS = ("fp16", "bf16")
@@ -36,7 +38,6 @@ class TrtPlugin:
             safe; None keeps the precision of the model.
         disable_tf32: Multiply float32 in full precision.
         use_fp32_acc: Sum the products of float16 in float32.
-        truncate_double: Compute float64 in float32.
         optimization_level: 0 to 5; more takes longer to build.
         workspace_size: Bytes of scratch memory on the GPU; 0 lets TensorRT choose.
         hardware_compatible: Build for newer GPUs too, not only for the one it is built on.
@@ -52,7 +53,6 @@ class TrtPlugin:
     )
     disable_tf32: bool | None = None
     use_fp32_acc: bool | None = None
-    truncate_double: bool | None = None
     optimization_level: int | None = field(
         default=None, validator=validators.optional(validators.in_(range(6)))
     )
@@ -101,11 +101,12 @@ class TrtPlugin:
         Raises:
             ClaimError: An engine that no runtime could run; nothing else could stand in for it.
         """
-        # Where it can't be loaded, planning works all the same; lowering asks `probe` why.
-        installation.import_backend()
         claims = [self._engines(program, method)]
         if self.compile:
             claims.append(self._ops(program, taken))
+        if any(claim.groups for claim in claims):
+            # Where it can't be loaded, planning works all the same; lowering asks `probe` why.
+            installation.import_backend()
         return claims
 
     @hookimpl
@@ -140,11 +141,11 @@ class TrtPlugin:
         from etdev_trt.engine import engines, engines_in_branches
 
         for engine in engines_in_branches(program):
-            raise _refused(method, engine, "is in a branch of control flow", "move it out")
+            raise _refused(method, engine, ("is in a branch of control flow", "move it out"))
         groups = []
         for name, engine in engines(program).items():
             if fault := engine.fault():
-                raise _refused(method, engine, fault, "build it from a smaller part of the model")
+                raise _refused(method, engine, fault)
             inside = [engine.constant] if engine.constant else []
             groups.append(Group([name, *inside], f"engine {engine.name}"))
         return Claim(
@@ -191,6 +192,7 @@ class TrtPlugin:
 _OWN_OPTIONS = ("weight_streaming_budget", "compile")
 
 
-def _refused(method: str, engine: Any, fault: str, cure: str) -> ClaimError:
-    what = f"engine {engine.name} ({engine.node.name}) of method {method!r} {fault}"
-    return ClaimError("trt", what, cure)
+def _refused(method: str, engine: Engine, fault: tuple[str, str]) -> ClaimError:
+    what, cure = fault
+    name = f"engine {engine.name} ({engine.node.name}) of method {method!r}"
+    return ClaimError("trt", f"{name} {what}", cure)

@@ -164,6 +164,14 @@ def test_sizes_that_are_computed_stay_outside():
     assert codes["aten.sym_size.int"] == codes["aten.view_copy.default"] == "scalar"
 
 
+def test_float64_stays_outside():
+    plan = planned(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).double(), X.double())
+    assert plan.partitions == ()
+    verdicts = {entry.op: entry.verdicts[0] for entry in plan.ledger}
+    relu = verdicts["aten.relu.default"]
+    assert (relu.code, relu.text) == ("dtype", "TensorRT has no float64")
+
+
 def test_engines_that_are_there_already_stay_as_they_are():
     plan = Lowerer([TrtPlugin(compile=True, min_block_size=1)]).plan(exported(Engines("2%9")))
     mine = [(str(part.device), part.compiler) for part in plan.partitions]

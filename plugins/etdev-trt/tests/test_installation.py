@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 from etdev_trt import installation
@@ -20,7 +21,8 @@ CURE = "pip install etdev-trt[tensorrt]"
 def machine(tmp_path, monkeypatch):
     """A machine on which packages can be put; torch is not loaded, and no TensorRT is there."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    # Where it is loaded it can't be unloaded.
+    monkeypatch.setattr(installation, "sys", SimpleNamespace(modules={}, stderr=sys.stderr))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setattr(installation, "_SYSTEM", ())
     return tmp_path
@@ -29,7 +31,9 @@ def machine(tmp_path, monkeypatch):
 def put_torch_tensorrt(folder, version="2.14.0", requires=(), part=True):
     package = folder / "torch_tensorrt"
     (package / "executorch").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise Exception('libnvinfer.so.11 is missing')\n")
+    (package / "__init__.py").write_text(
+        "print('import error')\nraise Exception('libnvinfer.so.11 is missing')\n"
+    )
     if part:
         (package / "executorch/backend.py").touch()
     info = folder / f"torch_tensorrt-{version}.dist-info"
@@ -109,15 +113,15 @@ def test_a_budget_that_torch_tensorrt_does_not_know(machine):
     )
 
 
-def test_what_only_the_import_tells_is_told_where_torch_is_loaded(machine, monkeypatch):
+def test_what_only_the_import_tells_is_told_where_torch_is_loaded(machine, monkeypatch, capsys):
     put_torch_tensorrt(machine)
     put_tensorrt(machine)
-    import torch
-
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    installation.sys.modules["torch"] = None
     assert installation.unfit() == (
         "torch-tensorrt can't be imported (Exception: libnvinfer.so.11 is missing); " + CURE
     )
+    # stdout is for results.
+    assert capsys.readouterr().out == ""
 
 
 def run(code, *folders):
@@ -162,6 +166,7 @@ class Net(nn.Module):
     def forward(self, x):
         given = [self.engine if field is None else field for field in fields]
         return torch.ops.tensorrt.no_op_placeholder_for_execute_engine([x + 1], *given)[0]
+import etdev
 from etdev.errors import PluginError
 lowerer = etdev.Lowerer(["trt", "cpu"])
 plan = lowerer.plan(Net(), torch.zeros(2, 4))
