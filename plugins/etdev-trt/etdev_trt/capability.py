@@ -46,17 +46,17 @@ def match(
     """
     module = GraphModule(program.graph_module, aten_graph(program))
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    foreign = {node.name: why for node in calls if (why := _unfit_values(node))}
+    unfit = {node.name: why for node in calls if (why := _unfit_values(node))}
     # torch-tensorrt folds these before it counts ops; here they follow those that read them.
     folded = _from_constants(program, calls)
-    mine = vendor.blocks(module, options, {*taken, *foreign, *folded})
+    mine = vendor.blocks(module, options, {*taken, *unfit, *folded})
     converts = vendor.converts(options)
     for node in reversed(calls):
         follows = node.name in folded and all(user.name in mine for user in node.users)
-        if follows and node.name not in foreign and node.name not in taken and converts(node):
+        if follows and node.name not in unfit and node.name not in taken and converts(node):
             mine.add(node.name)
     refusals = [
-        Refusal(node, *(foreign.get(node.name) or _why_not(node, folded, converts)))
+        Refusal(node, *(unfit.get(node.name) or _why_not(node, folded, converts)))
         for node in calls
         if node.name not in mine and node.name not in taken
     ]
@@ -75,19 +75,15 @@ def _why_not(
 
 def _from_constants(program: ExportedProgram, calls: Sequence[Node]) -> set[str]:
     """Names of the nodes that compute the same at every run."""
-    inputs, known = set(program.graph_signature.user_inputs), set[str]()
-    inputs |= {
-        name
-        for name, target in program.graph_signature.inputs_to_buffers.items()
-        if target in program.graph_signature.buffers_to_mutate.values()
-    }
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    fixed = {*signature.inputs_to_parameters, *signature.inputs_to_lifted_tensor_constants}
+    fixed |= {name for name, buffer in signature.inputs_to_buffers.items() if buffer not in written}
+    folded = set()
     for node in calls:
-        if all(
-            source.name in known or (source.op == "placeholder" and source.name not in inputs)
-            for source in node.all_input_nodes
-        ):
-            known.add(node.name)
-    return known
+        if all(source.name in fixed or source.name in folded for source in node.all_input_nodes):
+            folded.add(node.name)
+    return folded
 
 
 def aten_graph(program: ExportedProgram) -> Graph:
