@@ -28,6 +28,7 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.copies
+	$(BIN)/python -m benchmarks.latency
 
 # The oldest ExecuTorch that is supported, in an environment of its own.
 compat: $(COMPAT)/made

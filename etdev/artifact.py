@@ -34,6 +34,7 @@ class Delegate:
         calls: How often the method calls it.
         compile_specs: What the backend was given.
         payload_device: Device that the payload really uses, as a plugin reads it; None if unknown.
+        data: Keys of the named data that the payload looks up, as a plugin reads it.
     """
 
     backend_id: str
@@ -42,6 +43,7 @@ class Delegate:
     calls: int
     compile_specs: tuple[CompileSpec, ...] = field(converter=frozen_tuple)
     payload_device: Device | None = None
+    data: tuple[str, ...] = field(default=(), converter=frozen_tuple)
 
     @property
     def device(self) -> Device:
@@ -73,7 +75,7 @@ class MethodArtifact:
         arenas: Planned memory.
         misplaced: Tensors in an arena of another device, and kernels that are given a tensor which
             is not on the CPU; in words.
-        external: It keeps constants in a .ptd file.
+        external: Names of the constants that it keeps in a .ptd file.
     """
 
     name: str
@@ -86,7 +88,7 @@ class MethodArtifact:
     device_to_host: int
     arenas: tuple[Arena, ...]
     misplaced: tuple[str, ...]
-    external: bool
+    external: tuple[str, ...]
 
 
 @frozen
@@ -98,6 +100,7 @@ class Artifact:
         size_bytes: The whole file.
         constants_bytes: Constants that ExecuTorch keeps for its own kernels.
         named_bytes: Data that delegates find by name, such as XNNPACK's weights.
+        named: Keys of that data.
         methods: In the order of the file.
     """
 
@@ -105,6 +108,7 @@ class Artifact:
     size_bytes: int
     constants_bytes: int
     named_bytes: int
+    named: tuple[str, ...]
     methods: tuple[MethodArtifact, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from etdev import reader
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.audit import differences
+from etdev.datafile import without_data
 from etdev.device import CPU, Device
+from etdev.payloads import Payloads
 from etdev.plan import Plan
 from etdev.plugin import Plugin
 
@@ -26,7 +28,7 @@ def check(
         path: The .pte.
         targets: Devices of the machine it is for; it has a CPU in any case.
         plan: What it should be; its differences are problems too.
-        plugins: Asked which device a delegate's payload really uses.
+        plugins: Asked which device and which data a delegate's payload really uses.
         data: Its .ptd file; looked for beside the .pte if None.
 
     Returns:
@@ -36,16 +38,9 @@ def check(
         ArtifactError: The file is no .pte.
     """
 
-    def payload_device(backend_id: str, payload: bytes) -> Device | None:
-        for plugin in plugins:
-            found = plugin.ask("payload_device", backend_id=backend_id, payload=payload)
-            if isinstance(found, Device):
-                return found
-        return None
-
     there = tuple(dict.fromkeys((CPU, *targets)))
-    facts = reader.read(path, payload_device)
-    problems = [*_in_runtime(facts), *_data(facts, path, data)]
+    facts = reader.read(path, Payloads(plugins))
+    problems = [*_in_runtime(facts), *without_data(facts, path, data)]
     for method in facts.methods:
         problems += [f"method {method.name}: {text}" for text in _devices(method, there)]
     if plan is not None:
@@ -83,12 +78,3 @@ def _devices(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[str]
             name = f"delegate {index} ({delegate.backend_id})"
             yield f"{name} is labelled {labels}, but its payload uses {real}"
     yield from method.misplaced
-
-
-def _data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
-    if not any(method.external for method in facts.methods):
-        return
-    if data is not None and not data.is_file():
-        yield f"its constants are in {data}, which is not there"
-    elif data is None and not list(path.parent.glob("*.ptd")):
-        yield f"its constants are in a .ptd file, and there is none in {path.parent}"

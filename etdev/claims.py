@@ -65,7 +65,7 @@ class Claim:
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
             CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
         device_types: Device types that the backend runs on. Anything else, pinned or resolved, is
-            refused.
+            refused. The default is the CPU if it is among them, else the first one's `:0`.
         named_data: The backend hands constants to ExecuTorch's named data under keys made of their
             content, so that its delegates store a constant once between them.
         merge: Let the host join groups into the largest convex partitions. False keeps every
@@ -83,7 +83,7 @@ class Claim:
     device_types: tuple[str, ...] = field(
         default=("cpu",),
         converter=frozen_tuple,
-        validator=validators.deep_iterable(validators.in_(DEVICE_TYPES)),
+        validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
     )
     named_data: bool = field(default=False, validator=validators.instance_of(bool))
     merge: bool = field(default=True, validator=validators.instance_of(bool))

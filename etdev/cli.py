@@ -91,6 +91,7 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
 @click.option("--tolerance", type=float, help="With --check: fail above this absolute error.")
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
+@click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
@@ -101,6 +102,7 @@ def run(
     check: str | None,
     tolerance: float | None,
     method: str,
+    data: Path | None,
     repeat: int,
 ) -> None:
     """Run a .pte in ExecuTorch's runtime: outputs' shapes, latency, error against PyTorch.
@@ -115,7 +117,7 @@ def run(
         model = _one_method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
         say("run", str(program))
-        done = runner.run(program, values, method, repeat)
+        done = runner.run(program, values, method, repeat, data)
         say("check", check or "")
         errors = runner.compare(done.outputs, runner.flat(model.eager(values))) if model else []
     for index, output in enumerate(done.outputs):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from attrs import frozen
@@ -12,9 +13,11 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.errors import CompileError, first_line
+from etdev.device import Device
+from etdev.errors import CompileError, PluginError, first_line
 from etdev.garbage import settled_heap
 from etdev.plan import Partition
+from etdev.plugin import Plugin
 from etdev.split import Split
 
 _ISOLATE = "copy_exported_program_for_preprocess"
@@ -23,12 +26,13 @@ Progress = Callable[[int, int, Partition], None]
 
 
 def compile_all(
-    splits: Mapping[str, Split], progress: Progress | None = None
+    splits: Mapping[str, Split], plugins: Sequence[Plugin], progress: Progress | None = None
 ) -> dict[str, list[LoweredBackendModule]]:
     """Compile every partition of every method.
 
     Args:
         splits: The methods, taken apart.
+        plugins: Asked for the context in which their partitions are compiled.
         progress: Told before each partition: how many are done, how many there are, which is next.
 
     Returns:
@@ -42,11 +46,12 @@ def compile_all(
         for taken in splits.values()
         for partition, program in zip(taken.partitions, taken.programs, strict=True)
     ]
+    owners = {plugin.name: plugin for plugin in plugins}
     done: dict[tuple[str, str], LoweredBackendModule] = {}
-    for compiler in dict.fromkeys(compiler_of(job.partition) for job in work):
-        mine = [job for job in work if compiler_of(job.partition) == compiler]
-        backend = find_backend(mine[0].partition)
-        with settled_heap():
+    for mine in _batches(work):
+        first = mine[0].partition
+        with settled_heap(), _context(owners[first.plugin], first):
+            backend = find_backend(first)
             results = _preprocess(backend, mine, len(work), len(done), progress)
         for job, result in zip(mine, results, strict=True):
             key = (job.partition.method, job.partition.name)
@@ -96,8 +101,34 @@ def find_backend(partition: Partition) -> type[BackendDetails]:
     raise CompileError(
         partition.plugin,
         f"backend {name!r} of {partition.method}/{partition.name} is not loaded",
-        f"import it in claim_nodes; loaded are {known}",
+        f"import it in claim_nodes or in compile_context; loaded are {known}",
     )
+
+
+def _batches(work: Sequence[Job]) -> list[list[Job]]:
+    """What is compiled in one call if the backend can: of one plugin and backend, on one device."""
+    batches: dict[tuple[str, str, Device], list[Job]] = {}
+    for job in work:
+        part = job.partition
+        batches.setdefault((part.plugin, compiler_of(part), part.device), []).append(job)
+    return list(batches.values())
+
+
+@contextmanager
+def _context(owner: Plugin, partition: Partition) -> Iterator[None]:
+    device = partition.device
+    context = owner.ask("compile_context", device=device)
+    if not isinstance(context, AbstractContextManager | None):
+        raise PluginError(
+            owner.name, f"compile_context returned {context!r}", "return a context manager"
+        )
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(context or nullcontext())
+        except Exception as error:
+            what = f"compile_context failed for {device} with {first_line(error)}"
+            raise PluginError(owner.name, what, "the cause is chained below") from error
+        yield
 
 
 def _preprocess(

@@ -22,7 +22,8 @@ def settle(
 
     A buffer that the method writes is owned by the partition that writes it, if nobody else reads
     its old or its new value; otherwise it stays above the delegates, so that everybody sees the
-    right value at every step.
+    right value at every step. A constant that nobody reads is offered to one partition after the
+    other until a plugin claims it.
 
     Args:
         graph: The method.
@@ -36,8 +37,23 @@ def settle(
         ClaimError: A plugin claims a constant that its partition doesn't read, or would freeze one
             that the method writes.
     """
-    claimed = [_claimed(partition, ask(partition)) for partition in partitions]
-    return _Settlement(graph, partitions, claimed).settled()
+    unused = _unused(graph)
+    shown, claimed = [], []
+    for partition in partitions:
+        offered = evolve(partition, constants=(*partition.constants, *unused.values()))
+        names = _claimed(offered, ask(offered))
+        adopted = [unused.pop(name) for name in list(unused) if name in names]
+        shown.append(evolve(partition, constants=(*partition.constants, *adopted)))
+        claimed.append(names)
+    return _Settlement(graph, shown, claimed).settled()
+
+
+def _unused(graph: MethodGraph) -> dict[str, Constant]:
+    return {
+        name: constant
+        for name, constant in graph.constants.items()
+        if not graph.placeholders[name].users and not constant.mutated
+    }
 
 
 def _claimed(partition: Partition, answer: Any) -> set[str]:

@@ -19,6 +19,8 @@ def write_program(
 ) -> Path:
     """Write a .pte and, beside it, the .ptd files that ExecuTorch keeps data in.
 
+    `net.pte` gets `net.NAME.ptd`, since backends give the data of every model the same name.
+
     Args:
         program: What to write.
         path: Where to.
@@ -30,7 +32,7 @@ def write_program(
     if path.suffix != ".pte":
         raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
     for name, data in (program._tensor_data or {}).items():
-        beside = path.with_name(name if name.endswith(".ptd") else f"{name}.ptd")
+        beside = path.with_name(f"{path.stem}.{name.removesuffix('.ptd')}.ptd")
         write_atomically(beside, data.write_to_file)
     write_atomically(path, program.write_to_file, check)
     return path

@@ -13,6 +13,7 @@ top of a plugin's module, since `etdev plugins` imports every plugin and must st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -74,7 +75,8 @@ def claim_constants(
         partition: One of this plugin's partitions. `partition.constants` are the parameters,
             buffers and lifted tensors that its nodes read, in the state dict's layout: a
             convolution weight is (out, in / groups, kH, kW), a linear weight (out, in).
-            `size_bytes` is elements times item size, before alignment.
+            `size_bytes` is elements times item size, before alignment. Constants that nobody reads
+            are among them until somebody claims them.
 
     Returns:
         Those of `partition.constants` (or their names) that the delegate keeps. None and the rest
@@ -112,6 +114,47 @@ def resolve_device(program: ExportedProgram, partition: Partition) -> Device | A
         @hookimpl
         def resolve_device(partition):
             return Device("cuda", 0)
+    """
+
+
+@hookspec
+def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
+    """Say why a partition may not run where it was put.
+
+    Called once per partition, on the plugin that owns it, after its device is settled, whoever
+    settled it. The device stays; the plan keeps the answer beside it and a warning shows it.
+
+    Args:
+        program: Edge-dialect program of one method.
+        partition: One of this plugin's partitions, `device` and `device_source` set.
+
+    Returns:
+        The reason in one line, with what to do about it; None if the device is as good as its word.
+
+    Example:
+        @hookimpl
+        def device_caveat(partition):
+            return "runs on cuda:0 whatever the label" if partition.device.index else None
+    """
+
+
+@hookspec
+def compile_context(device: Device) -> AbstractContextManager[object] | None:
+    """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
+
+    Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
+    Partitions of different devices are never compiled in one call.
+
+    Args:
+        device: Where these partitions run.
+
+    Returns:
+        A context manager to compile in, or None.
+
+    Example:
+        @hookimpl
+        def compile_context(device):
+            return torch.cuda.device(device.index)
     """
 
 
@@ -179,6 +222,27 @@ def payload_device(backend_id: str, payload: bytes) -> Device | None:
         @hookimpl
         def payload_device(backend_id):
             return Device("cpu") if backend_id == "MyBackend" else None
+    """
+
+
+@hookspec
+def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
+    """Say which named data a compiled delegate looks up when it is loaded, such as its weights.
+
+    Called by `etdev check`, once per delegate of a .pte, on every plugin until one answers. What is
+    not in the .pte must be in its .ptd file.
+
+    Args:
+        backend_id: Name of the ExecuTorch backend that will run it.
+        payload: The delegate's compiled bytes. Untrusted: read them, don't unpickle or run them.
+
+    Returns:
+        Keys of the named data, or None if the backend is another plugin's or keeps no such data.
+
+    Example:
+        @hookimpl
+        def payload_data(backend_id, payload):
+            return payload.decode().splitlines() if backend_id == "MyBackend" else None
     """
 
 

@@ -193,7 +193,12 @@ class Lowerer:
         owners = {partition.plugin for partition in plan.partitions}
         for plugin in self.plugins:
             if plugin.name in owners and (reason := plugin.probe().unfit):
-                raise PluginError(plugin.name, f"can't compile here: {reason}", "plan works here")
+                raise PluginError(
+                    plugin.name,
+                    f"can't compile here: {reason}",
+                    "planning works here; to lower without it name the others, "
+                    'plugins=["cpu"] or --plugin cpu',
+                )
 
     def _compile(
         self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages
@@ -207,7 +212,7 @@ class Lowerer:
             splits = {
                 name: split(program, plan[name].partitions) for name, program in programs.items()
             }
-            lowered = compile_all(splits, progress)
+            lowered = compile_all(splits, self.plugins, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
 
     def _check_pinned_methods(self, methods: Container[str]) -> None:

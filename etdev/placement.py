@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
@@ -80,7 +80,10 @@ class Placement:
         """
         where = f"{partition.method}/{partition.name}"
         if answer is None:
-            return partition.on(CPU, "default")
+            first = partition.device_types[0]
+            return partition.on(
+                CPU if "cpu" in partition.device_types else Device(first), "default"
+            )
         if isinstance(answer, Device):
             return partition.on(answer, "derived")
         if not isinstance(answer, Assumed):
@@ -95,3 +98,24 @@ class Placement:
             raise DeviceError(partition.plugin, what, cure)
         warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
         return partition.on(answer.device, "assumed", answer.why)
+
+
+def with_caveat(partition: Partition, answer: Any) -> Partition:
+    """A partition with what its plugin has to say about its device, as a warning too.
+
+    Raises:
+        PluginError: The answer is no text.
+    """
+    if answer is None:
+        return partition
+    where = f"{partition.method}/{partition.name}"
+    if not isinstance(answer, str):
+        raise PluginError(
+            partition.plugin,
+            f"device_caveat returned {answer!r} for {where}",
+            "return a line of text, or None",
+        )
+    what = f"{where} is put on {partition.device} ({partition.device_source}), but {answer}"
+    warnings.warn(f"{partition.plugin}: {what}", EtdevWarning, stacklevel=2)
+    note = f"{partition.device_note}; {answer}" if partition.device_note else answer
+    return evolve(partition, device_note=note)

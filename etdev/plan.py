@@ -130,7 +130,7 @@ class Partition:
         compile_specs: What the backend gets, `target_device` included unless on the CPU.
         device: Where it runs.
         device_source: `pinned`, `derived`, `assumed` or `default`.
-        device_note: Why a device was assumed.
+        device_note: Why a device was assumed, and why it may not run there.
         split_by: The node that kept it from being one with an earlier partition; None for the
             first.
         compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.

@@ -14,7 +14,7 @@ from etdev.graph import MethodGraph
 from etdev.ledger import PARTS
 from etdev.order import delegates_of, run_order
 from etdev.partition import Offer, Partitioning, View
-from etdev.placement import Placement, refuse_devices_in_branches
+from etdev.placement import Placement, refuse_devices_in_branches, with_caveat
 from etdev.plan import MethodPlan, Partition
 from etdev.plugin import Plugin
 
@@ -134,11 +134,14 @@ class Planner:
     def _placed(
         self, program: ExportedProgram, partition: Partition, owners: Mapping[str, Plugin]
     ) -> Partition:
-        if pinned := self.placement.pinned(partition):
-            return partition.on(pinned, "pinned")
         owner = owners[partition.plugin]
-        answer = owner.ask("resolve_device", program=program, partition=partition)
-        return self.placement.place(partition, answer)
+        if pinned := self.placement.pinned(partition):
+            placed = partition.on(pinned, "pinned")
+        else:
+            answer = owner.ask("resolve_device", program=program, partition=partition)
+            placed = self.placement.place(partition, answer)
+        caveat = owner.ask("device_caveat", program=program, partition=placed)
+        return with_caveat(placed, caveat)
 
 
 def _unowned(partitioning: Partitioning, whole: Whole) -> list[str]:

@@ -16,9 +16,12 @@ HOOKS = (
     "claim_nodes",
     "claim_constants",
     "resolve_device",
+    "device_caveat",
     "prepare",
     "keep_whole",
+    "compile_context",
     "payload_device",
+    "payload_data",
     "probe",
 )
 _HERE = "this process"

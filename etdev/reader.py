@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from attrs import frozen
 
 from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.device import CPU, Device
 from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.payloads import NO_PLUGINS, Payloads
 from etdev.values import CompileSpec
 
-PayloadDevice = Callable[[str, bytes], "Device | None"]
+_Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
 _COPIES = "et_copy::"
@@ -25,17 +28,48 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artifact:
+@frozen(eq=False)
+class Compiled:
+    """A delegate as the runtime is given it.
+
+    Args:
+        backend_id: Backend that runs it.
+        payload: Its compiled bytes.
+        compile_specs: What the backend was given.
+        named_data: All named data of the .pte, as ExecuTorch's NamedDataStoreOutput.
+    """
+
+    backend_id: str
+    payload: bytes
+    compile_specs: tuple[CompileSpec, ...]
+    named_data: Any
+
+
+def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
     """Read a .pte.
 
     Args:
         path: The file.
-        payload_device: Asked for each delegate which device it really uses.
+        payloads: Asked for each delegate which device and which data it really uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or no .pte at all.
     """
     file = Path(path)
+    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, payloads))
+
+
+def compiled(path: str | Path, method: str) -> list[Compiled]:
+    """The delegates of a method, in the order in which they are first called.
+
+    Raises:
+        ArtifactError: As `read`, or there is no such method.
+    """
+    file = Path(path)
+    return _opened(file, lambda _, parsed: _compiled(file, parsed, method))
+
+
+def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -45,8 +79,7 @@ def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artif
     from executorch.exir._serialize._program import deserialize_pte_binary
 
     try:
-        parsed = deserialize_pte_binary(data)
-        return _artifact(file, len(data), parsed, payload_device)
+        return use(len(data), deserialize_pte_binary(data))
     except EtdevError:
         raise
     except Exception as error:
@@ -56,16 +89,33 @@ def read(path: str | Path, payload_device: PayloadDevice | None = None) -> Artif
         ) from error
 
 
-def methods_of(
-    program: Any, payload_device: PayloadDevice | None = None
-) -> tuple[MethodArtifact, ...]:
+def _compiled(file: Path, parsed: Any, method: str) -> list[Compiled]:
+    plans = {plan.name: plan for plan in parsed.program.execution_plan}
+    if method not in plans:
+        raise ArtifactError(
+            str(file), f"has no method {method!r}", f"it has {', '.join(sorted(plans))}"
+        )
+    plan = plans[method]
+    order = dict.fromkeys(call.delegate_index for call in _calls(plan))
+    delegates = [plan.delegates[index] for index in order]
+    data = parsed.program.backend_delegate_data
+    return [
+        Compiled(
+            backend_id=delegate.id,
+            payload=bytes(data[delegate.processed.index].data),
+            compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
+            named_data=parsed.named_data,
+        )
+        for delegate in delegates
+    ]
+
+
+def methods_of(program: Any, payloads: Payloads = NO_PLUGINS) -> tuple[MethodArtifact, ...]:
     """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
-    return tuple(_method(program, plan, payload_device) for plan in program.execution_plan)
+    return tuple(_method(program, plan, payloads) for plan in program.execution_plan)
 
 
-def _artifact(
-    file: Path, size_bytes: int, parsed: Any, payload_device: PayloadDevice | None
-) -> Artifact:
+def _artifact(file: Path, size_bytes: int, parsed: Any, payloads: Payloads) -> Artifact:
     program = parsed.program
     named = parsed.named_data
     return Artifact(
@@ -73,34 +123,40 @@ def _artifact(
         size_bytes=size_bytes,
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        methods=methods_of(program, payload_device),
+        named=tuple(named.pte_data) if named else (),
+        methods=methods_of(program, payloads),
     )
 
 
-def _method(program: Any, plan: Any, payload_device: PayloadDevice | None) -> MethodArtifact:
-    instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
-    calls = [item for item in instructions if type(item).__name__ == "DelegateCall"]
-    kernels = [item for item in instructions if type(item).__name__ == "KernelCall"]
+def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
+    calls = _calls(plan)
+    kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
     counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(_delegates(program, plan, calls, payload_device)),
+        delegates=tuple(_delegates(program, plan, calls, payloads)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
         operators=tuple(_operator(operator) for operator in plan.operators),
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
         misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
-        external=any(_is_external(tensor) for tensor in tensors),
+        external=tuple(dict.fromkeys(_external(tensors))),
     )
 
 
-def _delegates(
-    program: Any, plan: Any, calls: list[Any], payload_device: PayloadDevice | None
-) -> Iterable[Delegate]:
+def _instructions(plan: Any) -> list[Any]:
+    return [item.instr_args for chain in plan.chains for item in chain.instructions]
+
+
+def _calls(plan: Any) -> list[Any]:
+    return [item for item in _instructions(plan) if type(item).__name__ == "DelegateCall"]
+
+
+def _delegates(program: Any, plan: Any, calls: list[Any], payloads: Payloads) -> Iterable[Delegate]:
     devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
@@ -117,7 +173,8 @@ def _delegates(
             size_bytes=len(payload),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
-            payload_device=payload_device(delegate.id, bytes(payload)) if payload_device else None,
+            payload_device=payloads.device(delegate.id, bytes(payload)),
+            data=payloads.data(delegate.id, bytes(payload)),
         )
 
 
@@ -143,9 +200,11 @@ def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
                 yield f"the kernel {name} is given a tensor on {_device(value)}"
 
 
-def _is_external(tensor: Any) -> bool:
-    extra = tensor.extra_tensor_info
-    return extra is not None and extra.location.name == "EXTERNAL"
+def _external(tensors: Iterable[Any]) -> Iterable[str]:
+    for tensor in tensors:
+        extra = tensor.extra_tensor_info
+        if extra is not None and extra.location.name == "EXTERNAL":
+            yield str(extra.fully_qualified_name)
 
 
 def _arenas(plan: Any) -> Iterable[Arena]:

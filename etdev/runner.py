@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import torch
 from attrs import frozen
 from torch.utils import _pytree as pytree
 
-from etdev import reader
-from etdev.artifact import MethodArtifact, Value
+from etdev import datafile, reader
+from etdev.artifact import Artifact, MethodArtifact, Value
 from etdev.errors import RunError, SourceError, first_line
 from etdev.graph import dtype_name
 
@@ -44,7 +45,13 @@ class Difference:
     max_value: float
 
 
-def run(path: str | Path, inputs: Sequence[Any], method: str = "forward", repeat: int = 1) -> Run:
+def run(
+    path: str | Path,
+    inputs: Sequence[Any],
+    method: str = "forward",
+    repeat: int = 1,
+    data: Path | None = None,
+) -> Run:
     """Execute a method once to warm up and `repeat` times for the clock.
 
     Args:
@@ -52,19 +59,20 @@ def run(path: str | Path, inputs: Sequence[Any], method: str = "forward", repeat
         inputs: Its inputs, flat: tensors, ints, floats and bools.
         method: Which method.
         repeat: Number of timed calls.
+        data: Its .ptd; one beside it if it needs one and this is None.
 
     Raises:
-        ArtifactError: The file is no .pte.
+        ArtifactError: The file is no .pte, or its .ptd isn't there.
         RunError: The runtime can't load it, or refuses the inputs.
     """
-    facts = _facts(Path(path), method)
+    artifact = reader.read(path)
+    facts = _method(artifact, method)
     _check_inputs(facts, inputs)
     inputs = [_contiguous(value) for value in inputs]
-    from executorch.runtime import Runtime
-
+    data = data or datafile.find(artifact, Path(path))
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
-        program = Runtime.get().load_program(Path(path))
+        program = _load(Path(path), data)
         loaded = program.load_method(method)
         if loaded is None:
             raise RunError(str(path), f"has no method {method!r}", "see etdev inspect")
@@ -81,14 +89,32 @@ def run(path: str | Path, inputs: Sequence[Any], method: str = "forward", repeat
             f"the runtime failed with {first_line(error)}",
             f"it needs the backends {backends or 'of no delegate'}; etdev inspect shows the rest",
         ) from error
-    copied = [item.clone() if isinstance(item, torch.Tensor) else item for item in outputs]
-    return Run(tuple(copied), tuple(times))
+    return Run(tuple(_copied(outputs)), tuple(times))
+
+
+def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
+    """Outputs of one call of a program in memory.
+
+    Raises:
+        RunError: The runtime refused it.
+    """
+    from executorch.runtime import Runtime
+
+    try:
+        loaded = Runtime.get().load_program(program)
+        called = loaded.load_method(method)
+        outputs = called.execute([_contiguous(value) for value in inputs])
+    except RuntimeError as error:
+        raise RunError(
+            f"method {method!r}", f"the runtime failed with {first_line(error)}", "see etdev check"
+        ) from error
+    return _copied(outputs)
 
 
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
     """Inputs that fit a method: normal floats, and zeros where a number may be an index."""
     generator = torch.Generator().manual_seed(seed)
-    return [_random(value, generator) for value in _facts(Path(path), method).inputs]
+    return [_random(value, generator) for value in _method(reader.read(path), method).inputs]
 
 
 def flat(value: Any) -> list[Any]:
@@ -126,6 +152,11 @@ def load_inputs(path: str | Path) -> list[Any]:
     return [value] if isinstance(value, torch.Tensor) else flat(value)
 
 
+def _copied(outputs: Sequence[Any]) -> list[Any]:
+    """Outputs in memory of their own: a method's next call overwrites its own."""
+    return [item.clone() if isinstance(item, torch.Tensor) else item for item in outputs]
+
+
 def _contiguous(value: Any) -> Any:
     """The runtime takes dense tensors only, in either order of dimensions that PyTorch knows."""
     if not isinstance(value, torch.Tensor) or value.is_contiguous():
@@ -135,11 +166,22 @@ def _contiguous(value: Any) -> Any:
     return value.contiguous()
 
 
-def _facts(path: Path, method: str) -> MethodArtifact:
-    methods = {item.name: item for item in reader.read(path).methods}
+def _method(artifact: Artifact, method: str) -> MethodArtifact:
+    methods = {item.name: item for item in artifact.methods}
     if method not in methods:
-        raise RunError(str(path), f"has no method {method!r}", f"it has {', '.join(methods)}")
+        raise RunError(artifact.path, f"has no method {method!r}", f"it has {', '.join(methods)}")
     return methods[method]
+
+
+def _load(path: Path, data: Path | None) -> Any:
+    from executorch.runtime import Runtime
+
+    load = Runtime.get().load_program
+    if data is None:
+        return load(path)
+    if "data_path" not in inspect.signature(load).parameters:
+        raise RunError(str(path), f"needs {data.name}", "ExecuTorch loads a .ptd here from 1.5 on")
+    return load(path, data_path=data)
 
 
 def _check_inputs(facts: MethodArtifact, inputs: Sequence[Any]) -> None:

@@ -72,6 +72,67 @@ def bert(layers: int = 2) -> Model:
     return Only(model, "last_hidden_state"), (torch.randint(0, 256, (1, 16)),)
 
 
+def cached_llama(layers: int = 2, context: int = 32) -> Model:
+    """A small Llama decoding one token at a position of its KV cache, random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=256,
+        max_position_embeddings=context,
+    )
+    decoder = CachedLlama(LlamaForCausalLM(config).eval(), context)
+    return decoder, (torch.tensor([[7]]), torch.tensor([0]))
+
+
+class CachedLlama(nn.Module):
+    """A Llama whose static KV cache is in buffers, as torch.export needs it."""
+
+    def __init__(self, model: Any, context: int) -> None:
+        super().__init__()
+        from transformers import StaticCache
+
+        config = model.config
+        self.model, self.cache = model, StaticCache(config=config, max_cache_len=context)
+        heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
+        self.cache.early_initialization(1, heads, width, torch.float32, torch.device("cpu"))
+        for index, layer in enumerate(self.cache.layers):
+            self.register_buffer(f"keys_{index}", layer.keys)
+            self.register_buffer(f"values_{index}", layer.values)
+
+    def forward(self, token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        for index, layer in enumerate(self.cache.layers):
+            layer.keys = getattr(self, f"keys_{index}")
+            layer.values = getattr(self, f"values_{index}")
+            layer.cumulative_length = position.reshape(layer.cumulative_length.shape).clone()
+        return self.model(
+            input_ids=token,
+            position_ids=position[None],
+            past_key_values=self.cache,
+            use_cache=True,
+        ).logits
+
+
+def resnet18(image: int = 64) -> Model:
+    """ResNet-18 with random weights."""
+    from transformers import ResNetConfig, ResNetModel
+
+    torch.manual_seed(0)
+    config = ResNetConfig(
+        embedding_size=64,
+        hidden_sizes=[64, 128, 256, 512],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+    )
+    model = ResNetModel(config).eval()
+    return Only(model, "pooler_output"), (torch.randn(1, 3, image, image),)
+
+
 class ConvNet(nn.Module):
     """Two convolutions, batch norm, pooling and a linear head."""
 

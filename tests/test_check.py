@@ -75,6 +75,7 @@ def test_a_missing_ptd_is_named(tmp_path):
     config = ExecutorchBackendConfig(external_constants=True)
     path = Lowerer([]).lower(*models.mlp()).save(tmp_path / "mlp.pte", config)
     (data,) = tmp_path.glob("*.ptd")
+    assert data.name == "mlp._default_external_constant.ptd"
     assert check(path) == []
     assert check(path, data=data) == []
     data.unlink()

@@ -221,6 +221,34 @@ def test_an_unused_parameter_is_dropped_with_nothing_lost():
     torch.testing.assert_close(output.execute(list(X))[0], module(*X))
 
 
+def test_a_buffer_that_nobody_reads_goes_to_the_first_plugin_that_claims_it():
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("unused", torch.ones(10000))
+            self.register_buffer("used", torch.ones(2))
+
+        def forward(self, x):
+            return torch.relu(x * 2) + self.used
+
+    takers = [
+        Takes("shy", ("mul.Tensor",), constants=False),
+        Takes("owner", ("relu.default",)),
+        Takes("late", ("add.Tensor",)),
+    ]
+    module = Unused()
+    lowered = Lowerer(takers).lower(module, X)
+    held = {
+        part.plugin: {c.target: c.storage for c in part.constants}
+        for part in lowered.plan.partitions
+    }
+    assert held == {"shy": {}, "owner": {"unused": "owned"}, "late": {"used": "owned"}}
+    program = lowered.to_executorch()
+    assert len(program.buffer) < module.unused.nbytes
+    output = Runtime.get().load_program(program.buffer).load_method("forward").execute(list(X))
+    torch.testing.assert_close(output[0], module(*X))
+
+
 def test_a_claim_on_a_constant_it_does_not_read_is_refused():
     class Dreamer(Accelerator):
         @hookimpl

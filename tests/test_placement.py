@@ -6,7 +6,7 @@ import pytest
 
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError, EtdevWarning, PluginError
-from etdev.placement import Placement, pins
+from etdev.placement import Placement, pins, with_caveat
 from etdev.plan import Assumed, Partition
 from etdev.values import CompileSpec
 
@@ -149,10 +149,28 @@ def test_a_backend_that_does_not_run_on_a_device_is_not_labelled_with_it():
     )
 
 
-def test_a_backend_that_only_runs_elsewhere_is_not_left_on_the_cpu():
+def test_a_backend_that_only_runs_elsewhere_has_its_default_there():
     part = Partition("trt_0", "forward", "trt", "B", ("add",), device_types=("cuda",))
-    with pytest.raises(DeviceError) as caught:
-        Placement().place(part, None)
+    placed = Placement().place(part, None)
+    assert (placed.device, placed.device_source) == (Device("cuda", 0), "default")
+
+
+def test_a_caveat_is_kept_beside_the_device_and_shown():
+    part = Partition("a_0", "forward", "a", "B", ("add",), device_types=("cuda",))
+    placed = part.on(Device("cuda", 1), "pinned")
+    with pytest.warns(EtdevWarning) as caught:
+        noted = with_caveat(placed, "it runs on cuda:0")
+    assert (noted.device, noted.device_note) == (Device("cuda", 1), "it runs on cuda:0")
+    assert str(caught[0].message) == (
+        "a: forward/a_0 is put on cuda:1 (pinned), but it runs on cuda:0"
+    )
+    assert with_caveat(placed, None) is placed
+
+
+def test_a_caveat_that_is_no_text_is_refused():
+    part = Partition("a_0", "forward", "a", "B", ("add",))
+    with pytest.raises(PluginError) as caught:
+        with_caveat(part, 1)
     assert str(caught.value) == (
-        "trt: B does not run on cpu, where forward/trt_0 was put (default); it runs on cuda"
+        "a: device_caveat returned 1 for forward/a_0; return a line of text, or None"
     )

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from attrs import frozen
 
-from etdev import plugins
+from etdev import plugin, plugins
 from etdev.device import CPU, Device, Probe
 from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.hookspecs import hookimpl
@@ -38,7 +38,7 @@ class Plugin:
     def claim_nodes(self): ...
 """
 KNOWN = "its options are fast, level, share, names, mode"
-HOOKS = "claim_nodes, claim_constants, resolve_device, prepare, keep_whole, payload_device, probe"
+HOOKS = ", ".join(plugin.HOOKS)
 
 
 @pytest.fixture

@@ -95,10 +95,11 @@ def converted(count: int, whole: bool = False) -> EdgeProgramManager:
 
 def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
-    planner = Planner([from_object(Null())], Placement())
+    plugins = [from_object(Null())]
+    planner = Planner(plugins, Placement())
     plan, program = planner.plan(manager.exported_program(), "forward", {})
     taken = split(program, plan.partitions)
-    compiled = compile_all({"forward": taken})
+    compiled = compile_all({"forward": taken}, plugins)
     programs = {"forward": taken.join(compiled["forward"])}
     return edge.rebuilt(manager, programs, EdgeCompileConfig(), None)
 

@@ -120,10 +120,12 @@ class TrtPlugin:
         return [c for c in partition.constants if (c.grouped or built) and not c.mutated]
 
     @hookimpl
-    def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | Assumed:
-        """The GPU that an engine was built for; the first one for an engine yet to be built."""
+    def resolve_device(
+        self, program: ExportedProgram, partition: Partition
+    ) -> Device | Assumed | None:
+        """The GPU that an engine was built for; the default for one that is yet to be built."""
         if partition.compiler == BUILDER:
-            return Device("cuda")
+            return None
         from etdev_trt.engine import engines
 
         engine = engines(program)[partition.nodes[0]]

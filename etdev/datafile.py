@@ -1,0 +1,91 @@
+"""Data files: the .ptd beside a .pte, which holds what the program keeps outside."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+
+from etdev.artifact import Artifact
+from etdev.errors import ArtifactError, first_line
+
+
+def keys_of(path: Path) -> frozenset[str]:
+    """Keys of all that a .ptd holds.
+
+    Raises:
+        ArtifactError: It can't be read, or is no .ptd.
+    """
+    from executorch.exir._serialize._cord import Cord
+    from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
+
+    try:
+        return frozenset(FlatTensorSerializer().deserialize(Cord(path.read_bytes())).named_data)
+    except Exception as error:
+        raise ArtifactError(
+            str(path), f"can't be read ({first_line(error)})", "give a .ptd that ExecuTorch wrote"
+        ) from error
+
+
+def outside(facts: Artifact) -> dict[str, str]:
+    """What a .pte looks up and doesn't hold itself: who needs it, by key."""
+    needed: dict[str, str] = {}
+    for method in facts.methods:
+        for key in method.external:
+            needed.setdefault(key, f"a constant of {method.name}")
+        for index, delegate in enumerate(method.delegates):
+            for key in delegate.data:
+                needed.setdefault(key, f"delegate {index} ({delegate.backend_id}) of {method.name}")
+    return {key: who for key, who in needed.items() if key not in facts.named}
+
+
+def find(facts: Artifact, path: Path) -> Path | None:
+    """The .ptd that a .pte needs; None if it keeps nothing outside.
+
+    The one that is named after it, as `Lowered.save` does, else one beside it that holds all.
+
+    Raises:
+        ArtifactError: It needs one, and there is none.
+    """
+    named = sorted(path.parent.glob(f"{glob.escape(path.stem)}.*.ptd"))
+    if len(named) == 1:
+        return named[0]
+    missing = outside(facts)
+    if not missing:
+        return None
+    for file in sorted(path.parent.glob("*.ptd")):
+        if missing.keys() <= keys_of(file):
+            return file
+    raise ArtifactError(
+        str(path), f"keeps constants in a .ptd that is not in {path.parent}", "name it with --data"
+    )
+
+
+def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
+    """What is missing of the data that a .pte keeps outside, in words.
+
+    Args:
+        facts: What the .pte holds.
+        path: Where it is.
+        data: Its .ptd; those beside it are looked through if None.
+    """
+    missing = outside(facts)
+    if not missing:
+        return
+    files = sorted(path.parent.glob("*.ptd")) if data is None else [data]
+    if not files:
+        yield f"its constants are in a .ptd file, and there is none in {path.parent}"
+        return
+    if not all(file.is_file() for file in files):
+        yield f"its constants are in {data}, which is not there"
+        return
+    for file in files:
+        try:
+            for key in keys_of(file):
+                missing.pop(key, None)
+        except ArtifactError as error:
+            yield str(error)
+    if missing:
+        key, who = next(iter(missing.items()))
+        names = " and ".join(file.name for file in files)
+        yield f"{len(missing)} of its constants are not in {names}; {who} needs {key}"

@@ -1,0 +1,1 @@
+"""CUDA plugin of etdev: AOTInductor delegates for whatever earlier plugins left."""

@@ -1,0 +1,67 @@
+"""What this machine lacks for compiling with AOTInductor, found without importing torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+from pathlib import Path
+
+from etdev import Device, Probe
+
+_TORCH_CUDA = re.compile(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+_DRIVER = "libcuda.so.1"
+
+
+def probe() -> Probe:
+    """The GPUs of this machine, and the first thing that compiling lacks here."""
+    found = gpus()
+    return Probe([Device("cuda", index) for index in range(found)], unfit=_missing(found))
+
+
+def gpus() -> int:
+    """How many GPUs the NVIDIA driver shows to this process."""
+    try:
+        driver = ctypes.CDLL(_DRIVER)
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def _missing(found: int) -> str | None:
+    if not _installed("executorch"):
+        return "ExecuTorch is not installed; pip install executorch"
+    if not _installed("triton"):
+        return "triton is not installed; pip install etdev-cuda[compile]"
+    if torch_cuda() is None:
+        return "this torch is built without CUDA; install a CUDA build of torch"
+    if not found:
+        return f"the NVIDIA driver ({_DRIVER}) shows no GPU; run on a machine with one"
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return f"AOTInductor needs a C++ compiler and there is no {compiler}; install one"
+    return None
+
+
+def torch_cuda() -> str | None:
+    """The CUDA version that torch is built for, such as `13.0`; None without CUDA."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    version = Path(spec.origin).with_name("version.py")
+    match = _TORCH_CUDA.search(version.read_text()) if version.is_file() else None
+    return match[1] if match else None
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""Options of CudaBackend: ExecuTorch's own names, and only what the installed one knows."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+from etdev.errors import PluginError
+
+# Not compile specs but variables of the environment that are read while it compiles.
+VARIABLES = {
+    "target_smem_bytes": "ET_CUDA_TARGET_SMEM_BYTES",
+    "arch_list": "TORCH_CUDA_ARCH_LIST",
+}
+
+
+def compile_specs(options: Mapping[str, bool | int | str]) -> dict[str, str]:
+    """Options as CudaBackend's compile specs; what is left out has ExecuTorch's default.
+
+    Raises:
+        PluginError: The installed ExecuTorch doesn't know an option; it would ignore it.
+    """
+    sources = _sources()
+    for name in options:
+        if f'"{VARIABLES.get(name, name)}"' not in sources:
+            raise PluginError("cuda", f"the installed ExecuTorch has no option {name}", "remove it")
+    return {name: _text(value) for name, value in options.items() if name not in VARIABLES}
+
+
+def variables(options: Mapping[str, bool | int | str]) -> dict[str, str]:
+    """Options as variables of the environment."""
+    return {VARIABLES[name]: str(value) for name, value in options.items() if name in VARIABLES}
+
+
+def _text(value: bool | int | str) -> str:
+    return ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
+
+
+def _sources() -> str:
+    """The text of CudaBackend, because it names its options nowhere else."""
+    spec = importlib.util.find_spec("executorch.backends.cuda")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    files = [file for folder in folders for file in sorted(Path(folder).glob("*.py"))]
+    return "\n".join(file.read_text() for file in files)

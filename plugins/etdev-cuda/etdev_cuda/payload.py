@@ -1,0 +1,57 @@
+"""The bytes of a CudaBackend delegate: names of its library and weights in the named data."""
+
+from __future__ import annotations
+
+import struct
+
+# ExecuTorch 1.5 begins its payload so; 1.4 has two lines of text instead.
+_MAGIC = b"ETCUDAFQN3"
+# nbytes, dtype, device type, offset, number of dimensions of one weight.
+_WEIGHT = struct.Struct("<QiiqI")
+_LENGTH = struct.Struct("<I")
+
+
+def keys(payload: bytes) -> tuple[str, ...]:
+    """Keys under which a delegate finds its library and its weights.
+
+    Args:
+        payload: Untrusted; every length in it is checked.
+
+    Returns:
+        The keys in the order of the payload, each once; none if it is no payload of CudaBackend.
+    """
+    try:
+        found = _of_weights(payload) if payload.startswith(_MAGIC) else _of_lines(payload)
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return ()
+    return tuple(dict.fromkeys(found))
+
+
+def _of_lines(payload: bytes) -> list[str]:
+    library, weights = payload.decode().split("\n")
+    return [library, weights] if library.endswith("_so_blob") else []
+
+
+def _of_weights(payload: bytes) -> list[str]:
+    library, at = _text(payload, len(_MAGIC))
+    (count,) = _LENGTH.unpack_from(payload, at)
+    at += _LENGTH.size
+    found = [library]
+    for _ in range(count):
+        _, at = _text(payload, at)
+        key, at = _text(payload, at)
+        found.append(key)
+        dimensions = _WEIGHT.unpack_from(payload, at)[-1]
+        # A size and a stride of eight bytes each.
+        at += _WEIGHT.size + 16 * dimensions
+    if at != len(payload):
+        raise ValueError("not where the last weight ends")
+    return found
+
+
+def _text(payload: bytes, at: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(payload, at)
+    start = at + _LENGTH.size
+    if start + length > len(payload):
+        raise ValueError("text runs past the end")
+    return payload[start : start + length].decode(), start + length

@@ -1,0 +1,160 @@
+"""The hooks: what AOTInductor takes of what earlier plugins left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from attrs import asdict, field, frozen, validators
+
+from etdev import Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+from etdev.errors import DeviceError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+BACKEND_ID = "CudaBackend"
+_PLATFORMS = validators.optional(validators.in_(("linux", "windows")))
+_POSITIVE = validators.optional(validators.gt(0))
+
+
+@frozen
+class CudaPlugin:
+    """CUDA delegates, compiled by AOTInductor. An option left out has ExecuTorch's default.
+
+    Args:
+        low_memory_mode: Compile in less GPU memory: KV caches and copies of weights stay off it.
+        triton_kernel_mode: Triton kernels for attention and others; False decomposes them.
+        max_autotune: Try kernels and take the fastest.
+        emulate_precision_casts: Round where eager PyTorch rounds, in lower precisions.
+        autotune_at_compile_time: Tune while compiling, not at the first run.
+        autotune_pointwise: Tune pointwise kernels as well.
+        platform: `linux` or `windows`, where the program will run.
+        shim_library_path: Folder with the import library to link against, for `windows`.
+        target_smem_bytes: Shared memory per block of the GPU it is for, in bytes.
+        arch_list: Compute capabilities to compile for, as `TORCH_CUDA_ARCH_LIST`: `8.7`.
+    """
+
+    low_memory_mode: bool | None = None
+    triton_kernel_mode: bool | None = None
+    max_autotune: bool | None = None
+    emulate_precision_casts: bool | None = None
+    autotune_at_compile_time: bool | None = None
+    autotune_pointwise: bool | None = None
+    platform: str | None = field(default=None, validator=_PLATFORMS)
+    shim_library_path: str | None = None
+    target_smem_bytes: int | None = field(default=None, validator=_POSITIVE)
+    arch_list: str | None = None
+
+    @hookimpl
+    def probe(self) -> Probe:
+        """Needs a GPU, a CUDA build of torch, triton and a C++ compiler; plans without."""
+        from etdev_cuda import machine
+
+        return machine.probe()
+
+    @hookimpl
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
+        """Everything: AOTInductor decomposes by itself."""
+        from etdev_cuda import aoti
+
+        return KeepWhole(aoti.ops_to_keep(program, BACKEND_ID))
+
+    @hookimpl
+    def claim_nodes(self, program: ExportedProgram, method: str) -> list[Claim]:
+        """All that is in no delegate yet; a claim for each device that its values are on."""
+        from etdev_cuda import aoti, options
+
+        specs = {"method_name": method, **options.compile_specs(self._options())}
+        found, refusals = aoti.groups(program)
+        return [
+            Claim(
+                backend_id=BACKEND_ID,
+                groups=[Group(nodes) for nodes in groups],
+                refusals=refusals if number == 0 else (),
+                compile_specs={key: text.encode() for key, text in specs.items()},
+                device_types=("cuda",),
+                named_data=_shares_weights(),
+            )
+            for number, groups in enumerate(aoti.by_device(program, found))
+        ]
+
+    @hookimpl
+    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+        """All of them; a buffer that the method writes only where it is written."""
+        return [c for c in partition.constants if not c.mutated or c.update in partition.nodes]
+
+    @hookimpl
+    def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:
+        """Where its values are, or the default if they are on the CPU."""
+        from etdev_cuda import aoti
+
+        known = aoti.devices(program)
+        names = [*partition.nodes, *(constant.name for constant in partition.constants)]
+        found = sorted({known[name] for name in names if name in known})
+        if len(found) > 1:
+            raise DeviceError(
+                "cuda",
+                f"{partition.method}/{partition.name} has values on {found[0]} and {found[1]}",
+                "move one of them, or pin the plugin to a device",
+            )
+        return found[0] if found else None
+
+    @hookimpl
+    def device_caveat(self, partition: Partition) -> str | None:
+        """Whatever the label says, ExecuTorch's runtime opens a delegate on the current device."""
+        if partition.device.index == 0:
+            return None
+        return (
+            "ExecuTorch's CudaBackend runs on the current CUDA device of the process, cuda:0 if "
+            f"nobody changes it; call cudaSetDevice({partition.device.index}) before loading"
+        )
+
+    @hookimpl
+    def compile_context(self, device: Device) -> AbstractContextManager[None]:
+        """On the GPU that the delegate is for, since kernels are tuned on it."""
+        return self._compiling(device)
+
+    @hookimpl
+    def payload_device(self, backend_id: str) -> Device | None:
+        """cuda:0, since the runtime opens its delegates on the current device."""
+        return Device("cuda", 0) if backend_id == BACKEND_ID else None
+
+    @hookimpl
+    def payload_data(self, backend_id: str, payload: bytes) -> Sequence[str] | None:
+        """Its library is in the .pte, its weights are in the .ptd."""
+        from etdev_cuda import payload as contents
+
+        return contents.keys(payload) if backend_id == BACKEND_ID else None
+
+    @contextmanager
+    def _compiling(self, device: Device) -> Iterator[None]:
+        import executorch.backends.cuda.cuda_backend  # noqa: F401  (loads CudaBackend)
+        import torch
+
+        from etdev_cuda import options
+
+        variables = options.variables(self._options())
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            with torch.cuda.device(device.index):
+                yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def _options(self) -> dict[str, bool | int | str]:
+        return asdict(self, filter=lambda _, value: value is not None)
+
+
+def _shares_weights() -> bool:
+    """Whether CudaBackend names weights one by one, so that its delegates store each once."""
+    from importlib.util import find_spec
+
+    return find_spec("executorch.backends.cuda.cuda_weight_collector") is not None

@@ -1,0 +1,56 @@
+"""The CUDA plugin against ExecuTorch's own CudaPartitioner: the same nodes, the same constants."""
+
+from itertools import chain
+
+import decoders
+import models
+import pytest
+import torch
+from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from fake_aoti import FakeAoti
+
+from etdev import Lowerer
+
+MODELS = {
+    "mlp": models.mlp,
+    "conv net": models.conv_net,
+    "quantised conv net": models.quantised_conv_net,
+    "cached llama": models.cached_llama,
+    "attention": decoders.attention,
+    "cached decoder": decoders.cached_decoder,
+    "cond": decoders.cond,
+    "while_loop": decoders.while_loop,
+    "map": decoders.mapped,
+    "scan": decoders.scanned,
+    "shared constant": decoders.shared_constant,
+}
+
+
+@pytest.fixture(autouse=True)
+def aoti(monkeypatch):
+    return FakeAoti().install(monkeypatch)
+
+
+def delegated(program):
+    """Names of nodes and of constants in each delegate."""
+    modules = [module for _, module, _ in get_lowered_submodules(program.graph_module)]
+    inner = [module.original_module for module in modules]
+    nodes = [sorted(n.name for n in p.graph.nodes if n.op != "output") for p in inner]
+    return nodes, [sorted(p.state_dict.keys() | p.constants.keys()) for p in inner]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_alone_it_takes_what_cuda_partitioner_takes(name):
+    module, inputs = MODELS[name]()
+    with torch.no_grad():
+        first, second = (torch.export.export(module, inputs) for _ in range(2))
+        # ExecuTorch's own path traces caches wrongly with gradients on.
+        theirs = to_edge_transform_and_lower(first, partitioner=[CudaPartitioner([])])
+    ours = Lowerer(["cuda"]).lower(second)
+    mine, my_constants = delegated(ours.edge.exported_program())
+    other, their_constants = delegated(theirs.exported_program())
+    assert sorted(chain(*mine)) == sorted(chain(*other))
+    assert len(mine) <= len(other)
+    assert sorted(chain(*my_constants)) == sorted(chain(*their_constants))

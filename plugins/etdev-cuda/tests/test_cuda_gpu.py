@@ -1,0 +1,60 @@
+"""On a real GPU: real models through AOTInductor, audited, and run where a runtime is there."""
+
+import minilm
+import models
+import pytest
+import torch
+from etdev_cuda import machine
+from executorch.runtime import Runtime
+
+from etdev import CPU, Device, Lowerer
+from etdev.check import check
+from etdev.datafile import find
+from etdev.reader import read
+from etdev.runner import compare, flat, run
+
+MISSING = machine.probe().unfit
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+CUDA = Device("cuda", 0)
+MODELS = {
+    "minilm": minilm.model,
+    "resnet18": models.resnet18,
+    "cached llama": models.cached_llama,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def lowered(request, tmp_path_factory):
+    module, inputs = MODELS[request.param]()
+    path = tmp_path_factory.mktemp("gpu") / "model.pte"
+    made = Lowerer(["cuda", "cpu"]).lower(module, inputs)
+    made.save(path)
+    return made, path, module, inputs
+
+
+def test_what_is_written_is_what_was_planned(lowered):
+    made, path, _, _ = lowered
+    plugins = Lowerer(["cuda", "cpu"]).plugins
+    found = check(path, [CPU, CUDA], plan=made.plan, plugins=plugins)
+    assert [text for text in found if "runtime has no" not in text] == []
+
+
+def test_the_library_is_elf_and_the_weights_are_outside(lowered):
+    _, path, _, _ = lowered
+    facts = read(path)
+    assert any(key.endswith("_so_blob") for key in facts.named)
+    assert b"\x7fELF" in path.read_bytes()
+    assert find(facts, path) is not None
+
+
+@pytest.mark.skipif(
+    not Runtime.get().backend_registry.is_available("CudaBackend"),
+    reason="this ExecuTorch's runtime has no CudaBackend",
+)
+def test_it_computes_what_eager_computes(lowered):
+    _, path, module, inputs = lowered
+    with torch.no_grad():
+        expected = flat(module(*inputs))
+    done = run(path, inputs, repeat=10)
+    for difference in compare(done.outputs, expected):
+        assert difference.max_error <= 1e-2 * max(1.0, difference.max_value)

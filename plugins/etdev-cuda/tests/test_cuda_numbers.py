@@ -1,0 +1,147 @@
+"""Numbers and devices: what a CUDA delegate can't be called with, and where values are."""
+
+import pytest
+import torch
+from etdev_cuda import aoti
+from etdev_cuda.plugin import CudaPlugin
+from executorch.exir import EdgeCompileConfig, to_edge
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+from toys import Takes
+
+from etdev import Device, Lowerer, Partition
+from etdev.errors import DeviceError
+
+ROWS = {"x": {0: torch.export.Dim("rows", min=2, max=16)}}
+X = (torch.randn(4, 6),)
+
+
+class Reshaped(nn.Module):
+    """A dynamic size that two reshapes read, with a cosine between them."""
+
+    def forward(self, x):
+        y = x.reshape(x.shape[0] * 2, 3).cos()
+        return y.reshape(x.shape[0], 6) + 1
+
+
+def crossing(part):
+    return [tensor.name for tensor in (*part.inputs, *part.outputs) if not tensor.is_tensor]
+
+
+def test_alone_it_takes_the_numbers_too():
+    plan = Lowerer(["cuda"]).plan(Reshaped(), X, dynamic_shapes=ROWS)["forward"]
+    assert (len(plan.partitions), plan.fallback) == (1, ())
+
+
+def test_no_number_crosses_the_border_of_a_delegate():
+    taker = Takes("taker", ("cos.default",))
+    plan = Lowerer([taker, "cuda"]).plan(Reshaped(), X, dynamic_shapes=ROWS)["forward"]
+    assert {part.plugin for part in plan.partitions} == {"taker", "cuda"}
+    assert [crossing(part) for part in plan.partitions if part.plugin == "cuda"] == [[]]
+
+
+def test_a_number_that_the_method_returns_stays_outside_with_its_readers():
+    class Sized(nn.Module):
+        def forward(self, x):
+            return x.cos(), x.shape[0] * 2
+
+    plan = Lowerer(["cuda"]).plan(Sized(), X, dynamic_shapes=ROWS)["forward"]
+    (partition,) = plan.partitions
+    assert partition.nodes == ("aten_cos_default",)
+    codes = {plan.ledger[name].verdicts[0].code for name in plan.fallback}
+    assert codes == {"scalar"}
+
+
+def test_a_number_that_is_an_input_stays_outside_with_its_readers():
+    class Offset(nn.Module):
+        def forward(self, x, n: int):
+            return (x + n).cos()
+
+    program = torch.export.export(
+        Offset(), (X[0], 3), dynamic_shapes={"x": None, "n": torch.export.Dim.DYNAMIC}
+    )
+    plan = Lowerer(["cuda"]).plan(program)["forward"]
+    assert [crossing(part) for part in plan.partitions] == [[]]
+    (reader,) = plan.fallback
+    assert plan.ledger[reader].verdicts[0].text == (
+        "n is a number, and a CUDA delegate is called with tensors only"
+    )
+
+
+def on(device, *names):
+    """A transform that puts the values of some nodes, all of them without names, on a device.
+
+    There is no GPU here to export on; a program that was exported there differs in this alone.
+    """
+
+    def moved(value):
+        if not isinstance(value, FakeTensor):
+            return value
+        meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return FakeTensor(value.fake_mode, meta, torch.device(device))
+
+    def transform(program):
+        for node in program.graph.nodes:
+            if node.op != "output" and (not names or node.name in names):
+                node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
+        return program
+
+    return transform
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+def program(*transforms):
+    edge = to_edge(
+        torch.export.export(Two(), X), compile_config=EdgeCompileConfig(_check_ir_validity=False)
+    ).exported_program()
+    for transform in transforms:
+        transform(edge)
+    return edge
+
+
+def claims(edge):
+    """Names of the nodes that are claimed for each device."""
+    found = aoti.by_device(edge, aoti.groups(edge)[0])
+    return [[node.name for group in apart for node in group] for apart in found]
+
+
+def resolved(edge, nodes):
+    partition = Partition("cuda_0", "forward", "cuda", "CudaBackend", tuple(nodes))
+    return CudaPlugin().resolve_device(edge, partition)
+
+
+def test_values_on_a_gpu_are_found():
+    edge = program(on("cuda:1"))
+    assert set(aoti.devices(edge).values()) == {Device("cuda", 1)}
+    (nodes,) = claims(edge)
+    assert resolved(edge, nodes) == Device("cuda", 1)
+
+
+def test_values_on_two_gpus_are_claimed_apart():
+    names = [node.name for node in program().graph.nodes if node.op == "call_function"]
+    edge = program(on("cuda:0"), on("cuda:1", *names[2:]))
+    assert claims(edge) == [names[:2], names[2:]]
+    assert resolved(edge, names[2:]) == Device("cuda", 1)
+    with pytest.raises(DeviceError) as caught:
+        resolved(edge, names)
+    assert str(caught.value) == (
+        "cuda: forward/cuda_0 has values on cuda:0 and cuda:1; "
+        "move one of them, or pin the plugin to a device"
+    )
+
+
+def test_values_on_the_cpu_go_with_the_first_gpu():
+    names = [node.name for node in program().graph.nodes if node.op == "call_function"]
+    edge = program(on("cuda:1", *names[2:]))
+    assert claims(edge) == [names]
+    assert resolved(edge, names) == Device("cuda", 1)
+    assert resolved(program(), names) is None

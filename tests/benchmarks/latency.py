@@ -1,0 +1,145 @@
+"""Latency of a .pte: etdev's plans against ExecuTorch's own XNNPACK path and eager PyTorch.
+
+PYTHONPATH=tests:tests/examples python -m benchmarks.latency [--models minilm] [--calls 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import decoders
+import minilm
+import models
+import torch
+from benchmarks import record
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+from executorch.runtime import Runtime
+
+from etdev import Lowerer
+from etdev.runner import flat
+
+MODELS: Mapping[str, Callable[[], models.Model]] = {
+    "mlp": models.mlp,
+    "conv net": models.conv_net,
+    "int8 conv net": models.quantised_conv_net,
+    "attention": decoders.attention,
+    "bert-2": models.bert,
+    "llama-2": models.llama,
+    "cached llama-2": models.cached_llama,
+    "mobilenet": models.mobilenet,
+    "resnet18": models.resnet18,
+    "minilm": minilm.model,
+}
+# What a plan without other backends may cost beyond ExecuTorch's own path: noise.
+MOST = 1.03
+# At least this long is measured for each side, in seconds of the clock.
+LEAST_S = 2.0
+
+
+class Side:
+    """A loaded method, called and timed."""
+
+    def __init__(self, program: Any, inputs: Sequence[Any]) -> None:
+        # The method reads the bytes and the program's memory as long as it lives.
+        self.data = bytes(program.buffer)
+        self.program = Runtime.get().load_program(self.data)
+        self.method = self.program.load_method("forward")
+        self.inputs = list(inputs)
+
+    def outputs(self) -> list[Any]:
+        """A call's outputs, copied out of the method's memory."""
+        return [value.clone() for value in self.method.execute(self.inputs)]
+
+    def __call__(self) -> None:
+        self.method.execute(self.inputs)
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Milliseconds by the clock."""
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1000
+
+
+def in_turn(sides: Mapping[str, Callable[[], Any]], calls: int) -> dict[str, list[float]]:
+    """Times of each side, call by call in turn, so that a busy moment hits all of them."""
+    for call in sides.values():
+        for _ in range(5):
+            call()
+    order = list(sides)
+    times: dict[str, list[float]] = {name: [] for name in order}
+    start = time.perf_counter()
+    while len(times[order[0]]) < calls or time.perf_counter() - start < LEAST_S * len(order):
+        # Whoever comes second finds warmer caches.
+        order.reverse()
+        for name in order:
+            times[name].append(timed(sides[name]))
+    return times
+
+
+def measure(name: str, calls: int) -> dict[str, Any]:
+    """Lower a model both ways, check both against eager, time all three."""
+    module, inputs = MODELS[name]()
+    with torch.no_grad():
+        ours, theirs = (torch.export.export(module, inputs) for _ in range(2))
+        upstream = to_edge_transform_and_lower(theirs, partitioner=[XnnpackPartitioner()])
+        sides = {
+            "etdev": Side(Lowerer(["cpu"]).lower(ours).to_executorch(), inputs),
+            "executorch": Side(upstream.to_executorch(), inputs),
+        }
+        expected = flat(module(*inputs))
+        errors = {side: error(one.outputs(), expected) for side, one in sides.items()}
+        times = in_turn(sides, calls)
+        # Apart, because its threads and its memory would disturb whoever comes next.
+        times |= in_turn({"eager": lambda: module(*inputs)}, calls)
+    pairs = zip(times["etdev"], times["executorch"], strict=True)
+    return {
+        "model": name,
+        "calls": len(times["etdev"]),
+        **{f"{side}_ms": median(found) for side, found in times.items()},
+        "ratio": median(mine / other for mine, other in pairs),
+        "max_error": errors,
+    }
+
+
+def error(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
+    """The largest absolute difference from eager."""
+    return max(float((a - b).abs().max()) for a, b in zip(outputs, expected, strict=True))
+
+
+def main() -> None:
+    """Measure every model, print the table, keep it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--calls", type=int, default=100, help="least number of timed calls")
+    options = parser.parse_args()
+    record.quiet()
+    rows = [measure(name, options.calls) for name in options.models]
+    middle = median(row["ratio"] for row in rows)
+    bars = [record.Bar("median over models, etdev / ExecuTorch", middle, MOST)]
+    bars += [record.Bar(f"{row['model']}, etdev / ExecuTorch", row["ratio"], MOST) for row in rows]
+    timing = "wall milliseconds per call, calls in turn; ratio is the median of paired calls"
+    record.save("latency", {"timing_of_calls": timing, "models": rows}, bars)
+    record.table(
+        "latency per call",
+        ["model", "etdev ms", "ExecuTorch ms", "eager ms", "etdev / ExecuTorch", "max error"],
+        [
+            [
+                row["model"],
+                *(f"{row[f'{side}_ms']:.3f}" for side in ("etdev", "executorch", "eager")),
+                f"{row['ratio']:.3f}",
+                f"{row['max_error']['etdev']:.1e}",
+            ]
+            for row in rows
+        ],
+    )
+    record.show("latency", bars)
+
+
+if __name__ == "__main__":
+    main()

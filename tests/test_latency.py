@@ -1,0 +1,13 @@
+"""The latency benchmark, a slice of it: both sides run, in turn, and compute what eager does."""
+
+import pytest
+from benchmarks import latency
+
+
+@pytest.mark.parametrize("name", ["mlp", "cached llama-2"])
+def test_both_sides_are_called_as_often_and_compute_what_eager_does(name, monkeypatch):
+    monkeypatch.setattr(latency, "LEAST_S", 0)
+    row = latency.measure(name, calls=3)
+    assert row["calls"] == 3
+    assert row["ratio"] > 0
+    assert max(row["max_error"].values()) < 1e-5
