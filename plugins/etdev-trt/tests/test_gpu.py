@@ -65,7 +65,6 @@ def test_an_engine_built_here_runs(settings, model, tmp_path):
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_an_engine_that_torch_tensorrt_built_runs(settings, tmp_path):
     import torch_tensorrt
-    from torch_tensorrt.dynamo._exporter import export
 
     module, inputs = models.conv_net()
     options, tolerance = SETTINGS[settings]
@@ -75,7 +74,7 @@ def test_an_engine_that_torch_tensorrt_built_runs(settings, tmp_path):
     with torch.no_grad():
         program = torch.export.export(module.cuda(), tuple(there))
     compiled = torch_tensorrt.dynamo.compile(program, arg_inputs=there, min_block_size=1, **options)
-    engines = export(compiled, arg_inputs=there, use_legacy_exporter=True)
+    engines = torch_tensorrt.dynamo.export(compiled, arg_inputs=there, use_legacy_exporter=True)
     lowered = Lowerer(["trt", "cpu"]).lower(engines)
     assert [str(part.device) for part in lowered.plan.partitions] == ["cuda:0"]
     assert_agrees(lowered.save(tmp_path / "engine.pte"), module.cpu(), inputs, tolerance)
