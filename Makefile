@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/*/)
+# Only their Python is tested, without what it depends on, and each in a folder of its own.
+TORCH_TENSORRT := 2.13.0 2.14.0
 
 .PHONY: demo test bench compat clean
 
@@ -51,6 +53,7 @@ $(VENV)/demo: $(VENV)/made $(MANIFESTS)
 
 $(VENV)/test: $(VENV)/demo
 	$(PIP) --editable '.[demo,test]'
+	$(call torch-tensorrt,$(VENV))
 	@touch $@
 
 $(COMPAT)/made: $(MANIFESTS)
@@ -60,4 +63,15 @@ $(COMPAT)/made: $(MANIFESTS)
 	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt torch
 	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt executorch==1.4.1 \
 		--editable '.[demo,test]' $(addprefix --editable ./,$(PLUGINS))
+	$(call torch-tensorrt,$(COMPAT))
 	@touch $@
+
+# The plugin's tests skip where there is no wheel, such as beside Linux.
+define torch-tensorrt
+	@for version in $(TORCH_TENSORRT); do \
+		rm -rf $(1)/torch-tensorrt-$$version; \
+		$(1)/bin/python -m pip --disable-pip-version-check -qq install --no-deps \
+			--only-binary :all: --target $(1)/torch-tensorrt-$$version \
+			torch-tensorrt==$$version || echo "no torch-tensorrt $$version for this machine"; \
+	done
+endef

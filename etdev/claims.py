@@ -59,7 +59,7 @@ class Claim:
     """The nodes of one method that a plugin wants for one backend.
 
     Args:
-        backend_id: Name of the ExecuTorch backend that compiles and runs the partitions.
+        backend_id: Name of the ExecuTorch backend that runs the partitions.
         groups: What is wanted, in atomic groups. A node alone is a group of one.
         refusals: What is not wanted, and why. Only for the ledger.
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
@@ -70,6 +70,8 @@ class Claim:
             content, so that its delegates store a constant once between them.
         merge: Let the host join groups into the largest convex partitions. False keeps every
             group a partition of its own.
+        compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions into
+            what `backend_id` runs; None if it is the same one.
     """
 
     backend_id: str = field(validator=[validators.instance_of(str), not_empty])
@@ -85,6 +87,10 @@ class Claim:
     )
     named_data: bool = field(default=False, validator=validators.instance_of(bool))
     merge: bool = field(default=True, validator=validators.instance_of(bool))
+    compiler: str | None = field(
+        default=None,
+        validator=validators.optional([validators.instance_of(str), not_empty]),
+    )
 
 
 @frozen

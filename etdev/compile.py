@@ -86,15 +86,21 @@ class Job:
         return self.taken.isolated(self.partition), specs
 
 
+def compiler_of(partition: Partition) -> str:
+    """Name of the backend that compiles a partition."""
+    return partition.compiler or partition.backend_id
+
+
 def find_backend(partition: Partition) -> type[BackendDetails]:
-    """The backend class of a partition; ExecuTorch finds it by its name, and so do we."""
+    """The class that compiles a partition; ExecuTorch finds it by its name, and so do we."""
+    name = compiler_of(partition)
     for backend in BackendDetails.__subclasses__():
-        if backend.__name__ == partition.backend_id:
+        if backend.__name__ == name:
             return backend  # type: ignore[no-any-return]
     known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
     raise CompileError(
         partition.plugin,
-        f"backend {partition.backend_id!r} of {partition.method}/{partition.name} is not loaded",
+        f"backend {name!r} of {partition.method}/{partition.name} is not loaded",
         f"import it in claim_nodes or in compile_context; loaded are {known}",
     )
 
@@ -104,7 +110,7 @@ def _batches(work: Sequence[Job]) -> list[list[Job]]:
     batches: dict[tuple[str, str, Device], list[Job]] = {}
     for job in work:
         part = job.partition
-        batches.setdefault((part.plugin, part.backend_id, part.device), []).append(job)
+        batches.setdefault((part.plugin, compiler_of(part), part.device), []).append(job)
     return list(batches.values())
 
 
@@ -170,7 +176,7 @@ def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
     except Exception as error:
         raise CompileError(
             partition.plugin,
-            f"{partition.backend_id} failed on {partition.method}/{partition.name} "
+            f"{compiler_of(partition)} failed on {partition.method}/{partition.name} "
             f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
             "leave the plugin out, or see the cause chained below",
         ) from error

@@ -19,7 +19,7 @@ from etdev.limits import Limits
 from etdev.lowerer import Lowerer
 from etdev.ops import edge_name
 from etdev.pins import Pin
-from etdev.plan import MethodPlan
+from etdev.plan import MethodPlan, Partition
 from etdev.planner import Planner
 from etdev.registry import Registry
 from etdev.wishes import Wishes
@@ -93,6 +93,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         told = annotations_of(plan, self._lowerer.plugins)
         specs = {}
         for partition in plan.partitions:
+            _refuse_compiler(partition)
             tag = f"etdev_{self._method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
             for name in (*partition.nodes, *inside):
@@ -114,3 +115,14 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                     f"{op_name(node)} ({node.name}) was kept whole but nobody claims it",
                     "lower with etdev.Lowerer, which decomposes it",
                 )
+
+
+def _refuse_compiler(partition: Partition) -> None:
+    """ExecuTorch writes the name of the backend that compiled a delegate into the .pte."""
+    if partition.compiler:
+        raise PluginError(
+            partition.plugin,
+            f"has {partition.compiler} compile {partition.method}/{partition.name} for "
+            f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
+            "lower with etdev.Lowerer",
+        )

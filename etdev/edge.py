@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from etdev import branches
+from etdev.errors import PluginError
 from etdev.expand import Expander
 from etdev.graph import op_name
 from etdev.ops import edge_name, is_functional
@@ -93,7 +94,7 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = _functional(program)
+        program = _functional(self._prepared(method, program))
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
         table = _default_decomposition_table()
@@ -110,6 +111,19 @@ class Conversion:
         config._check_ir_validity = False
         edge = _generate_edge_program(config, decomposed, preserve_ops=ops)
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
+
+    def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        """A program as the plugins have rewritten it, each what the one before it returned."""
+        for plugin in self.plugins:
+            answer = plugin.ask("prepare", program=program, method=method)
+            if answer is None:
+                continue
+            if not isinstance(answer, ExportedProgram):
+                raise PluginError(
+                    plugin.name, f"prepare returned {answer!r}", "return an ExportedProgram"
+                )
+            program = answer
+        return program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Whole ops that nobody wants at this very place, and that have a decomposition."""

@@ -184,6 +184,29 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
 
 
 @hookspec
+def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
+    """Rewrite what ExecuTorch's conversion to the edge dialect can't read.
+
+    Called once per method, before anything else, on every plugin in claim order; each gets what
+    the one before it returned. Not called for programs that come in the edge dialect, nor by
+    `etdev.partitioner()`, which may not change a program.
+
+    Args:
+        program: ATen-dialect program of one method. It is the caller's: change a copy.
+        method: Name of the method.
+
+    Returns:
+        The program to go on with, or None to leave it as it is. It must compute the same from the
+        same inputs.
+
+    Example:
+        @hookimpl
+        def prepare(program):
+            return program.run_decompositions({})
+    """
+
+
+@hookspec
 def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
     """Say which ATen ops to keep whole, so that `claim_nodes` sees `linear` and not its parts.
 

@@ -213,6 +213,7 @@ class Partitioning:
             named_data=claim.named_data,
             compile_specs=claim.compile_specs,
             split_by=split_by,
+            compiler=claim.compiler,
         )
         self.partitions.append(partition)
         for name in partition.nodes:

@@ -120,7 +120,7 @@ class Partition:
         name: Unique in its method, such as `cpu_0`.
         method: Method of the program, such as `forward`.
         plugin: Who owns it.
-        backend_id: ExecuTorch backend that compiles and runs it.
+        backend_id: ExecuTorch backend that runs it.
         nodes: Names of its nodes in graph order, getitems included.
         inputs: Values it takes from outside, in the order its nodes read them.
         outputs: Values that others read.
@@ -133,6 +133,7 @@ class Partition:
         device_note: Why a device was assumed, and why it may not run there.
         split_by: The node that kept it from being one with an earlier partition; None for the
             first.
+        compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Partition:
     device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
     device_note: str = ""
     split_by: str | None = None
+    compiler: str | None = None
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:
         """This partition on a device, with exactly one `target_device` spec unless on the CPU.

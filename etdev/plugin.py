@@ -17,6 +17,7 @@ HOOKS = (
     "claim_constants",
     "resolve_device",
     "device_caveat",
+    "prepare",
     "keep_whole",
     "annotate",
     "compile_context",

@@ -1,0 +1,1 @@
+"""TensorRT plugin of etdev: engines that torch-tensorrt built, each on its own device."""

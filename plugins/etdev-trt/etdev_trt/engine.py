@@ -1,0 +1,131 @@
+"""An engine node: a TensorRT engine in a graph, and what its fields say of it.
+
+Read from the graph alone. torch-tensorrt writes the fields of an engine as the arguments of its
+placeholder op, in the order of its `SerializedInfoIndex`; its versions add some at the end. One of
+them is a pickle, which stays closed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from attrs import frozen
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from etdev import Device
+from etdev.errors import DeviceError
+
+_PLACEHOLDER = "tensorrt::no_op_placeholder_for_execute_engine"
+# Its fields are inside the engine object, where the graph doesn't show them.
+_OBJECT = "tensorrt::execute_engine"
+_NAME, _DEVICE, _BYTES, _INPUTS, _OUTPUTS, _NEEDS_ALLOCATOR = 1, 2, 3, 4, 5, 9
+_SEPARATOR = "%"
+
+
+@frozen(eq=False)
+class Engine:
+    """One engine.
+
+    Args:
+        node: The node that runs it; its first argument is the list of the engine's inputs.
+        fields: What the graph says of it; empty for `execute_engine`.
+    """
+
+    node: Node
+    fields: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """What torch-tensorrt calls it, for messages."""
+        return self._text(_NAME)
+
+    @property
+    def device_field(self) -> str:
+        """The device field as it is: `1%9%0%0%NVIDIA H200`, of which the first part is the GPU."""
+        return self._text(_DEVICE)
+
+    @property
+    def constant(self) -> str | None:
+        """Name of the graph input that holds the engine's bytes."""
+        held = self.fields[_BYTES] if len(self.fields) > _BYTES else None
+        return held.name if isinstance(held, Node) and held.op == "placeholder" else None
+
+    def device(self) -> Device | None:
+        """The GPU it was built for; None if the field says nothing that could be written."""
+        try:
+            return Device.parse(f"cuda:{self.device_field.split(_SEPARATOR)[0]}")
+        except DeviceError:
+            return None
+
+    def fault(self) -> tuple[str, str] | None:
+        """Why no ExecuTorch runtime could run it, and what to do about it; None if one could."""
+        if self._text(_NEEDS_ALLOCATOR) == "1":
+            return (
+                "needs an output allocator, because the shape of an output depends on the data",
+                "compile the model with fallback_data_dependent_ops=True",
+            )
+        if not self.fields:
+            return None
+        inputs, outputs = self._names(_INPUTS), self._names(_OUTPUTS)
+        given: Any = self.node.args[0]
+        # The runtime binds by position, so that one too few shifts all that follow.
+        if len(set(given)) != len(inputs):
+            return (
+                f"has {len(inputs)} inputs and is given {len(set(given))} tensors",
+                "give it a tensor of its own for each input",
+            )
+        getitems = sorted(user for user in self.node.users if user.target is operator.getitem)
+        read = [getitem.args[1] for getitem in getitems]
+        if read != list(range(len(outputs))):
+            return (
+                f"has {len(outputs)} outputs, of which {read} are read, in this order",
+                "read all of them in their order, or compile the model without the others",
+            )
+        return None
+
+    def _text(self, index: int) -> str:
+        value = self.fields[index] if index < len(self.fields) else ""
+        return value if isinstance(value, str) else ""
+
+    def _names(self, index: int) -> list[str]:
+        return [name for name in self._text(index).split(_SEPARATOR) if name]
+
+
+# Asked for each partition; the graph of a program that a plugin is shown does not change.
+_KNOWN: WeakKeyDictionary[ExportedProgram, dict[str, Engine]] = WeakKeyDictionary()
+
+
+def engines(program: ExportedProgram) -> dict[str, Engine]:
+    """The engines of a method by node name in graph order, those in branches left out."""
+    if program not in _KNOWN:
+        _KNOWN[program] = {e.node.name: e for e in _engines(program.graph_module)}
+    return _KNOWN[program]
+
+
+def engines_in_branches(program: ExportedProgram) -> Iterator[Engine]:
+    """Engines inside `cond`, `map` and `while_loop`; those of foreign delegates are no branches."""
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule) and module is not program.graph_module:
+            yield from _engines(module)
+
+
+def holds_objects(program: ExportedProgram) -> bool:
+    """Whether an engine of a program is an object, as torch-tensorrt's exporter leaves it."""
+    return any(_schema(node) == _OBJECT for node in program.graph.nodes)
+
+
+def _engines(module: GraphModule) -> Iterator[Engine]:
+    for node in module.graph.nodes:
+        if _schema(node) == _PLACEHOLDER:
+            yield Engine(node, tuple(node.args[1:]))
+        elif _schema(node) == _OBJECT:
+            yield Engine(node, ())
+
+
+def _schema(node: Node) -> str | None:
+    """Name of a node's op, the same in both dialects: the edge dialect wraps the op."""
+    return getattr(getattr(node.target, "_schema", None), "name", None)

@@ -1,0 +1,110 @@
+"""The installation: whether torch-tensorrt and TensorRT are there and fit each other."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from etdev import Device
+from etdev.errors import first_line
+
+_INSTALL = "pip install etdev-trt[tensorrt]"
+_NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"
+# What its wheels are called for the desktop and for RTX.
+_DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")
+_PINNED = ("torch", "executorch")
+_BUDGET_SINCE = Version("2.14")
+# Where a libnvinfer that pip didn't install is looked for, besides LD_LIBRARY_PATH.
+_SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+
+
+def unfit(budget: bool = False) -> str | None:
+    """Why engines can't be compiled here, in one line with the cure; None if they can.
+
+    Read from the packages' metadata, in milliseconds. Only where torch is loaded anyway, as it is
+    before compiling, torch-tensorrt is imported to find out the rest.
+
+    Args:
+        budget: A budget for weight streaming is asked for.
+    """
+    distribution = _distribution()
+    if distribution is None:
+        return _NOT_INSTALLED
+    name = f"torch-tensorrt {distribution.version}"
+    spec = importlib.util.find_spec("torch_tensorrt")
+    folders = (spec and spec.submodule_search_locations) or ()
+    if not any(Path(folder, "executorch", "backend.py").is_file() for folder in folders):
+        return f"{name} has no part for ExecuTorch; {_INSTALL}"
+    if misfit := _misfit(distribution):
+        return f"{name} {misfit}"
+    if budget and Version(distribution.version) < _BUDGET_SINCE:
+        return f"{name} has no weight_streaming_budget; take {_BUDGET_SINCE} or leave it out"
+    if importlib.util.find_spec("tensorrt") is None or not _has_library():
+        return f"TensorRT (libnvinfer) is not installed; {_INSTALL}"
+    return import_backend() if "torch" in sys.modules else None
+
+
+def import_backend() -> str | None:
+    """Load TensorRTBackend, so that ExecuTorch finds it by its name; or why that fails."""
+    if importlib.util.find_spec("torch_tensorrt") is None:
+        return _NOT_INSTALLED
+    try:
+        # It prints what is wrong, where the command line's results go.
+        with contextlib.redirect_stdout(sys.stderr):
+            importlib.import_module("torch_tensorrt.executorch.backend")
+    # Its __init__ raises a bare Exception where libnvinfer is missing.
+    except Exception as error:
+        return f"torch-tensorrt can't be imported ({first_line(error)}); {_INSTALL}"
+    return None
+
+
+def gpus() -> list[Device]:
+    """The GPUs of this machine, found without a driver call."""
+    found = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    return [Device("cuda", index) for index, _ in enumerate(found)]
+
+
+def _distribution() -> importlib.metadata.Distribution | None:
+    for name in _DISTRIBUTIONS:
+        try:
+            return importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
+    """Which of its own pins torch-tensorrt finds broken here."""
+    for text in distribution.requires or ():
+        pin = Requirement(text)
+        if pin.name not in _PINNED or (pin.marker and not pin.marker.evaluate({"extra": pin.name})):
+            continue
+        wanted = f"{pin.name}{pin.specifier}"
+        try:
+            version = importlib.metadata.version(pin.name)
+        except importlib.metadata.PackageNotFoundError:
+            return f"needs {wanted}, which is not installed; pip install '{wanted}'"
+        if not pin.specifier.contains(version, prereleases=True):
+            return f"needs {wanted}, here is {version}; pip install '{wanted}'"
+    return None
+
+
+def _has_library() -> bool:
+    return any(next(folder.glob("libnvinfer.so*"), None) for folder in _library_folders())
+
+
+def _library_folders() -> Iterator[Path]:
+    # TensorRT's own wheel keeps its libraries in a package of their own.
+    spec = importlib.util.find_spec("tensorrt_libs")
+    yield from map(Path, (spec and spec.submodule_search_locations) or ())
+    yield from map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))
+    yield from map(Path, _SYSTEM)

@@ -1,0 +1,83 @@
+"""Programs with engine nodes, as `torch_tensorrt` leaves them, around engines that nobody can run.
+
+The ops are there while `fake_tensorrt` is installed.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from typing import Any
+
+import fake_tensorrt
+import torch
+from torch import nn
+
+ENGINE = bytes(range(48))
+X = torch.arange(8.0).reshape(2, 4) / 8
+
+
+def shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
+    return [
+        {"shape_exprs": list(t.shape), "name": name, "dtype": t.dtype}
+        for name, t in zip(names.split("%"), tensors, strict=True)
+    ]
+
+
+def metadata(inputs: str = "x", outputs: str = "y", like: torch.Tensor = X) -> str:
+    """What torch-tensorrt keeps of an engine's shapes: a pickle, in base64."""
+    known = {
+        "inputs": shapes(*[like] * len(inputs.split("%")), names=inputs),
+        "outputs": shapes(*[like] * len(outputs.split("%")), names=outputs),
+    }
+    return base64.b64encode(pickle.dumps({"inout_symexprs": known})).decode()
+
+
+def run_engine(
+    tensors: list[torch.Tensor],
+    engine: torch.Tensor,
+    device: str = "0%9%0%0%NVIDIA H200",
+    *,
+    name: str = "net",
+    inputs: str = "x",
+    outputs: str = "y",
+    allocator: str = "0",
+    aliased: str = "",
+    known: str | None = None,
+) -> list[torch.Tensor]:
+    """Call the placeholder op with the fields of an engine.
+
+    Args:
+        known: Its metadata, if not all inputs and outputs are like X; an alias is left out there.
+    """
+    known = metadata(inputs, outputs) if known is None else known
+    fields = [
+        *("9", name, device, engine, inputs, outputs, "0", known),
+        *("linux_x86_64", allocator, "static", "0"),
+    ]
+    # 2.14 has one more.
+    more = [aliased] if fake_tensorrt.VERSION >= "2.14" else []
+    op = torch.ops.tensorrt.no_op_placeholder_for_execute_engine
+    return op(tensors, *fields, *more)
+
+
+class Engines(nn.Module):
+    """An engine for each device, one after another, with CPU work before, between and after."""
+
+    def __init__(self, *devices: str, engine: bytes = ENGINE, **fields: str) -> None:
+        super().__init__()
+        self.devices, self.fields = devices, fields
+        for index, _ in enumerate(devices):
+            data = torch.frombuffer(bytearray(engine) + bytes([index]), dtype=torch.uint8)
+            self.register_buffer(f"engine_{index}", data)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for index, device in enumerate(self.devices):
+            engine = getattr(self, f"engine_{index}")
+            (x,) = run_engine([x + 1], engine, device, name=f"net_{index}", **self.fields)
+        return torch.cumsum(x, 0)
+
+
+def exported(module: nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
+    with torch.no_grad():
+        return torch.export.export(module.eval(), inputs or (X,))

@@ -1,0 +1,59 @@
+"""A fake of TensorRT's engine builder: torch-tensorrt does all but build the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from attrs import define, field
+
+
+class FakeEngine(torch.nn.Module):
+    """What torch-tensorrt would make of a graph, with bytes that nobody can run."""
+
+    requires_output_allocator = False
+
+    def __init__(self, module: Any, settings: Any) -> None:
+        super().__init__()
+        outputs = module.graph.output_node().all_input_nodes
+        self.serialized_engine = b"an engine"
+        self.hardware_compatible = settings.hardware_compatible
+        self.input_binding_names = [n.name for n in module.graph.find_nodes(op="placeholder")]
+        self.output_binding_names = [f"output{index}" for index, _ in enumerate(outputs)]
+
+    def set_output_tensors_as_unowned(self, _: bool) -> None:
+        """Asked of every engine whose outputs are the program's."""
+
+
+@define(eq=False)
+class FakeBuilder:
+    """Takes the builder's place.
+
+    Args:
+        built: Graph, inputs and settings of each engine, in the order they were asked for.
+    """
+
+    built: list[tuple[Any, Any, Any]] = field(factory=list)
+
+    def build(self, module: Any, inputs: Any, settings: Any, **_: Any) -> FakeEngine:
+        """Stands in for torch-tensorrt's `convert_module`, the first that needs the library."""
+        self.built.append((module, inputs, settings))
+        return FakeEngine(module, settings)
+
+
+@contextmanager
+def installed() -> Iterator[FakeBuilder]:
+    """The fake builder, on a machine without a GPU."""
+    import torch_tensorrt.dynamo._compiler as compiler
+    from etdev_trt import vendor
+
+    builder = FakeBuilder()
+    with (
+        mock.patch.object(compiler, "convert_module", builder.build),
+        # A build of torch for CPUs can't name a GPU.
+        mock.patch.object(vendor, "_placed", lambda program, _: program),
+    ):
+        yield builder

@@ -1,0 +1,163 @@
+"""A fake of TensorRT's closed library, under torch-tensorrt's real Python.
+
+`import torch_tensorrt` needs libnvinfer, which can't be had here. What turns a program into a
+delegate is Python and needs only its names: this puts those in place of the library and leaves out
+the package's `__init__` files, which load it. Engines are bytes that nobody can run.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+VERSIONS = ("2.13.0", "2.14.0")
+VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
+
+
+def site(version: str) -> Path:
+    """Where `make` puts a version: apart, since one environment can't hold both."""
+    return Path(sys.prefix) / f"torch-tensorrt-{version}"
+
+
+SITE = site(VERSION)
+_HOME = SITE / "torch_tensorrt"
+# What each package's `__init__` would import, and from where.
+_PUBLIC = {
+    "torch_tensorrt": {"Device": "_Device"},
+    "torch_tensorrt.dynamo": {"compile": "_compiler"},
+    "torch_tensorrt.runtime": {},
+    "torch_tensorrt.dynamo.runtime": {"TorchTensorRTModule": "_TorchTensorRTModule"},
+}
+
+
+def why_missing(version: str = VERSION) -> str | None:
+    """Why tests that need torch-tensorrt's Python have to be skipped here, or None."""
+    folder = site(version)
+    return None if folder.is_dir() else f"torch-tensorrt {version} is not in {folder}; make test"
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[None]:
+    """torch-tensorrt beside TensorRT, as on a machine with a GPU; gone afterwards.
+
+    Its ops and backends stay known to torch and ExecuTorch, which have no way to forget them.
+
+    Args:
+        folder: An empty folder, for a file that looks like libnvinfer.
+    """
+    (folder / "libnvinfer.so.11").touch()
+    modules = _modules()
+    with (
+        mock.patch.dict(sys.modules, modules),
+        mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(folder)),
+        mock.patch.object(sys, "path", [*sys.path, str(SITE)]),
+        _first_gpu(),
+    ):
+        yield
+
+
+@contextmanager
+def _first_gpu() -> Iterator[None]:
+    """What torch-tensorrt asks of the GPU while it is imported and before it builds an engine."""
+    import torch
+
+    with (
+        mock.patch.object(torch.cuda, "current_device", return_value=0),
+        mock.patch.object(torch.cuda, "get_device_capability", return_value=(9, 0)),
+        mock.patch.object(torch.cuda, "mem_get_info", return_value=(1, 1)),
+    ):
+        yield
+
+
+@functools.cache
+def _modules() -> dict[str, ModuleType]:
+    """The modules of torch-tensorrt and of the fake, imported once."""
+    # In this order: they look around among the loaded modules, and would find the fake.
+    import executorch.exir  # noqa: F401
+    import torch
+    import torch._dynamo
+    import torch.distributed
+
+    before = set(sys.modules)
+    sys.modules["tensorrt"] = _library()
+    for name in _PUBLIC:
+        _bare(name)
+    features = _features()
+    sys.modules["torch_tensorrt._features"] = features
+    top: Any = sys.modules["torch_tensorrt"]
+    top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
+    torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
+    register = mock.patch.object(torch._library, "register_fake_class", return_value=_unchanged)
+    with _first_gpu(), register:
+        # The first import decides in which order the modules, which import each other, come.
+        importlib.import_module("torch_tensorrt.dynamo.conversion")
+        importlib.import_module("torch_tensorrt.dynamo._compiler")
+        importlib.import_module("torch_tensorrt.executorch.partitioner")
+        importlib.import_module("torch_tensorrt.dynamo.runtime.meta_ops.register_meta_ops")
+    mine = [n for n in set(sys.modules) - before if n.split(".")[0].endswith("tensorrt")]
+    return {name: sys.modules.pop(name) for name in sorted(mine)}
+
+
+def _library() -> ModuleType:
+    library: Any = mock.MagicMock(name="fake of TensorRT")
+    library.__path__, library.__file__, library.__name__ = [], __file__, "tensorrt"
+    library.__spec__, library.__version__ = ModuleSpec("tensorrt", None), "11.0.0"
+    # Where torch-tensorrt asks for the type of something, only a class will do.
+    for name in ("DataType", "DeviceType", "EngineCapability", "ITensor", "TensorFormat"):
+        setattr(library, name, _Enumeration(name, (), {}))
+    library.tensorrt.ITensor = library.ITensor
+    return library
+
+
+class _Enumeration(type):
+    """A class with any member one asks for."""
+
+    def __getattr__(cls, name: str) -> str:
+        return f"{cls.__name__}.{name}"
+
+
+def _bare(name: str) -> None:
+    """A package without its `__init__`, so that only the modules asked for are imported."""
+    module: Any = ModuleType(name)
+
+    def late(attribute: str) -> Any:
+        if attribute not in _PUBLIC[name]:
+            raise AttributeError(f"{name} has no {attribute} here")
+        return getattr(importlib.import_module(f"{name}.{_PUBLIC[name][attribute]}"), attribute)
+
+    module.__getattr__ = late
+    module.__path__ = [str(_HOME.joinpath(*name.split(".")[1:]))]
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__spec__.submodule_search_locations = module.__path__
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+
+
+def _features() -> Any:
+    """`torch_tensorrt._features`: nothing is enabled, and its decorators decorate nothing."""
+    features: Any = ModuleType("torch_tensorrt._features")
+    features.ENABLED_FEATURES = mock.MagicMock(name="features", spec=[])
+    features.ENABLED_FEATURES.__class__.__getattr__ = lambda *_: False
+
+    def decorator(name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *given, **_: given[0] if given and callable(given[0]) else _unchanged
+
+    features.__getattr__ = decorator
+    return features
+
+
+def _unchanged(thing: Any) -> Any:
+    return thing

@@ -1,0 +1,143 @@
+"""The device in a compiled delegate, as each version of torch-tensorrt writes it."""
+
+import importlib.util
+import json
+import struct
+import sys
+
+import fake_tensorrt
+import pytest
+from etdev_trt.blob import device_of
+from etdev_trt.plugin import TrtPlugin
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from etdev import Device
+
+HEADER = struct.Struct("<4sIIIQ8s")
+# A busy machine is slow to draw its first example.
+LOADED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([[]])
+
+
+@pytest.fixture(params=fake_tensorrt.VERSIONS)
+def serialization(request, monkeypatch):
+    """torch-tensorrt's serialiser, which needs nothing else of it."""
+    if reason := fake_tensorrt.why_missing(request.param):
+        pytest.skip(reason)
+    path = fake_tensorrt.site(request.param) / "torch_tensorrt/executorch/serialization.py"
+    spec = importlib.util.spec_from_file_location("serialization", path)
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses look their module up.
+    monkeypatch.setitem(sys.modules, "serialization", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(serialization, device, **fields):
+    metadata = serialization.TensorRTBlobMetadata(
+        io_bindings=[serialization.TensorRTIOBinding(name='"device_id":5')],
+        device_id=device,
+        **fields,
+    )
+    return serialization.serialize_engine(b"engine", metadata)
+
+
+def blob(metadata, magic=b"TR01", engine=b"engine"):
+    """A blob by the format's description, for metadata that no serialiser writes."""
+    text = metadata if isinstance(metadata, bytes) else json.dumps(metadata).encode()
+    start = -(-(HEADER.size + len(text)) // 16) * 16
+    header = HEADER.pack(magic, HEADER.size, len(text), start, len(engine), b"")
+    return (header + text).ljust(start, b"\0") + engine
+
+
+@pytest.mark.parametrize("index", [0, 1, 127])
+def test_the_device_of_every_serialiser_is_read(serialization, index):
+    payload = written(serialization, index)
+    assert payload[:4] == b"TR01"
+    assert device_of(payload) == Device("cuda", index)
+
+
+def test_aliased_outputs_make_another_kind_of_blob_with_the_same_device(serialization):
+    if not hasattr(serialization, "TENSORRT_MAGIC_ALIASED_IO"):
+        pytest.skip("2.13 has no aliased outputs")
+    payload = written(serialization, 3, aliased_io={"y": ("x", "user")})
+    assert payload[:4] == b"TR02"
+    assert device_of(payload) == Device("cuda", 3)
+
+
+def test_our_blobs_are_those_of_the_serialisers(serialization):
+    metadata = serialization.TensorRTBlobMetadata(device_id=2)
+    theirs = serialization.serialize_engine(b"engine", metadata)
+    reserved = slice(24, 32)
+    ours = bytearray(blob(metadata.to_json()))
+    ours[reserved] = theirs[reserved]
+    assert bytes(ours) == theirs
+
+
+def test_every_magic_of_the_serialisers_is_known(serialization):
+    known = getattr(serialization, "SUPPORTED_MAGICS", (serialization.TENSORRT_MAGIC,))
+    assert {device_of(blob({"device_id": 1}, magic)) for magic in known} == {Device("cuda", 1)}
+
+
+def test_where_no_device_is_written_the_runtime_takes_the_first():
+    assert device_of(blob({"io_bindings": []})) == Device("cuda", 0)
+
+
+def test_of_two_devices_the_runtime_takes_the_one_written_first():
+    assert device_of(blob(b'{"device_id":1,"device_id":2}')) == Device("cuda", 1)
+
+
+@pytest.mark.parametrize("index", [-1, 128, 10**400, "1", 1.0, True, None, [1]])
+def test_a_device_that_no_label_could_name_is_not_told(index):
+    assert device_of(blob({"device_id": index})) is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"TR01",
+        b"\0" * 64,
+        blob({"device_id": 1}, b"TR03"),
+        blob({"device_id": 1})[:-1],
+        blob(b"{"),
+        blob(b"\xff"),
+        blob(b"[1]"),
+        blob(b"[" * 100_000),
+        HEADER.pack(b"TR01", 0, 8, 48, 0, b"") + b" " * 16,
+        HEADER.pack(b"TR01", 32, 2**32 - 1, 48, 0, b"") + b" " * 16,
+        HEADER.pack(b"TR01", 32, 2, 40, 0, b"") + b"{}" + b" " * 30,
+        HEADER.pack(b"TR01", 32, 2, 48, 2**64 - 1, b"") + b"{}" + b" " * 30,
+    ],
+    ids=repr,
+)
+def test_a_damaged_payload_tells_nothing(payload):
+    assert device_of(payload) is None
+
+
+@LOADED
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_an_error(data):
+    assert device_of(data) is None
+
+
+@LOADED
+@given(st.dictionaries(st.sampled_from(["device_id", "x"]), VALUES), st.data())
+def test_any_metadata_and_any_flipped_byte_are_read_without_an_error(metadata, data):
+    payload = bytearray(blob(metadata))
+    place = data.draw(st.integers(0, len(payload) - 1))
+    payload[place] = data.draw(st.integers(0, 255))
+    found = device_of(bytes(payload))
+    assert found is None or found.type == "cuda"
+
+
+def test_a_pickle_in_the_metadata_stays_closed(tmp_path):
+    # Unpickled, it would make a file.
+    bomb = f"cposix\nsystem\n(S'touch {tmp_path}/opened'\ntR."
+    assert device_of(blob({"device_id": 1, "serialized_metadata": bomb})) == Device("cuda", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_payloads_of_other_backends_are_theirs():
+    assert TrtPlugin().payload_device("CudaBackend", blob({"device_id": 1})) is None

@@ -1,0 +1,342 @@
+"""compile = true: what is claimed, against torch-tensorrt's own lowering and partitioner."""
+
+import fake_builder
+import fake_tensorrt
+import models
+import pytest
+import torch
+from engine_programs import Engines, X, exported
+from etdev_trt.plugin import TrtPlugin
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from torch import nn
+from torch.export import Dim
+from toys import Takes
+
+import etdev
+from etdev import Device, Lowerer
+from etdev.errors import CompileError, PluginError
+from etdev.lowerer import Settings
+from etdev.reader import read
+
+pytestmark = pytest.mark.usefixtures("torch_tensorrt")
+# erfinv is none of the core ops.
+ANY_OP = Settings(compile_config=EdgeCompileConfig(_check_ir_validity=False))
+
+
+@pytest.fixture
+def builder():
+    with fake_builder.installed() as made:
+        yield made
+
+
+class Mixed(nn.Module):
+    """Ops that TensorRT has, then erfinv, which it doesn't, then again ops that it has."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = torch.erfinv(torch.tanh(torch.relu(self.one(x) * 2 + 1)))
+        return torch.relu(self.two(hidden) * 2) + 1
+
+
+def planned(module, inputs, *others, dynamic_shapes=None, **options):
+    """The plan with engines to be built, and with others after them."""
+    lowerer = Lowerer([TrtPlugin(compile=True, **options), *others])
+    plan = lowerer.plan(module, inputs, dynamic_shapes=dynamic_shapes, settings=ANY_OP)
+    return plan["forward"]
+
+
+def ops(plan):
+    """Names of the ops of each partition, without namespace and overload.
+
+    Getitems are left out, and so are the casts of constants, which torch-tensorrt folds.
+    """
+    known = {entry.node: entry.op.split(".")[1] for entry in plan.ledger}
+    parts = [[known[n] for n in part.nodes if n in known] for part in plan.partitions]
+    return [sorted(op for op in part if op != "_to_dim_order_copy") for part in parts]
+
+
+def theirs(module, inputs, min_block_size=5, left=()):
+    """Names of the ops of each engine that torch-tensorrt itself would build, and of the others."""
+    from torch_tensorrt import Device as Gpu
+    from torch_tensorrt.dynamo._settings import CompilationSettings
+    from torch_tensorrt.dynamo.conversion import DYNAMO_CONVERTERS
+    from torch_tensorrt.dynamo.lowering import (
+        get_decompositions,
+        post_lowering,
+        pre_export_lowering,
+    )
+    from torch_tensorrt.dynamo.partitioning import fast_partition
+
+    settings = CompilationSettings(device=Gpu(gpu_id=0), torch_executed_ops=set(left))
+    program = pre_export_lowering(exported(module, *inputs), settings)
+    lowered = post_lowering(program.run_decompositions(get_decompositions()).module(), settings)
+    DYNAMO_CONVERTERS.set_compilation_settings(settings)
+    split, _ = fast_partition(lowered, min_block_size, set(left))
+    engines, outside = [], []
+    for name, part in split.named_children():
+        nodes = part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ()
+        found = sorted(n.target.__name__.split(".")[0] for n in nodes if n.op == "call_function")
+        (engines.append if "_run_on_acc" in name else outside.extend)(
+            [op for op in found if op != "getitem"]
+        )
+    return engines, outside
+
+
+# Planning
+
+
+@pytest.mark.parametrize("model", ["conv_net", "mlp", "bert"])
+def test_a_model_that_torch_tensorrt_makes_one_engine_of_is_one_partition(model):
+    module, inputs = getattr(models, model)()
+    engines, outside = theirs(module, inputs)
+    assert (len(engines), outside) == (1, [])
+    plan = planned(module, inputs)
+    assert len(plan.partitions) == 1
+    assert plan.fallback == ()
+    if model != "bert":  # torch-tensorrt folds more of its mask.
+        assert ops(plan) == engines
+
+
+@pytest.mark.parametrize("min_block_size", [1, 3, 4, 5])
+def test_an_op_that_torch_tensorrt_does_not_convert_splits_a_model_as_it_would(min_block_size):
+    engines, outside = theirs(Mixed(), (X,), min_block_size)
+    plan = planned(Mixed(), X, min_block_size=min_block_size)
+    assert ops(plan) == engines
+    assert "erfinv" in outside
+    assert plan.owner("aten_erfinv_default") is None
+
+
+def test_why_an_op_is_not_in_an_engine_is_in_the_ledger():
+    plan = planned(Mixed(), X, min_block_size=5)
+    reasons = {entry.op: entry.verdicts[0] for entry in plan.ledger if entry.owner is None}
+    erfinv = reasons["aten.erfinv.default"]
+    assert (erfinv.code, erfinv.text) == (
+        "op",
+        "torch-tensorrt does not convert this aten.erfinv.default",
+    )
+    relu = reasons["aten.relu.default"]
+    assert (relu.code, relu.text) == ("block", "too few ops together for an engine")
+
+
+def test_ops_left_to_others_are_left_out_of_engines():
+    left = "aten.tanh.default"
+    engines, outside = theirs(Mixed(), (X,), 1, [f"torch.ops.{left}"])
+    plan = planned(Mixed(), X, min_block_size=1, torch_executed_ops=[left])
+    assert ops(plan) == engines
+    assert "tanh" in outside
+
+
+def test_ops_that_an_earlier_plugin_has_are_left_out_of_engines():
+    early = Takes("early", ("relu.default",))
+    lowerer = Lowerer([early, TrtPlugin(compile=True, min_block_size=1)])
+    plan = lowerer.plan(*models.conv_net())["forward"]
+    assert {plan.owner(n.node) for n in plan.ledger} == {"early", "TrtPlugin"}
+    assert len([p for p in plan.partitions if p.plugin == "TrtPlugin"]) == 3
+
+
+def test_attention_is_kept_whole_for_torch_tensorrt_and_decomposed_for_who_comes_after():
+    class Attention(nn.Module):
+        def forward(self, x):
+            x = x * 2 + 1
+            return nn.functional.scaled_dot_product_attention(x, x, x) + 1
+
+    x = torch.randn(1, 2, 4, 8)
+    (part,) = ops(planned(Attention(), x, min_block_size=1))
+    assert "scaled_dot_product_attention" in part
+    left = "aten.scaled_dot_product_attention.default"
+    plan = planned(Attention(), x, min_block_size=1, torch_executed_ops=[left])
+    assert left not in {entry.op for entry in plan.ledger}
+
+
+def test_sizes_that_are_computed_stay_outside():
+    class Sized(nn.Module):
+        def forward(self, x):
+            return torch.tanh(torch.relu(x.reshape(x.shape[0] * 2, 2) + 1))
+
+    shapes = ({0: Dim("rows", min=2, max=8)},)
+    plan = planned(Sized(), (X,), dynamic_shapes=shapes, min_block_size=1)
+    (part,) = plan.partitions
+    assert all(tensor.is_tensor for tensor in (*part.inputs, *part.outputs))
+    codes = {entry.op: entry.verdicts[0].code for entry in plan.ledger if entry.owner is None}
+    assert codes["aten.sym_size.int"] == codes["aten.view_copy.default"] == "scalar"
+
+
+def test_float64_stays_outside():
+    plan = planned(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).double(), X.double())
+    assert plan.partitions == ()
+    verdicts = {entry.op: entry.verdicts[0] for entry in plan.ledger}
+    relu = verdicts["aten.relu.default"]
+    assert (relu.code, relu.text) == ("dtype", "TensorRT has no float64")
+
+
+def test_engines_that_are_there_already_stay_as_they_are():
+    plan = Lowerer([TrtPlugin(compile=True, min_block_size=1)]).plan(exported(Engines("2%9")))
+    mine = [(str(part.device), part.compiler) for part in plan.partitions]
+    assert mine == [
+        ("cuda:0", "TensorRTBuilder"),
+        ("cuda:2", None),
+        ("cuda:0", "TensorRTBuilder"),
+    ]
+
+
+# Compiling, with all but the builder of engines real
+
+
+def metadata(payload):
+    from torch_tensorrt.executorch.serialization import deserialize_engine
+
+    return deserialize_engine(payload)[1]
+
+
+def payloads(lowered):
+    from executorch.exir.lowered_backend_module import get_lowered_submodules
+
+    graph = lowered.edge.exported_program().graph_module
+    return [module.processed_bytes for _, module, _ in get_lowered_submodules(graph)]
+
+
+class TwoWays(nn.Module):
+    """Two inputs, of which the second is used first, and two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, y):
+        first = torch.tanh(self.linear(y) * 2)
+        return first + x, torch.relu(first - x)
+
+
+def test_a_built_engine_is_what_the_tensorrt_backend_runs(builder, tmp_path):
+    lowered = Lowerer([TrtPlugin(compile=True)]).lower(TwoWays(), (X, X + 1))
+    (part,) = lowered.plan.partitions
+    inside = [c.target for c in part.constants if c.inside]
+    assert inside[:2] == ["linear.weight", "linear.bias"]
+    assert len(inside) == len(part.constants)
+    ((graph, inputs, _),) = builder.built
+    (method,) = read(lowered.save(tmp_path / "built.pte")).methods
+    (delegate,) = method.delegates
+    assert (delegate.backend_id, delegate.devices) == ("TensorRTBackend", (Device("cuda", 0),))
+    assert [tuple(given.shape) for given in inputs] == [(2, 4), (2, 4)]
+    assert len(graph.graph.output_node().all_input_nodes) == 2
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pin_decides_where_an_engine_is_built(builder, index):
+    plugin = TrtPlugin(compile=True)
+    lowered = Lowerer([plugin], devices={"TrtPlugin": f"cuda:{index}"}).lower(TwoWays(), (X, X + 1))
+    ((_, _, settings),) = builder.built
+    assert settings.device.gpu_id == index
+    payload = payloads(lowered)[0]
+    assert metadata(payload).device_id == index
+    assert plugin.payload_device("TensorRTBackend", payload) == Device("cuda", index)
+
+
+def test_inputs_and_outputs_are_bound_in_the_order_of_the_delegate(builder):
+    lowered = Lowerer([TrtPlugin(compile=True)]).lower(TwoWays(), (X, X + 1))
+    (part,) = lowered.plan.partitions
+    # The delegate is given y first, since the engine reads it first.
+    assert [tensor.name for tensor in part.inputs] == ["y", "x"]
+    bindings = metadata(payloads(lowered)[0]).io_bindings
+    ((graph, _, _),) = builder.built
+    reads = {
+        user.target for n in graph.graph.nodes if n.name == bindings[0].name for user in n.users
+    }
+    assert torch.ops.aten.linear.default in reads
+    assert [b.name for b in bindings if not b.is_input] == ["output0", "output1"]
+
+
+def test_options_reach_torch_tensorrt_as_its_settings(builder):
+    options = {
+        "precision": "fp16",
+        "optimization_level": 2,
+        "workspace_size": 1 << 20,
+        "hardware_compatible": True,
+        "disable_tf32": True,
+        "torch_executed_ops": ["aten.mm.default"],
+    }
+    lowered = Lowerer([TrtPlugin(compile=True, **options)]).lower(TwoWays(), (X, X + 1))
+    ((_, _, settings),) = builder.built
+    assert (settings.enable_autocast, settings.autocast_low_precision_type) == (True, torch.float16)
+    assert (settings.optimization_level, settings.workspace_size) == (2, 1 << 20)
+    assert (settings.hardware_compatible, settings.disable_tf32) == (True, True)
+    assert metadata(payloads(lowered)[0]).hardware_compatible
+
+
+@pytest.mark.skipif(fake_tensorrt.VERSION < "2.14", reason="torch-tensorrt 2.14 brought budgets")
+def test_a_budget_makes_engines_that_can_stream_their_weights(builder):
+    plugin = TrtPlugin(compile=True, weight_streaming_budget=7)
+    lowered = Lowerer([plugin]).lower(TwoWays(), (X, X + 1))
+    ((_, _, settings),) = builder.built
+    assert settings.enable_weight_streaming
+    (part,) = lowered.plan.partitions
+    specs = {spec.key: spec.value for spec in part.compile_specs}
+    assert specs["weight_streaming_budget"] == b"7"
+
+
+def test_dynamic_shapes_reach_torch_tensorrt_as_a_range(builder):
+    class Chain(nn.Module):
+        def forward(self, x):
+            return torch.tanh(torch.relu(torch.tanh(x * 2 + 1)))
+
+    shapes = ({0: Dim("rows", min=3, max=8)},)
+    Lowerer([TrtPlugin(compile=True)]).lower(Chain(), (torch.ones(4, 4),), dynamic_shapes=shapes)
+    ((_, (given,), _),) = builder.built
+    assert (tuple(given.shape["min_shape"]), tuple(given.shape["max_shape"])) == ((3, 4), (8, 4))
+
+
+def test_the_model_and_its_weights_are_not_changed(builder):
+    module = TwoWays().eval()
+    program = exported(module, X, X + 1)
+    before, weights = str(program.graph), {k: v.clone() for k, v in module.state_dict().items()}
+    Lowerer([TrtPlugin(compile=True)]).lower(program)
+    assert str(program.graph) == before
+    assert all(torch.equal(value, weights[key]) for key, value in module.state_dict().items())
+
+
+def test_lowering_again_gives_the_same_bytes(builder):
+    lowerer, module = Lowerer([TrtPlugin(compile=True)]), TwoWays()
+    one, two = (lowerer.lower(module, (X, X + 1)).to_executorch().buffer for _ in range(2))
+    assert one == two
+
+
+def test_an_engine_that_needs_an_output_allocator_is_refused(builder, monkeypatch):
+    monkeypatch.setattr(fake_builder.FakeEngine, "requires_output_allocator", True)
+    with pytest.raises(CompileError, match="the engine needs an output allocator"):
+        Lowerer([TrtPlugin(compile=True)]).lower(TwoWays(), (X, X + 1))
+
+
+def test_executorchs_own_loop_cannot_build_engines():
+    partitioner = etdev.partitioner([TrtPlugin(compile=True, min_block_size=1)])
+    with pytest.raises(PluginError) as caught:
+        to_edge_transform_and_lower(exported(TwoWays(), X, X + 1), partitioner=[partitioner])
+    assert str(caught.value) == (
+        "TrtPlugin: has TensorRTBuilder compile forward/TrtPlugin_0 for TensorRTBackend, "
+        "which a partitioner can't ask of ExecuTorch; lower with etdev.Lowerer"
+    )
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ('compile = "yes"', "'yes' is no bool @ options.compile"),
+        ('precision = "int3"', "'precision' must be in"),
+        ("optimization_level = 6", "'optimization_level' must be in"),
+        ("weight_streaming_budget = -1", "'weight_streaming_budget' must be >= 0: -1"),
+        ("min_block_size = true", "min_block_size"),
+        ('torch_executed_ops = "aten.mm.default"', "write ['aten.mm.default']"),
+    ],
+)
+def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):
+    registry = tmp_path / "registry.toml"
+    registry.write_text(f"[plugins.trt.options]\n{options}\n")
+    with pytest.raises(PluginError) as caught:
+        Lowerer(registry=registry)
+    assert caught.value.who == "trt (etdev-trt 0.1.0)"
+    assert problem in caught.value.what

@@ -1,0 +1,403 @@
+"""Engines against torch-tensorrt's own partitioner and serialiser: same nodes, same bytes."""
+
+import base64
+import copy
+import warnings
+
+import fake_tensorrt
+import pytest
+import torch
+from engine_programs import ENGINE, Engines, X, exported, metadata, run_engine
+from etdev_trt.engine import engines
+from etdev_trt.plugin import TrtPlugin
+from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
+from executorch.exir.backend.backend_api import to_backend
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from torch import nn
+from torch.export.graph_signature import (
+    CustomObjArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+)
+
+from etdev import Device, EtdevWarning, Lowerer
+from etdev.errors import ClaimError, DeviceError, EtdevError
+from etdev.reader import read
+
+pytestmark = pytest.mark.usefixtures("torch_tensorrt")
+
+
+def delegates(manager):
+    """Payload and compile specs of each delegate, in the order they run."""
+    graph = manager.exported_program().graph_module
+    return [
+        (module.processed_bytes, [(spec.key, spec.value) for spec in module.compile_specs])
+        for _, module, _ in get_lowered_submodules(graph)
+    ]
+
+
+def upstream(program):
+    """The program lowered by torch-tensorrt's own partitioner."""
+    from torch_tensorrt.executorch.partitioner import TensorRTPartitioner
+
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    partitioner = [TensorRTPartitioner()]
+    return to_edge_transform_and_lower(program, partitioner=partitioner, compile_config=config)
+
+
+def parsed(payload):
+    """What torch-tensorrt's own parser reads in a payload."""
+    from torch_tensorrt.executorch.serialization import deserialize_engine
+
+    return deserialize_engine(payload)[1]
+
+
+def bindings(payload):
+    """Names of a payload's inputs and of its outputs, in order."""
+    known = parsed(payload).io_bindings
+    return [b.name for b in known if b.is_input], [b.name for b in known if not b.is_input]
+
+
+# Claims
+
+
+def test_every_engine_is_a_delegate_of_its_own_with_its_bytes_inside():
+    plan = Lowerer(["trt"]).plan(exported(Engines("0%9", "0%9")))["forward"]
+    assert [part.plugin for part in plan.partitions] == ["trt", "trt"]
+    ops = [[plan.ledger[n].op for n in part.nodes[:1]] for part in plan.partitions]
+    assert ops == [["tensorrt.no_op_placeholder_for_execute_engine.default"]] * 2
+    inside = [[c.target for c in part.constants if c.inside] for part in plan.partitions]
+    assert inside == [["engine_0"], ["engine_1"]]
+    assert not any(op.startswith("tensorrt") for op in plan.ledger.fallback_ops())
+
+
+def test_engines_that_feed_each_other_stay_apart():
+    class Chain(Engines):
+        def forward(self, x):
+            (y,) = run_engine([x], self.engine_0)
+            return run_engine([y], self.engine_1)[0]
+
+    lowered = Lowerer(["trt"]).lower(exported(Chain("0", "0")))
+    assert len(delegates(lowered.edge)) == 2
+
+
+def test_engines_are_known_by_schema_in_both_dialects():
+    program = exported(Engines("3%9"))
+    edge = to_edge(program).exported_program()
+    for dialect in (program, edge):
+        (engine,) = engines(dialect).values()
+        assert (engine.name, engine.device()) == ("net_0", Device("cuda", 3))
+    assert type(next(iter(engines(edge).values())).node.target).__name__ == "EdgeOpOverload"
+
+
+def test_an_engine_object_is_an_engine_whose_fields_the_graph_does_not_show():
+    program = exported(Engines("3%9"))
+    (placeholder,) = engines(program).values()
+    node = placeholder.node
+    node.target = torch.ops.tensorrt.execute_engine.default
+    node.args = (node.args[0], node.args[4])
+    (engine,) = engines(copy.copy(program)).values()
+    assert (engine.fields, engine.device(), engine.fault()) == ((), None, None)
+
+
+def test_an_engine_beside_a_delegate_of_another_backend():
+    class Add(nn.Module):
+        def forward(self, x):
+            return x + x
+
+    import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
+
+    foreign = to_backend("XnnpackBackend", to_edge(exported(Add())).exported_program(), [])
+
+    class Both(Engines):
+        def __init__(self):
+            super().__init__("1%9")
+            self.foreign = foreign
+
+        def forward(self, x):
+            return self.foreign(run_engine([self.foreign(x)], self.engine_0, "1%9")[0])
+
+    lowered = Lowerer(["trt"]).lower(exported(Both()))
+    (part,) = lowered.plan.partitions
+    assert (part.device, part.nodes[-1]) == (Device("cuda", 1), "getitem")
+    payloads = [payload for payload, _ in delegates(lowered.edge)]
+    assert payloads.count(foreign.processed_bytes) == 2
+    assert len(payloads) == 3
+
+
+def test_a_program_without_engines_is_left_alone():
+    plan = Lowerer(["trt"]).plan(nn.Linear(4, 4), X)
+    assert plan.partitions == ()
+
+
+# Constants
+
+
+class Cache(nn.Module):
+    """An engine that reads and writes a cache, which 2.14 knows as an aliased output."""
+
+    def __init__(self, aliased=""):
+        super().__init__()
+        self.aliased = aliased
+        self.register_buffer("engine", torch.frombuffer(bytearray(ENGINE), dtype=torch.uint8))
+        self.register_buffer("cache", torch.zeros(2, 4))
+        self.register_buffer("scale", torch.full((2, 4), 2.0))
+
+    def forward(self, x):
+        y, written = run_engine(
+            [x, self.cache, self.scale],
+            self.engine,
+            inputs="x%cache%scale",
+            outputs="y%new_cache",
+            aliased=self.aliased,
+            known=metadata("x%cache%scale", "y" if self.aliased else "y%new_cache"),
+        )
+        self.cache.copy_(written)
+        return y
+
+
+def test_a_cache_that_an_engine_writes_stays_above_it_and_so_does_what_else_it_reads():
+    lowered = Lowerer(["trt"]).lower(exported(Cache()))
+    (part,) = lowered.plan.partitions
+    storage = {c.target: (c.mutated, c.inside) for c in part.constants}
+    assert storage == {"engine": (False, True), "cache": (True, False), "scale": (False, False)}
+    (payload, _) = delegates(lowered.edge)[0]
+    assert bindings(payload) == (["x", "cache", "scale"], ["y", "new_cache"])
+    signature = lowered.edge.exported_program().graph_signature
+    assert list(signature.buffers_to_mutate.values()) == ["cache"]
+    lowered.to_executorch()
+
+
+@pytest.mark.skipif(fake_tensorrt.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
+def test_an_aliased_cache_makes_the_second_kind_of_blob():
+    aliased = "new_cache@cache@kv_cache_update"
+    lowered = Lowerer(["trt"]).lower(exported(Cache(aliased)))
+    (payload, _) = delegates(lowered.edge)[0]
+    assert payload[:4] == b"TR02"
+    assert parsed(payload).aliased_io == {"new_cache": ("cache", "kv_cache_update")}
+    assert TrtPlugin().payload_device("TensorRTBackend", payload) == Device("cuda", 0)
+
+
+# Lowering
+
+
+def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
+    program = exported(Engines("0%9%0%0%NVIDIA H200"))
+    ours, theirs = Lowerer(["trt"]).lower(program), upstream(program)
+    assert delegates(ours.edge) == delegates(theirs)
+    assert ours.to_executorch().buffer == theirs.to_executorch().buffer
+
+
+def test_engines_on_several_gpus_give_torch_tensorrts_own_payloads():
+    program = exported(Engines("1%9", "2%9"))
+    ours, theirs = (delegates(m) for m in (Lowerer(["trt"]).lower(program).edge, upstream(program)))
+    assert [payload for payload, _ in ours] == [payload for payload, _ in theirs]
+    assert [specs for _, specs in ours] == [
+        [("target_device", b"cuda:1")],
+        [("target_device", b"cuda:2")],
+    ]
+
+
+def test_inputs_are_bound_in_the_order_in_which_the_delegate_gets_them():
+    class Swapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            data = torch.frombuffer(bytearray(ENGINE), dtype=torch.uint8)
+            self.register_buffer("engine", data)
+
+        def forward(self, x, y):
+            first = y * 2
+            return run_engine([x, first, y], self.engine, inputs="x%first%y")[0]
+
+    lowered = Lowerer(["trt"]).lower(exported(Swapped(), X, X + 1))
+    (part,) = lowered.plan.partitions
+    assert [tensor.name for tensor in part.inputs] == ["x", "aten_mul_tensor", "y"]
+    assert bindings(delegates(lowered.edge)[0][0])[0] == ["x", "first", "y"]
+
+
+def test_the_budget_for_weight_streaming_is_written_as_torch_tensorrt_writes_it():
+    plan = Lowerer([TrtPlugin(weight_streaming_budget=5)]).plan(exported(Engines("0")))
+    (part,) = plan.partitions
+    assert [(spec.key, spec.value) for spec in part.compile_specs] == [
+        ("weight_streaming_budget", b"5"),
+        ("target_device", b"cuda:0"),
+    ]
+
+
+def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates():
+    import etdev
+
+    program = exported(Engines("1%9", "2%9"))
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    manager = to_edge_transform_and_lower(
+        program, partitioner=[etdev.partitioner(["trt"])], compile_config=config
+    )
+    assert delegates(manager) == delegates(Lowerer(["trt"]).lower(program).edge)
+
+
+# Engines that no runtime could run
+
+
+@pytest.mark.parametrize(
+    ("module", "fault"),
+    [
+        (
+            Engines("0", allocator="1"),
+            "needs an output allocator, because the shape of an output depends on the data; "
+            "compile the model with fallback_data_dependent_ops=True",
+        ),
+        (
+            Engines("0", outputs="y%z", known=metadata("x", "y")),
+            "has 2 outputs, of which [0] are read, in this order; "
+            "read all of them in their order, or compile the model without the others",
+        ),
+        (
+            Engines("0", inputs="x%z"),
+            "has 2 inputs and is given 1 tensors; give it a tensor of its own for each input",
+        ),
+    ],
+)
+def test_an_engine_that_no_runtime_could_run_is_refused_by_name(module, fault):
+    with pytest.raises(ClaimError) as caught:
+        Lowerer(["trt"]).plan(exported(module))
+    assert str(caught.value) == (
+        "trt: engine net_0 (tensorrt_no_op_placeholder_for_execute_engine_default) of method "
+        f"'forward' {fault}"
+    )
+
+
+def test_an_engine_in_a_branch_is_refused_by_name():
+    class Branches(Engines):
+        def forward(self, x):
+            known = metadata("x", "y")
+
+            def run(x, engine):
+                return run_engine([x], engine, name="branch", known=known)[0].clone()
+
+            def skip(x, engine):
+                return x.clone()
+
+            return torch.cond(x.sum() > 0, run, skip, (x, self.engine_0))
+
+    with pytest.raises(
+        ClaimError, match=r"engine branch \(.*\) of method 'forward' is in a branch"
+    ):
+        Lowerer(["trt"]).plan(exported(Branches("0")))
+
+
+# Devices
+
+
+def test_each_engine_is_labelled_with_its_own_gpu(tmp_path):
+    lowered = Lowerer(["trt", "cpu"]).lower(exported(Engines("1%9", "2%9")))
+    mine = [part for part in lowered.plan.partitions if part.plugin == "trt"]
+    assert [(str(p.device), p.device_source) for p in mine] == [
+        ("cuda:1", "derived"),
+        ("cuda:2", "derived"),
+    ]
+    (method,) = read(lowered.save(tmp_path / "engines.pte")).methods
+    found = {d.devices for d in method.delegates if d.backend_id == "TensorRTBackend"}
+    assert found == {(Device("cuda", 1),), (Device("cuda", 2),)}
+
+
+def test_a_pin_is_taken_as_it_is_for_all_engines():
+    program = exported(Engines("1%9", "nonsense"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtdevWarning)
+        plan = Lowerer(["trt"], devices={"trt": "cuda:3"}, strict=True).plan(program)
+    assert [(str(p.device), p.device_source) for p in plan.partitions] == [("cuda:3", "pinned")] * 2
+    assert all(len(part.compile_specs) == 1 for part in plan.partitions)
+
+
+UNREADABLE = ["", "%", "nonsense", "-1%9", "128%9", "9999%9", "1_0%9", " 1%9", "1.0%9", "٣%9"]
+
+
+def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
+    program = exported(Engines("2%9", *UNREADABLE))
+    said = [
+        f"trt: had to assume cuda:0 for forward/trt_{i}: the device field of engine net_{i} is "
+        f'{raw!r}; pin it: devices={{"trt": "cuda:0"}}'
+        for i, raw in enumerate(UNREADABLE, 1)
+    ]
+    with pytest.warns(EtdevWarning) as caught:
+        plan = Lowerer(["trt"]).plan(program)
+    assert [str(w.message) for w in caught if w.category is EtdevWarning] == said
+    first, *others = [(str(part.device), part.device_source) for part in plan.partitions]
+    assert first == ("cuda:2", "derived")
+    assert others == [("cuda:0", "assumed")] * len(UNREADABLE)
+    with pytest.raises(DeviceError) as error:
+        Lowerer(["trt"], strict=True).plan(program)
+    assert str(error.value) == said[0]
+
+
+def test_torch_tensorrt_labels_every_readable_device_alike():
+    from torch_tensorrt.executorch.backend import _parse_device_id
+
+    for index in (0, 1, 7, 127):
+        (engine,) = engines(exported(Engines(f"{index}%9%0%0%GPU"))).values()
+        assert engine.device() == Device("cuda", _parse_device_id(engine.device_field))
+
+
+# An engine that nobody takes
+
+
+def test_an_engine_that_nobody_takes_is_named():
+    with pytest.raises(EtdevError, match="no_op_placeholder_for_execute_engine"):
+        Lowerer(["cpu"]).lower(exported(Engines("0"))).to_executorch()
+
+
+def test_positions_of_the_fields_are_torch_tensorrts():
+    from etdev_trt import engine
+    from torch_tensorrt.dynamo.runtime import _TorchTensorRTModule as theirs
+
+    ours = {name: value for name, value in vars(engine).items() if name.isupper()}
+    assert ours["_DEVICE"] == theirs.DEVICE_IDX
+    assert ours["_BYTES"] == theirs.ENGINE_IDX
+    assert ours["_NAME"] == theirs.NAME_IDX
+    assert ours["_INPUTS"] == theirs.INPUT_BINDING_NAMES_IDX
+    assert ours["_OUTPUTS"] == theirs.OUTPUT_BINDING_NAMES_IDX
+    assert ours["_NEEDS_ALLOCATOR"] == theirs.REQUIRES_OUTPUT_ALLOCATOR_IDX
+
+
+# Programs as torch-tensorrt's exporter leaves them
+
+
+class EngineObject:
+    """Stands in for `torch.classes.tensorrt.Engine`, which is in torch-tensorrt's C++ library."""
+
+    def __init__(self, fields):
+        self.fields = fields
+
+    def __getstate__(self):
+        return (self.fields,)
+
+
+def with_objects(program):
+    """A program whose engines are objects, as `torch_tensorrt.dynamo.compile` makes them."""
+    graph, specs = program.graph, list(program.graph_signature.input_specs)
+    constants = dict(program.constants)
+    for index, engine in enumerate(engines(program).values()):
+        name, fields = f"object_{index}", list(engine.fields)
+        data = program.state_dict[f"engine_{index}"]
+        fields[3] = base64.b64encode(bytes(data.tolist())).decode()
+        constants[name] = EngineObject(fields)
+        held = CustomObjArgument(name, "tensorrt.Engine", None)
+        with graph.inserting_before(next(iter(graph.nodes))):
+            placeholder = graph.placeholder(name)
+        placeholder.meta["val"] = held
+        specs.insert(0, InputSpec(InputKind.CUSTOM_OBJ, held, name))
+        engine.node.target = torch.ops.tensorrt.execute_engine.default
+        engine.node.args = (engine.node.args[0], placeholder)
+    signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+    return program._update(program.graph_module, signature, constants=constants)
+
+
+def test_engine_objects_are_lowered_like_placeholders():
+    theirs = Lowerer(["trt"]).lower(exported(Engines("1%9", "2%9")))
+    program = with_objects(exported(Engines("1%9", "2%9")))
+    before = str(program.graph)
+    ours = Lowerer(["trt"]).lower(program)
+    assert delegates(ours.edge) == delegates(theirs.edge)
+    assert str(program.graph) == before
+    assert not any(name.startswith("_trt") for name in program.state_dict)

@@ -1,0 +1,196 @@
+"""Whether torch-tensorrt is there and fit: a reason in a line, found without torch."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from types import SimpleNamespace
+
+import pytest
+from etdev_trt import installation
+from etdev_trt.plugin import TrtPlugin
+
+from etdev.plugins import from_object
+
+TORCH, EXECUTORCH = version("torch"), version("executorch")
+CURE = "pip install etdev-trt[tensorrt]"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine on which packages can be put; torch is not loaded, and no TensorRT is there."""
+    monkeypatch.syspath_prepend(tmp_path)
+    # Where it is loaded it can't be unloaded.
+    monkeypatch.setattr(installation, "sys", SimpleNamespace(modules={}, stderr=sys.stderr))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr(installation, "_SYSTEM", ())
+    return tmp_path
+
+
+def put_torch_tensorrt(folder, version="2.14.0", requires=(), part=True):
+    package = folder / "torch_tensorrt"
+    (package / "executorch").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "print('import error')\nraise Exception('libnvinfer.so.11 is missing')\n"
+    )
+    if part:
+        (package / "executorch/backend.py").touch()
+    info = folder / f"torch_tensorrt-{version}.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.1", "Name: torch_tensorrt", f"Version: {version}"]
+    lines += [f"Requires-Dist: {line}" for line in requires]
+    (info / "METADATA").write_text("\n".join(lines))
+
+
+def put_tensorrt(folder, library=True):
+    (folder / "tensorrt").mkdir()
+    (folder / "tensorrt/__init__.py").touch()
+    if library:
+        (folder / "libnvinfer.so.11").touch()
+
+
+def test_a_fit_installation(machine):
+    put_torch_tensorrt(
+        machine, requires=[f"torch=={TORCH}", 'executorch<1.6,>=1.4; extra == "executorch"']
+    )
+    put_tensorrt(machine)
+    assert installation.unfit() is None
+    assert from_object(TrtPlugin()).probe().unfit is None
+
+
+def test_torch_tensorrt_is_not_installed(machine):
+    assert installation.unfit() == f"torch-tensorrt is not installed; {CURE}"
+
+
+def test_a_torch_tensorrt_without_executorch(machine):
+    put_torch_tensorrt(machine, "2.9.0", part=False)
+    put_tensorrt(machine)
+    assert installation.unfit() == f"torch-tensorrt 2.9.0 has no part for ExecuTorch; {CURE}"
+
+
+def test_an_executorch_too_new_for_it(machine):
+    put_torch_tensorrt(machine, requires=['executorch<1.3,>=1.2; extra == "executorch"'])
+    put_tensorrt(machine)
+    assert installation.unfit() == (
+        f"torch-tensorrt 2.14.0 needs executorch<1.3,>=1.2, here is {EXECUTORCH}; "
+        "pip install 'executorch<1.3,>=1.2'"
+    )
+
+
+def test_another_torch_than_its_own(machine):
+    put_torch_tensorrt(machine, requires=["torch<2.9,>=2.8"])
+    put_tensorrt(machine)
+    assert installation.unfit() == (
+        f"torch-tensorrt 2.14.0 needs torch<2.9,>=2.8, here is {TORCH}; "
+        "pip install 'torch<2.9,>=2.8'"
+    )
+
+
+@pytest.mark.parametrize("bindings", [False, True])
+def test_no_libnvinfer(machine, bindings):
+    put_torch_tensorrt(machine)
+    if bindings:
+        put_tensorrt(machine, library=False)
+    assert installation.unfit() == f"TensorRT (libnvinfer) is not installed; {CURE}"
+
+
+def test_the_library_of_tensorrts_own_wheel_is_found(machine):
+    put_torch_tensorrt(machine)
+    put_tensorrt(machine, library=False)
+    (machine / "tensorrt_libs").mkdir()
+    (machine / "tensorrt_libs/__init__.py").touch()
+    (machine / "tensorrt_libs/libnvinfer.so.11").touch()
+    assert installation.unfit() is None
+
+
+def test_a_budget_that_torch_tensorrt_does_not_know(machine):
+    put_torch_tensorrt(machine, "2.13.0")
+    put_tensorrt(machine)
+    assert installation.unfit() is None
+    assert TrtPlugin(weight_streaming_budget=1).probe().unfit == (
+        "torch-tensorrt 2.13.0 has no weight_streaming_budget; take 2.14 or leave it out"
+    )
+
+
+def test_what_only_the_import_tells_is_told_where_torch_is_loaded(machine, monkeypatch, capsys):
+    put_torch_tensorrt(machine)
+    put_tensorrt(machine)
+    installation.sys.modules["torch"] = None
+    assert installation.unfit() == (
+        "torch-tensorrt can't be imported (Exception: libnvinfer.so.11 is missing); " + CURE
+    )
+    # stdout is for results.
+    assert capsys.readouterr().out == ""
+
+
+def run(code, *folders):
+    path = os.pathsep.join(map(str, folders))
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def test_the_command_line_shows_the_reason_and_loads_no_torch(tmp_path):
+    put_torch_tensorrt(tmp_path, requires=["torch<2.9,>=2.8"])
+    done = run(
+        "import sys\nfrom etdev.cli import main\n"
+        "main(['plugins', '--json'], standalone_mode=False)\n"
+        "assert not {'torch', 'torch_tensorrt'} & set(sys.modules)",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (trt,) = [plugin for plugin in json.loads(done.stdout) if plugin["name"] == "trt"]
+    assert "torch-tensorrt 2.14.0 needs torch<2.9,>=2.8" in json.dumps(trt)
+
+
+# The op alone, as a program finds it that was exported where torch-tensorrt is.
+WITHOUT = """
+import torch
+from torch import nn
+fields = ["9", "net", "2%9%0%0%GPU", None, "x", "y", "0", "", "linux", "0", "static", "0"]
+strings = ", ".join("Tensor engine" if f is None else f"str f{i}" for i, f in enumerate(fields))
+torch.library.define("tensorrt::no_op_placeholder_for_execute_engine",
+                     f"(Tensor[] inputs, {strings}) -> Tensor[]")
+@torch.library.register_fake("tensorrt::no_op_placeholder_for_execute_engine")
+def shapes(inputs, *fields):
+    return [torch.empty_like(inputs[0])]
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("engine", torch.zeros(8, dtype=torch.uint8))
+    def forward(self, x):
+        given = [self.engine if field is None else field for field in fields]
+        return torch.ops.tensorrt.no_op_placeholder_for_execute_engine([x + 1], *given)[0]
+import etdev
+from etdev.errors import PluginError
+lowerer = etdev.Lowerer(["trt", "cpu"])
+plan = lowerer.plan(Net(), torch.zeros(2, 4))
+print([(part.plugin, str(part.device), part.device_source) for part in plan.partitions])
+try:
+    lowerer.lower(Net(), torch.zeros(2, 4))
+except PluginError as error:
+    print(error)
+try:
+    etdev.Lowerer(registry="compile.toml").plan(Net(), torch.zeros(2, 4))
+except PluginError as error:
+    print(error)
+"""
+
+
+def test_without_torch_tensorrt_engines_are_planned_from_the_graph_and_not_lowered(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compile.toml").write_text("[plugins.trt.options]\ncompile = true\n")
+    done = run(WITHOUT)
+    assert done.returncode == 0, done.stderr
+    planned, lowered, compiling = done.stdout.splitlines()
+    assert planned == "[('cpu', 'cpu', 'default'), ('trt', 'cuda:2', 'derived')]"
+    reason = f"torch-tensorrt is not installed; {CURE}"
+    assert lowered.startswith(f"trt: can't compile here: {reason}; ")
+    assert compiling == f"trt: compile = true can't plan: {reason}; or leave it false"

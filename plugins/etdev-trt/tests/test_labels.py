@@ -1,0 +1,44 @@
+"""etdev check: the label of a delegate against the GPU in its engine."""
+
+import pytest
+from engine_programs import Engines, exported
+
+from etdev import CPU, Device, Lowerer
+from etdev.check import check
+
+pytestmark = pytest.mark.usefixtures("torch_tensorrt")
+TARGETS = [CPU, Device("cuda", 0), Device("cuda", 1)]
+
+
+def lies(path):
+    found = check(path, TARGETS, plugins=Lowerer(["trt"]).plugins)
+    return [line for line in found if "its payload uses" in line]
+
+
+def test_true_labels_are_no_problem(tmp_path):
+    lowered = Lowerer(["trt"]).lower(exported(Engines("0%9", "1%9")))
+    assert lies(lowered.save(tmp_path / "true.pte")) == []
+
+
+def test_a_pin_that_the_engine_contradicts_is_found(tmp_path):
+    lowered = Lowerer(["trt"], devices={"trt": "cuda:1"}).lower(exported(Engines("0%9", "1%9")))
+    assert lies(lowered.save(tmp_path / "lie.pte")) == [
+        "method forward: delegate 0 (TensorRTBackend) is labelled cuda:1, "
+        "but its payload uses cuda:0"
+    ]
+
+
+def test_a_label_of_torch_tensorrts_own_making_is_checked_too(tmp_path):
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+    from torch_tensorrt.executorch.partitioner import TensorRTPartitioner
+
+    partitioner = TensorRTPartitioner([CompileSpec("target_device", b"cuda:0")])
+    manager = to_edge_transform_and_lower(
+        exported(Engines("1%9")),
+        partitioner=[partitioner],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+    )
+    path = tmp_path / "theirs.pte"
+    path.write_bytes(manager.to_executorch().buffer)
+    assert len(lies(path)) == 1

@@ -1,0 +1,30 @@
+"""The same tests with the other torch-tensorrt: one process can hold only one of them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_tensorrt
+import pytest
+
+OTHERS = [version for version in fake_tensorrt.VERSIONS if version != fake_tensorrt.VERSION]
+FILES = ("test_engines.py", "test_compile.py", "test_labels.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("TORCH_TENSORRT" in os.environ, reason="this is the other one")
+@pytest.mark.parametrize("version", OTHERS)
+def test_another_torch_tensorrt_passes_the_same_tests(version):
+    if reason := fake_tensorrt.why_missing(version):
+        pytest.skip(reason)
+    here = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", *(str(here / name) for name in FILES)],
+        cwd=here.parents[2],
+        env={**os.environ, "TORCH_TENSORRT": version},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-10_000:]
+    assert "passed" in done.stdout

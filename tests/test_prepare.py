@@ -1,0 +1,72 @@
+"""prepare: programs that ExecuTorch's conversion can't read, rewritten by a plugin."""
+
+import pytest
+import torch
+from attrs import define, field
+from executorch.runtime import Runtime
+from torch import nn
+
+from etdev import Lowerer, hookimpl
+from etdev.errors import PluginError
+
+X = torch.rand(2, 4)
+# The edge dialect knows no op of this name, and ExecuTorch no kernel.
+torch.library.define("etdev_test::twice", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("etdev_test::twice", "CompositeExplicitAutograd")
+def twice(x):
+    return x * 2
+
+
+@torch.library.register_fake("etdev_test::twice")
+def twice_shape(x):
+    return torch.empty_like(x)
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return torch.ops.etdev_test.twice(x) + 1
+
+
+@define(eq=False)
+class Preparer:
+    """Replaces `twice` by what it does."""
+
+    name: str = "preparer"
+    seen: list = field(factory=list)
+
+    @hookimpl
+    def prepare(self, program, method):
+        self.seen.append((method, [str(n.target) for n in program.graph.nodes]))
+        return program.run_decompositions({torch.ops.etdev_test.twice.default: lambda x: x * 2})
+
+
+def test_a_program_is_lowered_as_a_plugin_prepared_it():
+    program = torch.export.export(Net(), (X,))
+    before = str(program.graph)
+    lowered = Lowerer([Preparer(), "cpu"]).lower(program)
+    loaded = Runtime.get().load_program(lowered.to_executorch().buffer)
+    torch.testing.assert_close(loaded.load_method("forward").execute([X])[0], Net()(X))
+    assert str(program.graph) == before
+
+
+def test_each_plugin_gets_what_the_one_before_it_returned_once_per_method():
+    first, second = Preparer("first"), Preparer("second")
+    Lowerer([first, second]).plan({"one": (Net(), X), "two": (Net(), X)})
+    assert [method for method, _ in first.seen] == ["one", "two"]
+    assert all("etdev_test.twice.default" in ops for _, ops in first.seen)
+    assert not any("etdev_test.twice.default" in ops for _, ops in second.seen)
+
+
+def test_an_answer_that_is_no_program_names_the_plugin():
+    class Wrong:
+        name = "wrong"
+
+        @hookimpl
+        def prepare(self):
+            return 3
+
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Wrong()]).plan(Net(), X)
+    assert str(caught.value) == "wrong: prepare returned 3; return an ExportedProgram"
