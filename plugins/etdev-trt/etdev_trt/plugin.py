@@ -133,6 +133,19 @@ class TrtPlugin:
         return engine.device() or Assumed(Device("cuda"), why)
 
     @hookimpl
+    def device_caveat(self, program: ExportedProgram, partition: Partition) -> str | None:
+        """The runtime takes the GPU from the engine, whatever the label says."""
+        if partition.compiler == BUILDER:
+            return None
+        from etdev_trt.engine import engines
+
+        engine = engines(program)[partition.nodes[0]]
+        built_for = engine.device()
+        if built_for in (None, partition.device):
+            return None
+        return f"engine {engine.name} was built for {built_for} and runs there; build it again"
+
+    @hookimpl
     def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
         """The GPU in the blob, which is the one that the runtime takes."""
         from etdev_trt.blob import device_of

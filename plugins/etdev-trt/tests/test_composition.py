@@ -1,74 +1,29 @@
-"""TensorRT first, then CUDA, then the CPU on one program, with stand-ins for the two compilers.
+"""TensorRT first, then CUDA, then the CPU on one program.
 
-The plans are made with torch-tensorrt's and ExecuTorch's real partitioners, which need no GPU.
+The plans are made without a GPU; of the two compilers, AOTInductor is a fake, and so is the builder
+of engines. CudaBackend, TensorRTBackend and torch-tensorrt's rules are real.
 """
 
 import fake_builder
 import pytest
 import torch
-from attrs import define
 from engine_programs import Engines, X, exported, run_engine
 from etdev_trt.plugin import TrtPlugin
-from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
-from executorch.exir.program._fake_program import get_fake_program
+from fake_aoti import FakeAoti
 from torch import nn
 
-from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
+from etdev import Device, Lowerer
 from etdev.check import check
-from etdev.graph import op_name
 from etdev.reader import read
 
-pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is for Linux")
-pytestmark = pytest.mark.usefixtures("torch_tensorrt")
+pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
+pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")
 
 
-class FakeCudaCompiler(BackendDetails):
-    """Stands in for CudaBackend, whose compiler needs a GPU."""
-
-    @staticmethod
-    def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=b"fake")
-
-
-@define(eq=False)
-class Cuda:
-    """ExecuTorch's CudaPartitioner as a plugin, with a fake compiler.
-
-    Args:
-        leaves: Names of the ops that it doesn't take.
-    """
-
-    name = "cuda"
-    leaves: tuple[str, ...] = ()
-
-    @hookimpl
-    def keep_whole(self, program):
-        ops, when = self._partitioner().ops_to_not_decompose(program)
-        return KeepWhole(sorted(ops, key=str), when)
-
-    @hookimpl
-    def claim_nodes(self, program, taken):
-        tagged = self._partitioner().partition(get_fake_program(program)).tagged_exported_program
-        groups = [
-            Group([node.name])
-            for node in tagged.graph.nodes
-            if node.op == "call_function" and "delegation_tag" in node.meta
-            if node.name not in taken and op_name(node) not in self.leaves
-        ]
-        return Claim("CudaBackend", groups, device_types=("cuda",), compiler="FakeCudaCompiler")
-
-    @hookimpl
-    def claim_constants(self, partition):
-        return [constant for constant in partition.constants if not constant.mutated]
-
-    @hookimpl
-    def resolve_device(self):
-        return Device("cuda", 0)
-
-    def _partitioner(self):
-        from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
-
-        return CudaPartitioner([])
+@pytest.fixture(scope="module")
+def aoti():
+    with pytest.MonkeyPatch.context() as patch:
+        yield FakeAoti().install(patch)
 
 
 class Erfinv(Engines):
@@ -86,16 +41,16 @@ class Erfinv(Engines):
 
 
 @pytest.fixture(scope="module")
-def lowered():
-    lowerer = Lowerer(["trt", Cuda(leaves=("aten.cumsum.default",)), "cpu"])
-    return lowerer.lower(exported(Erfinv("0%9", "1%9")))
+def lowered(torch_tensorrt, aoti):
+    pin = {"op": "aten.cumsum.*", "plugin": "portable"}
+    return Lowerer(["trt", "cuda", "cpu"], pins=[pin]).lower(exported(Erfinv("0%9", "1%9")))
 
 
 def test_every_op_has_the_owner_that_can_run_it(lowered):
     plan = lowered.plan["forward"]
     assert [(p.plugin, str(p.device), p.device_source) for p in plan.partitions] == [
         ("trt", "cuda:0", "derived"),
-        ("cuda", "cuda:0", "derived"),
+        ("cuda", "cuda:0", "default"),
         ("trt", "cuda:1", "derived"),
     ]
     assert plan.owner("aten_erfinv_default") == "cuda"
@@ -121,7 +76,7 @@ def test_the_pte_says_what_was_planned(lowered, tmp_path):
         ("TensorRTBackend", "cuda:1"),
     ]
     targets = [Device("cpu"), Device("cuda", 0), Device("cuda", 1)]
-    found = check(path, targets, plan=lowered.plan, plugins=Lowerer(["trt"]).plugins)
+    found = check(path, targets, plan=lowered.plan, plugins=Lowerer(["trt", "cuda"]).plugins)
     assert all("the runtime has no" in line for line in found)
 
 
@@ -134,7 +89,7 @@ def test_engines_to_be_built_leave_the_rest_to_cuda():
         def forward(self, x):
             return torch.cos(torch.erfinv(torch.tanh(self.linear(x))))
 
-    plugins = [TrtPlugin(compile=True, min_block_size=2), Cuda(), "cpu"]
+    plugins = [TrtPlugin(compile=True, min_block_size=2), "cuda", "cpu"]
     with fake_builder.installed() as builder:
         lowered = Lowerer(plugins).lower(Net(), X)
     plan = lowered.plan["forward"]

@@ -2,7 +2,6 @@
 
 import base64
 import copy
-import warnings
 
 import fake_tensorrt
 import pytest
@@ -303,9 +302,13 @@ def test_each_engine_is_labelled_with_its_own_gpu(tmp_path):
 
 def test_a_pin_is_taken_as_it_is_for_all_engines():
     program = exported(Engines("1%9", "nonsense"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EtdevWarning)
+    with pytest.warns(EtdevWarning) as caught:
         plan = Lowerer(["trt"], devices={"trt": "cuda:3"}, strict=True).plan(program)
+    # Of the other engine nothing had to be assumed.
+    assert [str(warning.message) for warning in caught] == [
+        "trt: forward/trt_0 is put on cuda:3 (pinned), but engine net_0 was built for cuda:1 and "
+        "runs there; build it again"
+    ]
     assert [(str(p.device), p.device_source) for p in plan.partitions] == [("cuda:3", "pinned")] * 2
     assert all(len(part.compile_specs) == 1 for part in plan.partitions)
 

@@ -5,6 +5,7 @@ from engine_programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
 from etdev.check import check
+from etdev.errors import EtdevWarning
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 TARGETS = [CPU, Device("cuda", 0), Device("cuda", 1)]
@@ -21,7 +22,9 @@ def test_true_labels_are_no_problem(tmp_path):
 
 
 def test_a_pin_that_the_engine_contradicts_is_found(tmp_path):
-    lowered = Lowerer(["trt"], devices={"trt": "cuda:1"}).lower(exported(Engines("0%9", "1%9")))
+    with pytest.warns(EtdevWarning, match="engine .* was built for cuda:0 and runs there"):
+        lowered = Lowerer(["trt"], devices={"trt": "cuda:1"}).lower(exported(Engines("0%9", "1%9")))
+    assert [bool(part.device_note) for part in lowered.plan.partitions] == [True, False]
     assert lies(lowered.save(tmp_path / "lie.pte")) == [
         "method forward: delegate 0 (TensorRTBackend) is labelled cuda:1, "
         "but its payload uses cuda:0"
