@@ -34,6 +34,10 @@ class CpuPlugin:
     per_op: bool = False
     bf16: bool = False
     dynamic_weights: bool = False
+    # By method, of the last claim: the compiler is asked for them when all is decided.
+    _notes: dict[str, Mapping[str, Mapping[str, object]]] = field(
+        init=False, factory=dict, eq=False, repr=False
+    )
 
     @hookimpl
     def probe(self) -> Probe:
@@ -51,13 +55,14 @@ class CpuPlugin:
         return KeepWhole(ops, when)
 
     @hookimpl
-    def claim_nodes(self, program: ExportedProgram, taken: Mapping[str, str]) -> Claim:
+    def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
         """XNNPACK's matches, each an atomic group with its quantisers and weights."""
-        matches, refusals = self._xnnpack().match(program, taken)
+        matches = self._xnnpack().match(program, taken)
+        self._notes[method] = matches.notes
         return Claim(
             backend_id="XnnpackBackend",
-            groups=[Group(nodes, why) for nodes, why in matches],
-            refusals=refusals,
+            groups=[Group(nodes, why) for nodes, why in matches.groups],
+            refusals=matches.refusals,
             named_data=True,
             merge=not self.per_op,
         )
@@ -66,6 +71,12 @@ class CpuPlugin:
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
         """The weights of its matches; a buffer that the method writes stays outside."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
+
+    @hookimpl
+    def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
+        """Which quantisers XNNPACK folds into their neighbours."""
+        notes = self._notes[partition.method]
+        return {name: notes[name] for name in partition.nodes if name in notes}
 
     @hookimpl
     def payload_device(self, backend_id: str) -> Device | None:

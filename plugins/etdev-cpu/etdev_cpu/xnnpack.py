@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
@@ -26,6 +26,21 @@ _PRECISIONS = {
 _CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 # Where XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
+
+
+@frozen(eq=False)
+class Matches:
+    """What XnnpackPartitioner would take.
+
+    Args:
+        groups: Atomic groups of nodes in graph order, each with the config that matched.
+        refusals: Why not the others.
+        notes: What XNNPACK's compiler looks for in `node.meta`, by name of the node.
+    """
+
+    groups: Sequence[tuple[Sequence[Node], str]]
+    refusals: Sequence[Refusal]
+    notes: Mapping[str, Mapping[str, Any]]
 
 
 class Xnnpack:
@@ -53,18 +68,20 @@ class Xnnpack:
         """ATen ops to keep whole, and the check for a node."""
         return self._partitioner.ops_to_not_decompose(program)  # type: ignore[no-any-return]
 
-    def match(
-        self, program: ExportedProgram, taken: Container[str] = ()
-    ) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
-        """Groups of nodes with the config that matched, in graph order, and why not the others.
+    def match(self, program: ExportedProgram, taken: Container[str] = ()) -> Matches:
+        """What XNNPACK would take of a program, which stays as it is.
 
         Args:
             program: Edge-dialect program.
             taken: Names of nodes that can't be had; float32 matches do without them.
         """
         position = {node: index for index, node in enumerate(program.graph.nodes)}
+        before = {node: dict(node.meta) for node in position}
         with _reasons() as reasons:
             found = self._partitioner.get_matched_nodes_from_configs(program)
+        notes = {node: _without_keys(node.meta, before[node]) for node in position}
+        for node in position:
+            node.meta = before[node]
         groups = [rest for group in found if (rest := _without(group, taken))]
         # XNNPACK collects a group in a set, whose order changes from run to run.
         ordered = sorted(
@@ -72,15 +89,15 @@ class Xnnpack:
             key=lambda group: [position[node] for node in group],
         )
         matched = {node for group in groups for node in group}
-        why = {group[0]: _why(group) for group in ordered}
-        for node in program.graph.nodes:
-            node.meta.pop(_MATCHED_BY, None)
-        refusals = [
-            self._refusal(node, reasons)
-            for node in program.graph.nodes
-            if node.op == "call_function" and node not in matched and node.name not in taken
-        ]
-        return [(group, why[group[0]]) for group in ordered], refusals
+        return Matches(
+            groups=[(group, _why(notes[node] for node in group)) for group in ordered],
+            refusals=[
+                self._refusal(node, reasons)
+                for node in position
+                if node.op == "call_function" and node not in matched and node.name not in taken
+            ],
+            notes={node.name: said for node, note in notes.items() if (said := _told(note))},
+        )
 
     def _refusal(self, node: Node, reasons: dict[str, str]) -> Refusal:
         if node.name in reasons:
@@ -102,8 +119,17 @@ def _without(group: Sequence[Node], taken: Container[str]) -> list[Node]:
     return list(group) if whole else rest
 
 
-def _why(group: Sequence[Node]) -> str:
-    names = (name for node in group for name in node.meta.get(_MATCHED_BY, ()))
+def _without_keys(meta: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in others}
+
+
+def _told(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What the compiler must be told: which quantisers it folds into their neighbours."""
+    return _without_keys(note, (_MATCHED_BY,))
+
+
+def _why(notes: Iterable[Mapping[str, Any]]) -> str:
+    names = (name for note in notes for name in note.get(_MATCHED_BY, ()))
     return " + ".join(dict.fromkeys(names))
 
 

@@ -89,6 +89,18 @@ def test_a_float_layer_does_without_an_activation_that_is_taken():
     assert plan.owner("aten_linear_default") == "cpu"
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_quantised_model_compiles_beside_a_plugin_that_is_shown_other_ops(late):
+    module, inputs = models.quantised_conv_net()
+    aten = torch.ops.aten
+    other = Takes("other", ("nothing",), whole=(aten.conv2d.default, aten.mean.dim))
+    plugins = ["cpu", other] if late else [other, "cpu"]
+    beside = Lowerer(plugins).lower(module, inputs)
+    alone = Lowerer(["cpu"]).lower(module, inputs)
+    assert [p.nodes for p in beside.plan.partitions] == [p.nodes for p in alone.plan.partitions]
+    assert beside.to_executorch().buffer == alone.to_executorch().buffer
+
+
 def test_every_refusal_has_a_reason():
     plan = Lowerer(["cpu"]).plan(*models.bert())["forward"]
     verdicts = [entry.verdicts[0] for entry in plan.ledger if entry.owner is None]
