@@ -89,6 +89,19 @@ def test_a_float_layer_does_without_an_activation_that_is_taken():
     assert plan.owner("aten_linear_default") == "cpu"
 
 
+def test_a_layer_whose_weight_somebody_else_transposes_is_left_to_kernels():
+    torch.manual_seed(0)
+    # A square weight, so that only the numbers tell whether it was transposed.
+    module, inputs = nn.Linear(8, 8).eval(), (torch.randn(2, 8),)
+    lowered = Lowerer([Takes("early", ("permute_copy.default",)), "cpu"]).lower(module, inputs)
+    assert lowered.plan["forward"].owner("aten_linear_default__aten_permute_copy_default") == (
+        "early"
+    )
+    with torch.no_grad():
+        expected = [module(*inputs)]
+    assert errors(lowered.to_executorch(), inputs, expected)[0] < 1e-5
+
+
 def test_every_refusal_has_a_reason():
     plan = Lowerer(["cpu"]).plan(*models.bert())["forward"]
     verdicts = [entry.verdicts[0] for entry in plan.ledger if entry.owner is None]

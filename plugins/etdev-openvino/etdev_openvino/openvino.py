@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
+from attrs import define, field
 from executorch.backends.openvino.partitioner import OpenvinoOperatorsSupport, OpenvinoPartitioner
 from openvino.frontend.pytorch.torchdynamo.op_support import OperatorSupport
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev import Refusal
-
-Reason = tuple[str, str]
-
-_FLOATS = (torch.float32, torch.float16)
-_INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
-# Ops that read integers as positions in a table, and ops that return positions.
-_READ_POSITIONS = ("embedding", "index", "index_select", "gather")
-_GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d_with_indices")
-_CONVERT = ("_to_copy", "_to_dim_order_copy")
-# Before these, and all that leads to them, OpenVINO's CPU device converts to bfloat16.
-_PRODUCTS = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("convolution", "_convolution", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul"),
-        *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
-        *("upsample_nearest2d", "upsample_nearest3d", "grid_sampler_2d", "_embedding_bag"),
-    )
+from etdev_openvino.soundness import (
+    Reason,
+    Soundness,
+    is_dequantiser,
+    is_nothing,
+    is_quantiser,
+    names,
+    short,
 )
-# Ops that are wrong or fail in OpenVINO 2025.4, seen when each was run on its own.
-_TROUBLE: dict[str, str] = {}
+
+_PREFIX = "torch.ops."
+# OpenVINO's CPU device rounds what it computes for these to bfloat16.
+_PRODUCTS = (
+    *("convolution", "_convolution", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul"),
+    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+    *("upsample_nearest2d", "upsample_nearest3d", "grid_sampler_2d", "_embedding_bag"),
+)
 
 
 class OpenVino:
@@ -46,153 +44,116 @@ class OpenVino:
     def __init__(self, skip: Collection[str], products: bool) -> None:
         self._skip = frozenset(skip)
         self._products = products
-        prefix = "torch.ops."
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
-        self._ops = {name.removeprefix(prefix) for name in known if name.startswith(prefix)}
+        self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
 
     def ops_to_keep(self) -> list[Any]:
-        """ATen ops to keep whole: of those that the partitioner keeps, the ones it has."""
+        """ATen ops to keep whole: of those that the partitioner keeps, the ones it takes.
+
+        Without products also linear layers, lest a view that is a part of one tear it apart for
+        those who take it.
+        """
         ops, _ = OpenvinoPartitioner([]).ops_to_not_decompose(None)
-        return [op for op in ops if str(op) in self._ops]
+        kept = [op for op in ops if str(op) in self._ops]
+        return kept if self._products else [*kept, torch.ops.aten.linear.default]
 
     def match(self, program: ExportedProgram) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
         """What to take, in atomic groups with the reason, and why not the other nodes."""
-        packed = _packed_weights(program)
-        frozen = _frozen(program)
-        groups, refusals = [], []
-        for node in program.graph.nodes:
-            if node.op != "call_function" or node.target is operator.getitem:
-                continue
-            reason = self._unwanted(node, packed) or _unsound(node, frozen, node.name in packed)
-            if reason:
-                refusals.append(Refusal(node, *reason))
-            elif _is_quantiser(node):
-                groups.append(([node, *node.users], "fake quantiser"))
-            elif not _is_dequantiser(node):
-                groups.append(([node], ""))
-        return groups, refusals
+        unpacking = _unpacking(program)
+        sound = Soundness(program, unpacking)
+        ops = [n for n in program.graph.nodes if n.op == "call_function"]
+        ops = [node for node in ops if node.target is not operator.getitem]
+        reasons = {
+            node: reason
+            for node in ops
+            if (reason := self._unwanted(node, unpacking) or sound.problem(node))
+        }
+        _leave_preparations(ops, sound.constants, reasons)
+        groups = _Groups(reasons)
+        for node in ops:
+            if node not in reasons:
+                groups.add(node)
+        refusals = [Refusal(node, *reasons[node]) for node in ops if node in reasons]
+        return [(nodes, why) for nodes, why in groups.found if nodes], refusals
 
-    def _unwanted(self, node: Node, packed: Collection[str]) -> Reason | None:
-        name, op = _names(node)
-        if skipped := self._skip & {name, op}:
+    def _unwanted(self, node: Node, unpacking: Collection[str]) -> Reason | None:
+        name, packet = names(node)
+        if skipped := self._skip & {name, packet}:
             return "skipped", f"{min(skipped)} is in the option skip"
-        if name not in self._ops and node.name not in packed:
-            return "op", f"OpenVINO has no {name}"
-        if trouble := _TROUBLE.get(name, _TROUBLE.get(op)):
-            return "op", trouble
-        if op in _PRODUCTS and not self._products:
+        if short(node) in _PRODUCTS and not self._products:
             return "precision", "OpenVINO rounds its inputs to bfloat16 where the CPU has it"
+        if name not in self._ops and node.name not in unpacking:
+            return "op", f"OpenVINO has no {name}"
         return None
 
 
-def _names(node: Node) -> tuple[str, str]:
-    """An op with and without its overload: `aten.add.Tensor` and `aten.add`."""
-    name = str(getattr(node.target, "__name__", node.target))
-    return name, name.rpartition(".")[0]
-
-
-def _packed_weights(program: ExportedProgram) -> set[str]:
+def _unpacking(program: ExportedProgram) -> set[str]:
     """Nodes that unpack 4-bit weights, which OpenVINO has only as one pattern."""
     partitioner = OpenvinoPartitioner([])
     partitioner.capture_nncf_patterns(program.graph_module)
     return set(partitioner._enabled_ops_by_name)
 
 
-def _frozen(program: ExportedProgram) -> set[str]:
-    """Graph inputs whose value is known when a delegate is compiled."""
-    signature = program.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    constants = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    return {name for name, target in constants.items() if target not in written}
+def _leave_preparations(
+    ops: list[Node], frozen: Collection[str], reasons: dict[Node, Reason]
+) -> None:
+    """Leave what is computed from constants alone to the op that reads it.
+
+    Others know a linear layer by its transposed weight, and can't have it without the transpose.
+    """
+    fixed = set(frozen)
+    for node in ops:
+        if all(source.name in fixed for source in node.all_input_nodes):
+            fixed.add(node.name)
+    taken = set(ops) - reasons.keys()
+    for node in reversed(ops):
+        if node in taken and node.name in fixed and not taken.issuperset(node.users):
+            taken.remove(node)
+            reasons[node] = "constant", "it prepares a constant for an op that is not taken"
 
 
-def _unsound(node: Node, frozen: Collection[str], packed: bool) -> Reason | None:
-    """Why a node that OpenVINO has would fail or lie when it runs."""
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-        return "random", "OpenVINO draws other random numbers than PyTorch"
-    outputs = list(_used_outputs(node))
-    sources = [source for source in node.all_input_nodes if source.name not in frozen]
-    inputs = [tensor for source in sources for tensor in _tensors(source)]
-    if not outputs or any(not isinstance(s.meta.get("val"), torch.Tensor) for s in sources):
-        return "scalar", "only tensors can go in and out of OpenVINO's delegate"
-    for tensor in (*inputs, *outputs):
-        if reason := _unsound_layout(tensor):
-            return reason
-    if packed:
-        return None
-    if _is_quantiser(node) or _is_dequantiser(node):
-        return _unsound_quantiser(node)
-    constants = [s.meta["val"] for s in node.all_input_nodes if s.name in frozen]
-    return _unsound_dtypes(node, [*inputs, *constants], outputs)
+@define(eq=False)
+class _Groups:
+    """Atomic groups while they are being formed, in graph order.
 
+    Args:
+        reasons: Why nodes are not taken; what can't be grouped is added.
+        found: The groups.
+    """
 
-def _used_outputs(node: Node) -> Iterator[torch.Tensor]:
-    """Values of a node that somebody reads; a batch norm has two that are empty and unread."""
-    if isinstance(node.meta.get("val"), torch.Tensor):
-        yield node.meta["val"]
-    for user in node.users:
-        if user.target is operator.getitem:
-            yield from _tensors(user)
+    reasons: dict[Node, Reason]
+    found: list[tuple[list[Node], str]] = field(factory=list)
+    _home: dict[Node, list[Node]] = field(factory=dict)
 
+    def add(self, node: Node) -> None:
+        """Put a node into a group of its own, or into that of the node that it goes with."""
+        if is_quantiser(node):
+            self._add_quantiser(node)
+        elif is_dequantiser(node):
+            if node not in self._home:
+                self.reasons[node] = "quantised", "its quantiser is not taken"
+        elif is_nothing(node):
+            self._add_nothing(node)
+        else:
+            self._open([node], "")
 
-def _tensors(node: Node) -> Iterator[torch.Tensor]:
-    value = node.meta.get("val")
-    for item in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(item, torch.Tensor):
-            yield item
+    def _open(self, nodes: list[Node], why: str) -> None:
+        self.found.append((nodes, why))
+        self._home.update(dict.fromkeys(nodes, nodes))
 
+    def _add_quantiser(self, node: Node) -> None:
+        if self.reasons.keys().isdisjoint(node.users):
+            self._open([node, *node.users], "fake quantiser")
+        else:
+            self.reasons[node] = "quantised", "its dequantiser is not taken"
 
-def _unsound_layout(tensor: torch.Tensor) -> Reason | None:
-    """Why a tensor can't go in or out of a delegate; any may, wherever the host draws a border."""
-    if not all(isinstance(size, int) for size in tensor.shape):
-        return "dynamic", "OpenVINO's delegate returns every tensor in its largest size"
-    if tensor.dim() == 0:
-        return "rank", "OpenVINO's delegate fails on tensors without dimensions"
-    if tensor.numel() == 0:
-        return "empty", "OpenVINO can't compile tensors without elements"
-    if not tensor.is_contiguous():
-        return "layout", "OpenVINO's delegate reads and writes every tensor as contiguous"
-    return None
-
-
-def _unsound_dtypes(
-    node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-) -> Reason | None:
-    name, op = _names(node)
-    dtypes = {tensor.dtype for tensor in (*inputs, *outputs)}
-    for dtype in sorted(dtypes - {*_FLOATS, *_INTEGERS, torch.bool}, key=str):
-        return "dtype", f"OpenVINO's delegate has no {str(dtype).removeprefix('torch.')}"
-    short = op.removeprefix("aten.").removeprefix("dim_order_ops.")
-    read = {tensor.dtype for tensor in inputs}.intersection(_INTEGERS)
-    given = {tensor.dtype for tensor in outputs}.intersection(_INTEGERS)
-    if read and short not in (*_READ_POSITIONS, *_CONVERT):
-        return "integer", "OpenVINO computes integers in float32 or clamps them"
-    if given and (read or short not in _GIVE_POSITIONS):
-        return "integer", "OpenVINO computes integers in float32 or clamps them"
-    return None
-
-
-def _is_quantiser(node: Node) -> bool:
-    return _names(node)[0].startswith("quantized_decomposed.quantize_per_")
-
-
-def _is_dequantiser(node: Node) -> bool:
-    return _names(node)[0].startswith("quantized_decomposed.dequantize_per_")
-
-
-def _unsound_quantiser(node: Node) -> Reason | None:
-    """OpenVINO rounds in the quantiser and returns its input as it is from the dequantiser."""
-    quantiser: Any = node if _is_quantiser(node) else node.args[0]
-    if not _is_quantiser(quantiser):
-        return "quantised", "OpenVINO dequantises only what it has quantised"
-    if not all(_undoes(user, quantiser) for user in quantiser.users):
-        return "quantised", "OpenVINO can't return a quantised tensor"
-    return None
-
-
-def _undoes(node: Node, quantiser: Node) -> bool:
-    return _is_dequantiser(node) and node.args[1:] == quantiser.args[1:]
+    def _add_nothing(self, node: Node) -> None:
+        source: Any = node.args[0]
+        while source.target is operator.getitem:
+            source = source.args[0]
+        group = self._home.get(source)
+        if group is None:
+            self.reasons[node] = "nothing", "OpenVINO's delegate can't hand on what it is given"
+        else:
+            group.append(node)
+            self._home[node] = group
