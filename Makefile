@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/*/)
 
-.PHONY: demo test bench compat clean
+.PHONY: demo test matrix bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -19,6 +19,10 @@ test: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# All of tests/test_matrix.py; `make test` runs its small models.
+matrix: $(VENV)/test
+	$(BIN)/pytest tests/test_matrix.py -m ''
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests:tests/examples

@@ -25,7 +25,7 @@ def main(path: Path) -> None:
 
         say("model", "MiniLM-L6 with its real weights")
         encoder, example = minilm.model()
-        lowered = Lowerer(listener=say).lower(encoder, example)
+        lowered = Lowerer(["cpu"], listener=say).lower(encoder, example)
         lowered.save(path)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.plan_report(lowered.plan), highlight=False)
