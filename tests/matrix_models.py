@@ -222,9 +222,14 @@ def while_loop() -> Case:
 
 
 def dynamic_batch() -> Case:
-    runs = [(torch.randn(rows, 6, 32),) for rows in (4, 2, 8)]
+    module, _ = models.mlp()
+    runs = [(torch.randn(rows, 8),) for rows in (4, 1, 8)]
+    return one(module, *runs, dynamic_shapes=({0: Dim("batch", min=1, max=8)},))
+
+
+def dynamic_attention() -> Case:
     shapes = ({0: Dim("batch", min=2, max=8)},)
-    return _seeded(lambda: one(Block().eval(), *runs, dynamic_shapes=shapes))
+    return _seeded(lambda: one(Block().eval(), (torch.randn(4, 6, 32),), dynamic_shapes=shapes))
 
 
 def two_methods() -> Case:
@@ -273,7 +278,7 @@ SMALL = {
     make.__name__: make
     for make in (
         *(mlp, conv_net, transformer_block, tied_embedding, kv_cache, cond, map_rows, while_loop),
-        *(dynamic_batch, two_methods, int8_conv_net),
+        *(dynamic_batch, dynamic_attention, two_methods, int8_conv_net),
     )
 }
 LARGE = {make.__name__: make for make in (minilm_l6, resnet_18)}

@@ -36,10 +36,34 @@ ORDERS = {
 # Of eager's largest value, where the CPU rounds to bfloat16; case.tolerance elsewhere.
 BF16_TOLERANCE = 3e-2
 # Delegates of XNNPACK and of OpenVINO, in the order of ORDERS.
-DELEGATES = {}
+DELEGATES = {
+    "mlp": "0+0 2+0 0+1 2+1 2+1 0+1",
+    "conv_net": "0+0 2+0 0+2 2+1 3+2 0+1",
+    "transformer_block": "0+0 5+0 0+7 5+5 6+7 0+1",
+    "tied_embedding": "0+0 2+0 0+2 2+2 1+1 0+1",
+    "kv_cache": "0+0 4+0 0+4 4+1 1+4 0+3",
+    "cond": "0+0 2+0 0+2 2+0 2+2 0+2",
+    "map_rows": "0+0 2+0 0+2 2+0 2+2 0+2",
+    "dynamic_batch": "0+0 2+0 0+0 2+0 2+0 0+0",
+    "two_methods": "0+0 4+0 0+3 4+2 2+3 0+2",
+    "int8_conv_net": "0+0 2+0 0+5 2+1 0+5 0+2",
+    "minilm_l6": "0+0 29+0 0+37 29+28 36+37 0+2",
+    "resnet_18": "0+0 1+0 0+17 1+0 17+17 0+1",
+}
 # Bytes of constants that kernels, branches or other backends make the .pte store again.
-STORED_AGAIN = {}
+STORED_AGAIN = {
+    ("tied_embedding", "xnnpack"): 32768,
+    ("tied_embedding", "openvino"): 32768,
+    ("tied_embedding", "xnnpack, openvino"): 32768,
+    ("tied_embedding", "openvino, xnnpack"): 32768,
+    ("map_rows", "xnnpack"): 32,
+    ("map_rows", "xnnpack, openvino"): 32,
+    ("map_rows", "openvino, xnnpack"): 32,
+    ("map_rows", "openvino in bf16"): 32,
+}
 REFUSED = {
+    "dynamic_attention": "edge conversion: ExecuTorch fixes dynamic size 0 of input 'x' of method "
+    "'forward' to 4; export it with that size, or without the op that needs it fixed",
     "while_loop": "to_executorch: ExecuTorch failed with InternalError: Failed with error: "
     "Unsupported control flow operator: while_loop; the cause is chained below",
 }
