@@ -63,13 +63,17 @@ class OpenVino:
         sound = Soundness(program, unpacking)
         ops = [n for n in program.graph.nodes if n.op == "call_function"]
         ops = [node for node in ops if node.target is not operator.getitem]
-        reasons = {
-            node: reason
-            for node in ops
-            if (reason := self._unwanted(node, unpacking) or sound.problem(node))
-        }
-        _leave_preparations(ops, sound.constants, reasons)
-        groups = _Groups(reasons)
+        reasons: dict[Node, Reason] = {}
+        for node in ops:
+            reason = self._unwanted(node, unpacking) or sound.problem(node)
+            if reason is None and any(
+                sound.is_scalar(n) for n in node.all_input_nodes if n in reasons
+            ):
+                reason = "rank", "OpenVINO's delegate fails on tensors without dimensions"
+            if reason:
+                reasons[node] = reason
+        _leave_preparations(ops, sound.fixed, reasons)
+        groups = _Groups(sound, reasons)
         for node in ops:
             if node not in reasons:
                 groups.add(node)
@@ -95,16 +99,12 @@ def _unpacking(program: ExportedProgram) -> set[str]:
 
 
 def _leave_preparations(
-    ops: list[Node], frozen: Collection[str], reasons: dict[Node, Reason]
+    ops: list[Node], fixed: Collection[str], reasons: dict[Node, Reason]
 ) -> None:
     """Leave what is computed from constants alone to the op that reads it.
 
     Others know a linear layer by its transposed weight, and can't have it without the transpose.
     """
-    fixed = set(frozen)
-    for node in ops:
-        if all(source.name in fixed for source in node.all_input_nodes):
-            fixed.add(node.name)
     taken = set(ops) - reasons.keys()
     for node in reversed(ops):
         if node in taken and node.name in fixed and not taken.issuperset(node.users):
@@ -117,10 +117,12 @@ class _Groups:
     """Atomic groups while they are being formed, in graph order.
 
     Args:
+        sound: Knows which nodes are scalars, which go with their op.
         reasons: Why nodes are not taken; what can't be grouped is added.
         found: The groups.
     """
 
+    sound: Soundness
     reasons: dict[Node, Reason]
     found: list[tuple[list[Node], str]] = field(factory=list)
     _home: dict[Node, list[Node]] = field(factory=dict)
@@ -132,10 +134,12 @@ class _Groups:
         elif is_dequantiser(node):
             if node not in self._home:
                 self.reasons[node] = "quantised", "its quantiser is not taken"
+        elif self.sound.is_scalar(node):
+            self._add_scalar(node)
         elif is_nothing(node):
             self._add_nothing(node)
         else:
-            self._open([node], "")
+            self._open([*self._home.get(node, ()), node], "")
 
     def _open(self, nodes: list[Node], why: str) -> None:
         self.found.append((nodes, why))
@@ -146,6 +150,16 @@ class _Groups:
             self._open([node, *node.users], "fake quantiser")
         else:
             self.reasons[node] = "quantised", "its dequantiser is not taken"
+
+    def _add_scalar(self, node: Node) -> None:
+        (user,) = node.users
+        group = self._home.setdefault(node, [])
+        group.append(node)
+        if (other := self._home.get(user)) is not None and other is not group:
+            other += group
+            self._home.update(dict.fromkeys(group, other))
+        else:
+            self._home[user] = group
 
     def _add_nothing(self, node: Node) -> None:
         source: Any = node.args[0]

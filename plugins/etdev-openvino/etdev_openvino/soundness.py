@@ -43,11 +43,13 @@ class Soundness:
         program: In the edge dialect.
         unpacking: Nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
+        fixed: The same, and the nodes that are computed from nothing else.
     """
 
     program: ExportedProgram
     unpacking: Collection[str]
-    constants: Collection[str] = field(init=False)
+    constants: dict[str, str] = field(init=False)
+    fixed: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         signature = self.program.graph_signature
@@ -57,7 +59,13 @@ class Soundness:
             **signature.inputs_to_buffers,
             **signature.inputs_to_lifted_tensor_constants,
         }
-        self.constants = {name for name, target in targets.items() if target not in written}
+        self.constants = {name: at for name, at in targets.items() if at not in written}
+        self.fixed = set(self.constants)
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and self.fixed.issuperset(
+                source.name for source in node.all_input_nodes
+            ):
+                self.fixed.add(node.name)
 
     def problem(self, node: Node) -> Reason | None:
         """Why a node that OpenVINO has would fail or lie when it runs; None if it wouldn't."""
@@ -68,15 +76,39 @@ class Soundness:
         inputs = [tensor for source in sources for tensor in _tensors(source)]
         if not outputs or any(not isinstance(s.meta.get("val"), torch.Tensor) for s in sources):
             return "scalar", "only tensors can go in and out of OpenVINO's delegate"
-        for tensor in (*inputs, *outputs):
+        crossing = [source for source in (*sources, node) if not self.is_scalar(source)]
+        for tensor in (t for other in crossing for t in _outputs(other)):
             if reason := _layout_problem(tensor):
                 return reason
         if node.name in self.unpacking:
             return None
         if is_quantiser(node) or is_dequantiser(node):
             return _quantiser_problem(node)
-        fixed = [s.meta["val"] for s in node.all_input_nodes if s.name in self.constants]
+        fixed = [
+            source.meta["val"]
+            for source in node.all_input_nodes
+            if source.name in self.constants and not self._is_small_integer(source)
+        ]
         return _arguments_problem(node) or _dtype_problem(node, [*inputs, *fixed], outputs)
+
+    def is_scalar(self, node: Node) -> bool:
+        """Whether a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.
+
+        The two go together, so that it never crosses a border.
+        """
+        value = node.meta.get("val")
+        if node.op != "call_function" or node.name not in self.fixed or len(node.users) != 1:
+            return False
+        quantised = any(is_quantiser(n) or is_dequantiser(n) for n in (node, *node.users))
+        return isinstance(value, torch.Tensor) and value.dim() == 0 and not quantised
+
+    def _is_small_integer(self, source: Node) -> bool:
+        """Whether a constant is an integer that a float32 holds."""
+        target = self.constants[source.name]
+        value: Any = self.program.state_dict.get(target, self.program.constants.get(target))
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            return False
+        return value.dtype in _INTEGERS and abs(int(value)) < 2**24
 
 
 def names(node: Node) -> tuple[str, str]:

@@ -90,17 +90,17 @@ SIX = torch.arange(6.0).reshape(2, 3)
         (lambda x: x.sum() * x, (SIX,), "sum", "rank"),
         (lambda x, y: x * y, (SIX, torch.tensor(2.0)), "mul", "rank"),
         (lambda x: torch.tanh(x), (torch.zeros(0, 3),), "tanh", "empty"),
-        (lambda x: x + 1, (SIX.to(torch.int8),), "add", "integer"),
-        (lambda x: x + 1, (SIX.to(torch.int64),), "add", "integer"),
-        (lambda x: x == 3, (SIX.to(torch.int32),), "eq", "integer"),
+        (lambda x: x + x, (SIX.to(torch.int8),), "add", "integer"),
+        (lambda x: x + x, (SIX.to(torch.int64),), "add", "integer"),
+        (lambda x: x == x.flip(1), (SIX.to(torch.int32),), "eq", "integer"),
         (lambda x: x.to(torch.int32), (SIX,), "_to_dim_order_copy", "integer"),
-        (lambda x: x + 1, (SIX.to(torch.bfloat16),), "add", "dtype"),
-        (lambda x: x + 1, (SIX.to(torch.float64),), "add", "dtype"),
+        (lambda x: x + x, (SIX.to(torch.bfloat16),), "add", "dtype"),
+        (lambda x: x + x, (SIX.to(torch.float64),), "add", "dtype"),
         (lambda x: x.clone(), (SIX,), "_clone_dim_order", "nothing"),
         (lambda x: torch.cat([x]), (SIX,), "cat", "arguments"),
         (lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True), (torch.ones(1, 1, 5, 5),),
          "avg_pool2d", "arguments"),
-        (lambda x: (x + 1).to(memory_format=torch.channels_last), (torch.ones(1, 3, 4, 4),),
+        (lambda x: torch.tanh(x).to(memory_format=torch.channels_last), (torch.ones(1, 3, 4, 4),),
          "_to_dim_order_copy", "layout"),
         (lambda x: x @ x, (torch.ones(3, 3),), "mm", "precision"),
         (lambda x: torch.nn.functional.pixel_shuffle(x, 2), (torch.ones(1, 4, 2, 2),), "view_copy",
@@ -123,6 +123,17 @@ def test_dynamic_shapes_are_refused():
 
 def test_random_numbers_are_refused():
     assert refusal(lambda x: torch.bernoulli(x, 0.5), SIX, op="bernoulli") == "random"
+
+
+def test_a_constant_scalar_goes_with_the_op_that_reads_it():
+    def twice(x):
+        return torch.where(x > 2, torch.tensor(3.0), torch.tanh(x + 1) * 2)
+
+    found, expected = outputs(twice, SIX)
+    torch.testing.assert_close(found[0], expected[0])
+    plan = lowered(twice, SIX).plan["forward"]
+    assert plan.fallback == ()
+    assert all(t.shape for part in plan.partitions for t in (*part.inputs, *part.outputs))
 
 
 def test_a_copy_goes_with_what_it_copies():
