@@ -10,7 +10,7 @@ PLUGINS := $(wildcard plugins/*/)
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test bench compat clean
+.PHONY: demo test matrix bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -21,6 +21,10 @@ test: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# All of tests/test_matrix.py; `make test` runs its small models.
+matrix: $(VENV)/test
+	$(BIN)/pytest tests/test_matrix.py -m ''
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests:tests/examples

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from etdev import branches
-from etdev.errors import PluginError
+from etdev.errors import LoweringError, PluginError
 from etdev.expand import Expander
 from etdev.graph import op_name
 from etdev.ops import edge_name, is_functional
@@ -85,6 +85,8 @@ class Conversion:
             manager = manager.transform(transform_passes)
             for method in manager.methods:
                 lift_constant_tensor_pass(manager.exported_program(method))
+        for method in manager.methods:
+            _refuse_fixed_sizes(method, manager.exported_program(method))
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
@@ -131,6 +133,23 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
+
+
+def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
+    """ExecuTorch's passes may settle a dynamic size on the example's, and say nothing.
+
+    The .pte would fail on every other size, in whatever kernel comes first.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            # A symbol still, but with one value left.
+            if not isinstance(size, int) and size.node.maybe_as_int() is not None:
+                raise LoweringError(
+                    "edge conversion",
+                    f"ExecuTorch fixes dynamic size {dim} of input {node.name!r} of method "
+                    f"{method!r} to {size}",
+                    "export it with that size, or without the op that needs it fixed",
+                )
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:

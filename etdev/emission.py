@@ -20,10 +20,12 @@ from etdev.artifact import MethodArtifact
 from etdev.audit import audit
 from etdev.device import CPU, Device
 from etdev.errors import DeviceError
-from etdev.graph import delegate_device
+from etdev.graph import delegate_device, op_name
 from etdev.plan import Plan
 from etdev.reader import methods_of
 from etdev.transfers import MergeCopies, Skips
+
+_QUANTISED = "quantized_decomposed."
 
 
 @frozen(eq=False)
@@ -65,6 +67,7 @@ def emit(
     if away and not config.enable_non_cpu_memory_planning:
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
+    _load_quantised_kernels(manager)
     emitted = Emitted(
         manager.to_executorch(_completed(config, skips) if away else config),
         {name: skip != Skips() for name, skip in skips.items()},
@@ -72,6 +75,13 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
+
+
+def _load_quantised_kernels(manager: EdgeProgramManager) -> None:
+    """Make known what quantised ops that nobody took need, which ExecuTorch loads only if asked."""
+    graphs = [manager.exported_program(name).graph for name in manager.methods]
+    if any(op_name(node).startswith(_QUANTISED) for graph in graphs for node in graph.nodes):
+        import executorch.kernels.quantized  # noqa: F401
 
 
 def _completed(

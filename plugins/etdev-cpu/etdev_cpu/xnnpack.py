@@ -110,13 +110,16 @@ class Xnnpack:
 
 
 def _without(group: Sequence[Node], taken: Container[str]) -> list[Node]:
-    """A match without the nodes that are gone, unless it is a quantised pattern.
+    """A match without the nodes that are gone, unless it is lost with them.
 
-    XNNPACK fuses a float32 layer with its activation, but takes each alone just as well.
+    XNNPACK fuses a float32 layer with its activation, but takes each alone just as well. A
+    quantised pattern is lost, and so is a layer without the transpose of its weight: XNNPACK would
+    compute with the weight as it is.
     """
     rest = [node for node in group if node.name not in taken]
-    whole = len(rest) == len(group) or any(is_quant(n) or is_dequant(n) for n in group)
-    return list(group) if whole else rest
+    gone = set(group).difference(rest)
+    needed = any(gone.intersection(node.all_input_nodes) for node in rest)
+    return list(group) if needed or any(is_quant(n) or is_dequant(n) for n in group) else rest
 
 
 def _without_keys(meta: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""OpenVINO plugin of etdev: delegates through ExecuTorch's OpenvinoBackend."""

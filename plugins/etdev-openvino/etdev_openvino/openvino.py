@@ -1,0 +1,173 @@
+"""What ExecuTorch's OpenvinoPartitioner supports, less what would fail or lie when it runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.backends.openvino.partitioner import OpenvinoOperatorsSupport, OpenvinoPartitioner
+from openvino.frontend.pytorch.torchdynamo.op_support import OperatorSupport
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev import Refusal
+from etdev_openvino.soundness import (
+    Reason,
+    Soundness,
+    is_dequantiser,
+    is_nothing,
+    is_quantiser,
+    names,
+    short,
+)
+
+_PREFIX = "torch.ops."
+# OpenVINO's CPU device rounds what it computes for these to bfloat16.
+_PRODUCTS = (
+    *("convolution", "_convolution", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul"),
+    *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+    *("upsample_nearest2d", "upsample_nearest3d", "grid_sampler_2d", "_embedding_bag"),
+)
+
+
+class OpenVino:
+    """What OpenVINO takes of a program.
+
+    Args:
+        skip: Ops not to take, with or without overload.
+        products: Take the ops whose inputs OpenVINO may round to bfloat16.
+    """
+
+    def __init__(self, skip: Collection[str], products: bool) -> None:
+        self._skip = frozenset(skip)
+        self._products = products
+        known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
+        self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
+
+    def ops_to_keep(self) -> list[Any]:
+        """ATen ops to keep whole: of those that the partitioner keeps, the ones it takes.
+
+        Without products also linear layers, lest a view that is a part of one tear it apart for
+        those who take it.
+        """
+        ops, _ = OpenvinoPartitioner([]).ops_to_not_decompose(None)
+        kept = [op for op in ops if str(op) in self._ops]
+        return kept if self._products else [*kept, torch.ops.aten.linear.default]
+
+    def match(self, program: ExportedProgram) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
+        """What to take, in atomic groups with the reason, and why not the other nodes."""
+        unpacking = _unpacking(program)
+        sound = Soundness(program, unpacking)
+        ops = [n for n in program.graph.nodes if n.op == "call_function"]
+        ops = [node for node in ops if node.target is not operator.getitem]
+        reasons: dict[Node, Reason] = {}
+        for node in ops:
+            reason = self._unwanted(node, unpacking) or sound.problem(node)
+            if reason is None and any(
+                sound.is_scalar(n) for n in node.all_input_nodes if n in reasons
+            ):
+                reason = "rank", "OpenVINO's delegate fails on tensors without dimensions"
+            if reason:
+                reasons[node] = reason
+        _leave_preparations(ops, sound.fixed, reasons)
+        groups = _Groups(sound, reasons)
+        for node in ops:
+            if node not in reasons:
+                groups.add(node)
+        refusals = [Refusal(node, *reasons[node]) for node in ops if node in reasons]
+        return [(nodes, why) for nodes, why in groups.found if nodes], refusals
+
+    def _unwanted(self, node: Node, unpacking: Collection[str]) -> Reason | None:
+        name, packet = names(node)
+        if skipped := self._skip & {name, packet}:
+            return "skipped", f"{min(skipped)} is in the option skip"
+        if short(node) in _PRODUCTS and not self._products:
+            return "precision", "OpenVINO rounds its inputs to bfloat16 where the CPU has it"
+        if name not in self._ops and node.name not in unpacking:
+            return "op", f"OpenVINO has no {name}"
+        return None
+
+
+def _unpacking(program: ExportedProgram) -> set[str]:
+    """Nodes that unpack 4-bit weights, which OpenVINO has only as one pattern."""
+    partitioner = OpenvinoPartitioner([])
+    partitioner.capture_nncf_patterns(program.graph_module)
+    return set(partitioner._enabled_ops_by_name)
+
+
+def _leave_preparations(
+    ops: list[Node], fixed: Collection[str], reasons: dict[Node, Reason]
+) -> None:
+    """Leave what is computed from constants alone to the op that reads it.
+
+    Others know a linear layer by its transposed weight, and can't have it without the transpose.
+    """
+    taken = set(ops) - reasons.keys()
+    for node in reversed(ops):
+        if node in taken and node.name in fixed and not taken.issuperset(node.users):
+            taken.remove(node)
+            reasons[node] = "constant", "it prepares a constant for an op that is not taken"
+
+
+@define(eq=False)
+class _Groups:
+    """Atomic groups while they are being formed, in graph order.
+
+    Args:
+        sound: Knows which nodes are scalars, which go with their op.
+        reasons: Why nodes are not taken; what can't be grouped is added.
+        found: The groups.
+    """
+
+    sound: Soundness
+    reasons: dict[Node, Reason]
+    found: list[tuple[list[Node], str]] = field(factory=list)
+    _home: dict[Node, list[Node]] = field(factory=dict)
+
+    def add(self, node: Node) -> None:
+        """Put a node into a group of its own, or into that of the node that it goes with."""
+        if is_quantiser(node):
+            self._add_quantiser(node)
+        elif is_dequantiser(node):
+            if node not in self._home:
+                self.reasons[node] = "quantised", "its quantiser is not taken"
+        elif self.sound.is_scalar(node):
+            self._add_scalar(node)
+        elif is_nothing(node):
+            self._add_nothing(node)
+        else:
+            self._open([*self._home.get(node, ()), node], "")
+
+    def _open(self, nodes: list[Node], why: str) -> None:
+        self.found.append((nodes, why))
+        self._home.update(dict.fromkeys(nodes, nodes))
+
+    def _add_quantiser(self, node: Node) -> None:
+        if self.reasons.keys().isdisjoint(node.users):
+            self._open([node, *node.users], "fake quantiser")
+        else:
+            self.reasons[node] = "quantised", "its dequantiser is not taken"
+
+    def _add_scalar(self, node: Node) -> None:
+        (user,) = node.users
+        group = self._home.setdefault(node, [])
+        group.append(node)
+        if (other := self._home.get(user)) is not None and other is not group:
+            other += group
+            self._home.update(dict.fromkeys(group, other))
+        else:
+            self._home[user] = group
+
+    def _add_nothing(self, node: Node) -> None:
+        source: Any = node.args[0]
+        while source.target is operator.getitem:
+            source = source.args[0]
+        group = self._home.get(source)
+        if group is None:
+            self.reasons[node] = "nothing", "OpenVINO's delegate can't hand on what it is given"
+        else:
+            group.append(node)
+            self._home[node] = group

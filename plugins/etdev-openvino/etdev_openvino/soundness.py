@@ -1,0 +1,217 @@
+"""Soundness: which nodes run in an OpenVINO delegate as they do in PyTorch, whatever its border.
+
+All of it was seen with OpenVINO 2025.4 in ExecuTorch's runtime, many with nothing said: zeros,
+clamped integers, tensors in another order. A border may fall on any tensor, so that each is judged
+as if it did.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+# A short code to group by, and the reason in words.
+Reason = tuple[str, str]
+
+_INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
+_DTYPES = (torch.float32, torch.float16, torch.bool, *_INTEGERS)
+# Ops that read integers as positions in a table, ops that return positions, conversions.
+_READ_POSITIONS = ("embedding", "index", "index_select", "gather")
+_GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d_with_indices")
+_CONVERT = ("_to_copy", "_to_dim_order_copy")
+# OpenVINO leaves them out, and a delegate that hands on its input returns zeros.
+_NOTHINGS = ("clone", "_clone_dim_order", "alias_copy", "detach_copy", "lift_fresh_copy", *_CONVERT)
+# Of their outputs OpenVINO has the first only.
+_NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
+_FAIL = (
+    *("as_strided_copy", "avg_pool3d"),
+    *("_native_batch_norm_legit", "_native_batch_norm_legit_functional"),
+)
+
+
+@define(eq=False)
+class Soundness:
+    """Judges the nodes of one program.
+
+    Args:
+        program: In the edge dialect.
+        unpacking: Nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
+        constants: Names of the graph inputs that are fixed when a delegate is compiled.
+        fixed: The same, and the nodes that are computed from nothing else.
+    """
+
+    program: ExportedProgram
+    unpacking: Collection[str]
+    constants: dict[str, str] = field(init=False)
+    fixed: set[str] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        signature = self.program.graph_signature
+        written = set(signature.buffers_to_mutate.values())
+        targets = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        self.constants = {name: at for name, at in targets.items() if at not in written}
+        self.fixed = set(self.constants)
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and self.fixed.issuperset(
+                source.name for source in node.all_input_nodes
+            ):
+                self.fixed.add(node.name)
+
+    def problem(self, node: Node) -> Reason | None:
+        """Why a node that OpenVINO has would fail or lie when it runs; None if it wouldn't."""
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return "random", "OpenVINO draws other random numbers than PyTorch"
+        outputs = list(_outputs(node))
+        sources = [source for source in node.all_input_nodes if source.name not in self.constants]
+        inputs = [tensor for source in sources for tensor in _tensors(source)]
+        if not outputs or any(not isinstance(s.meta.get("val"), torch.Tensor) for s in sources):
+            return "scalar", "only tensors can go in and out of OpenVINO's delegate"
+        crossing = [source for source in (*sources, node) if not self.is_scalar(source)]
+        for tensor in (t for other in crossing for t in _outputs(other)):
+            if reason := _layout_problem(tensor):
+                return reason
+        if node.name in self.unpacking:
+            return None
+        if is_quantiser(node) or is_dequantiser(node):
+            return _quantiser_problem(node)
+        fixed = [
+            source.meta["val"]
+            for source in node.all_input_nodes
+            if source.name in self.constants and not self._is_small_integer(source)
+        ]
+        return _arguments_problem(node) or _dtype_problem(node, [*inputs, *fixed], outputs)
+
+    def is_scalar(self, node: Node) -> bool:
+        """Whether a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.
+
+        The two go together, so that it never crosses a border.
+        """
+        value = node.meta.get("val")
+        if node.op != "call_function" or node.name not in self.fixed or len(node.users) != 1:
+            return False
+        quantised = any(is_quantiser(n) or is_dequantiser(n) for n in (node, *node.users))
+        return isinstance(value, torch.Tensor) and value.dim() == 0 and not quantised
+
+    def _is_small_integer(self, source: Node) -> bool:
+        """Whether a constant is an integer that a float32 holds."""
+        target = self.constants[source.name]
+        value: Any = self.program.state_dict.get(target, self.program.constants.get(target))
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            return False
+        return value.dtype in _INTEGERS and abs(int(value)) < 2**24
+
+
+def names(node: Node) -> tuple[str, str]:
+    """An op with and without its overload: `aten.add.Tensor` and `aten.add`."""
+    name = str(getattr(node.target, "__name__", node.target))
+    return name, name.rpartition(".")[0]
+
+
+def short(node: Node) -> str:
+    """An op without namespace and overload: `add`."""
+    return names(node)[1].rpartition(".")[2]
+
+
+def is_quantiser(node: Node) -> bool:
+    """Whether a node makes integers of floats."""
+    return short(node) in ("quantize_per_tensor", "quantize_per_channel")
+
+
+def is_dequantiser(node: Node) -> bool:
+    """Whether a node makes floats of a quantiser's integers."""
+    return short(node) in ("dequantize_per_tensor", "dequantize_per_channel")
+
+
+def is_nothing(node: Node) -> bool:
+    """Whether a node returns its input as it is."""
+    source: Any = node.args[0] if node.args else None
+    if short(node) not in _NOTHINGS or not isinstance(source, Node):
+        return False
+    return bool(source.meta["val"].dtype == node.meta["val"].dtype)
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    value = node.meta.get("val")
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+def _getitems(node: Node) -> dict[Any, Node]:
+    return {user.args[1]: user for user in node.users if user.target is operator.getitem}
+
+
+def _outputs(node: Node) -> Iterator[torch.Tensor]:
+    """Values of a node that somebody reads; a batch norm has two that are empty and unread."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        yield node.meta["val"]
+    for item in _getitems(node).values():
+        yield from _tensors(item)
+
+
+def _layout_problem(tensor: torch.Tensor) -> Reason | None:
+    if not all(isinstance(size, int) for size in tensor.shape):
+        return "dynamic", "OpenVINO's delegate returns every tensor in its largest size"
+    if tensor.dim() == 0:
+        return "rank", "OpenVINO's delegate fails on tensors without dimensions"
+    if tensor.numel() == 0:
+        return "empty", "OpenVINO can't compile tensors without elements"
+    if not tensor.is_contiguous():
+        return "layout", "OpenVINO's delegate reads and writes every tensor as contiguous"
+    return None
+
+
+def _arguments_problem(node: Node) -> Reason | None:
+    op, args = short(node), node.args
+    if op in _FAIL:
+        return "op", f"OpenVINO can't compile {op}"
+    if op in _NORMS and _getitems(node).keys() - {0}:
+        return "arguments", f"OpenVINO has only the first output of {op}"
+    if op == "avg_pool2d" and (len(args) < 3 or not args[2] or any(args[4:5]) or any(args[6:7])):
+        return "arguments", "OpenVINO averages otherwise without a stride or with ceil_mode"
+    if op == "cat" and len(args[0]) < 2:  # type: ignore[arg-type]
+        return "arguments", "OpenVINO can't compile a cat of one tensor"
+    if op == "permute_copy" and any(dim < 0 for dim in args[1]):  # type: ignore
+        return "arguments", "OpenVINO can't compile negative dimensions of permute"
+    if op in ("amax", "amin") and (len(args) < 2 or not args[1]):
+        return "arguments", f"OpenVINO can't compile {op} of all dimensions"
+    return None
+
+
+def _dtype_problem(
+    node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> Reason | None:
+    read, given = {t.dtype for t in inputs}, {t.dtype for t in outputs}
+    for dtype in sorted((read | given).difference(_DTYPES), key=str):
+        return "dtype", f"OpenVINO's delegate has no {str(dtype).removeprefix('torch.')}"
+    read, given = read.intersection(_INTEGERS), given.intersection(_INTEGERS)
+    op = short(node)
+    may_read = op in _READ_POSITIONS or (op in _CONVERT and torch.int64 not in read)
+    may_give = op in _GIVE_POSITIONS and not read
+    if (read and not may_read) or (given and not may_give):
+        return "integer", "OpenVINO computes integers in float32 or clamps them"
+    return None
+
+
+def _quantiser_problem(node: Node) -> Reason | None:
+    """OpenVINO rounds in the quantiser, and its dequantiser does nothing."""
+    quantiser: Any = node if is_quantiser(node) else node.args[0]
+    if not is_quantiser(quantiser):
+        return "quantised", "OpenVINO dequantises only what it has quantised"
+    if not all(_undoes(user, quantiser) for user in quantiser.users):
+        return "quantised", "OpenVINO can't return a quantised tensor"
+    return None
+
+
+def _undoes(node: Node, quantiser: Node) -> bool:
+    return is_dequantiser(node) and node.args[1:] == quantiser.args[1:]

@@ -1,0 +1,294 @@
+"""The OpenVINO plugin against OpenvinoPartitioner: the same nodes, less what would fail or lie."""
+
+import contextlib
+import importlib.metadata
+import io
+import json
+import os
+import subprocess
+import sys
+
+import models
+import pytest
+import torch
+from executorch.exir.capture._config import EdgeCompileConfig
+from executorch.runtime import Runtime
+from torch import nn
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+from etdev_openvino.plugin import OpenVinoPlugin
+from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+from toys import Takes
+
+from etdev import Lowerer
+from etdev.errors import PluginError
+from etdev.lowerer import Settings
+from etdev.plugins import from_object
+from etdev.runner import flat
+
+OPENVINO = OpenVinoPlugin(precision="f32")
+# The corpus holds ops that ExecuTorch's verifier doesn't know.
+LENIENT = Settings(compile_config=EdgeCompileConfig(_check_ir_validity=False))
+
+
+class Calls(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def lowered(function, *inputs, plugins=(OPENVINO,), **options):
+    return Lowerer(plugins).lower(Calls(function).eval(), inputs, settings=LENIENT, **options)
+
+
+def outputs(function, *inputs, plugins=(OPENVINO,)):
+    """What a function returns in ExecuTorch's runtime, and in eager PyTorch."""
+    buffer = lowered(function, *inputs, plugins=plugins).to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
+    found = program.load_method("forward").execute(list(inputs))
+    return found, flat(function(*inputs))
+
+
+def refusal(function, *inputs, op, **options):
+    """Code of the refusal of the first node of an op."""
+    plan = Lowerer([OPENVINO]).plan(Calls(function).eval(), inputs, settings=LENIENT, **options)[
+        "forward"
+    ]
+    entries = [entry for entry in plan.ledger if f".{op}." in entry.op]
+    return None if entries[0].owner else entries[0].verdicts[0].code
+
+
+@pytest.mark.parametrize("name", ["conv_net", "bert", "llama", "quantised_conv_net"])
+def test_it_claims_what_the_partitioner_takes_less_what_it_refuses(name):
+    module, inputs = getattr(models, name)()
+    program = torch.export.export(module, inputs)
+    ledger = Lowerer([OpenVinoPlugin()]).plan(program)["forward"].ledger
+    edge = Lowerer([]).lower(program).edge.exported_program()
+    with contextlib.redirect_stdout(io.StringIO()):
+        tagged = OpenvinoPartitioner([]).partition(edge).tagged_exported_program
+    theirs = {n.name for n in tagged.graph.nodes if "delegation_tag" in n.meta}
+    ours = {entry.node for entry in ledger if entry.owner}
+    refused = {e.node for e in ledger if not e.owner and e.verdicts[0].code != "op"}
+    assert ours
+    assert ours <= theirs
+    assert theirs & {entry.node for entry in ledger} == ours | refused
+
+
+SIX = torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "op", "code"),
+    [
+        (lambda x: x.sum() * x, (SIX,), "sum", "rank"),
+        (lambda x, y: x * y, (SIX, torch.tensor(2.0)), "mul", "rank"),
+        (lambda x: torch.tanh(x), (torch.zeros(0, 3),), "tanh", "empty"),
+        (lambda x: x + x, (SIX.to(torch.int8),), "add", "integer"),
+        (lambda x: x + x, (SIX.to(torch.int64),), "add", "integer"),
+        (lambda x: x == x.flip(1), (SIX.to(torch.int32),), "eq", "integer"),
+        (lambda x: x.to(torch.int32), (SIX,), "_to_dim_order_copy", "integer"),
+        (lambda x: x + x, (SIX.to(torch.bfloat16),), "add", "dtype"),
+        (lambda x: x + x, (SIX.to(torch.float64),), "add", "dtype"),
+        (lambda x: x.clone(), (SIX,), "_clone_dim_order", "nothing"),
+        (lambda x: torch.cat([x]), (SIX,), "cat", "arguments"),
+        (lambda x: nn.functional.avg_pool2d(x, 2, ceil_mode=True), (torch.ones(1, 1, 5, 5),),
+         "avg_pool2d", "arguments"),
+        (lambda x: torch.tanh(x).to(memory_format=torch.channels_last), (torch.ones(1, 3, 4, 4),),
+         "_to_dim_order_copy", "layout"),
+        (lambda x: x @ x, (torch.ones(3, 3),), "mm", "precision"),
+        (lambda x: torch.nn.functional.pixel_shuffle(x, 2), (torch.ones(1, 4, 2, 2),), "view_copy",
+         None),
+    ],
+)  # fmt: skip
+def test_what_would_fail_or_lie_is_refused_and_runs_on_kernels(function, inputs, op, code):
+    assert refusal(function, *inputs, op=op) == code
+    if inputs[0].dtype != torch.bfloat16:
+        found, expected = outputs(function, *inputs)
+        for output, value in zip(found, expected, strict=True):
+            torch.testing.assert_close(output, value)
+
+
+def test_dynamic_shapes_are_refused():
+    shapes = {"inputs": ({0: torch.export.Dim("rows", min=2, max=8)},)}
+    code = refusal(lambda x: torch.tanh(x), SIX, op="tanh", dynamic_shapes=shapes)
+    assert code == "dynamic"
+
+
+def test_random_numbers_are_refused():
+    assert refusal(lambda x: torch.bernoulli(x, 0.5), SIX, op="bernoulli") == "random"
+
+
+def test_a_constant_scalar_goes_with_the_op_that_reads_it():
+    def twice(x):
+        return torch.where(x > 2, torch.tensor(3.0), torch.tanh(x + 1) * 2)
+
+    found, expected = outputs(twice, SIX)
+    torch.testing.assert_close(found[0], expected[0])
+    plan = lowered(twice, SIX).plan["forward"]
+    assert plan.fallback == ()
+    assert all(t.shape for part in plan.partitions for t in (*part.inputs, *part.outputs))
+
+
+def test_a_copy_goes_with_what_it_copies():
+    found, expected = outputs(lambda x: (torch.tanh(x).clone(), x + 1), SIX)
+    for output, value in zip(found, expected, strict=True):
+        torch.testing.assert_close(output, value)
+    plan = lowered(lambda x: torch.tanh(x).clone(), SIX).plan["forward"]
+    assert plan.fallback == ()
+
+
+def test_positions_are_integers_that_it_takes():
+    def look_up(table, rows):
+        return table[rows] * 2
+
+    rows = torch.tensor([1, -1])
+    found, expected = outputs(look_up, SIX, rows)
+    torch.testing.assert_close(found[0], expected[0])
+    assert lowered(look_up, SIX, rows).plan["forward"].fallback == ()
+
+
+def test_a_fake_quantiser_is_atomic_and_rounds_as_pytorch_does():
+    ops = torch.ops.quantized_decomposed
+
+    def fake(x):
+        integers = ops.quantize_per_tensor.default(x, 0.1, 3, -128, 127, torch.int8)
+        return torch.tanh(
+            ops.dequantize_per_tensor.default(integers, 0.1, 3, -128, 127, torch.int8)
+        )
+
+    x = torch.linspace(-20, 20, 401).reshape(1, -1)
+    found, expected = outputs(fake, x)
+    torch.testing.assert_close(found[0], expected[0])
+    plan = lowered(fake, x, plugins=[Takes("early", ("dequantize_per_tensor.default",)), OPENVINO])
+    assert plan.plan["forward"].owner("quantized_decomposed_quantize_per_tensor_default") is None
+
+
+def test_an_integer_weight_is_dequantised_by_others():
+    ops = torch.ops.quantized_decomposed
+    integers = torch.tensor([[1, -2, 3]], dtype=torch.int8)
+
+    def scale(x):
+        weight = ops.dequantize_per_tensor.default(integers, 0.5, 0, -128, 127, torch.int8)
+        return torch.tanh(x * weight)
+
+    assert refusal(scale, SIX, op="dequantize_per_tensor") == "quantised"
+    found, expected = outputs(scale, SIX)
+    torch.testing.assert_close(found[0], expected[0])
+
+
+def test_a_linear_layer_that_it_leaves_stays_whole_for_others():
+    module, inputs = models.mlp()
+    plan = Lowerer([OPENVINO, "cpu"]).plan(module, inputs)["forward"]
+    assert plan.owner("aten_linear_default") == "cpu"
+    assert plan.owner("aten_native_layer_norm_default") == "OpenVinoPlugin"
+
+
+def test_it_prepares_no_constants_for_others():
+    plan = Lowerer([OPENVINO]).plan(*models.mlp())["forward"]
+    transposes = [entry for entry in plan.ledger if "permute_copy" in entry.op]
+    assert {entry.verdicts[0].code for entry in transposes} == {"constant"}
+
+
+def test_a_mutated_buffer_stays_outside():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(2, 3))
+
+        def forward(self, x):
+            self.total.add_(x)
+            return torch.tanh(self.total)
+
+    lowered = Lowerer([OPENVINO]).lower(Counter(), (SIX,))
+    assert {c.storage for p in lowered.plan.partitions for c in p.constants} == {"outside"}
+    method = Runtime.get().load_program(lowered.to_executorch().buffer).load_method("forward")
+    for step in (1, 2, 3):
+        torch.testing.assert_close(method.execute([SIX])[0], torch.tanh(step * SIX))
+
+
+@pytest.mark.parametrize("name", ["aten.tanh", "aten.tanh.default"])
+def test_skipped_ops_are_left_to_others(name):
+    plan = Lowerer([OpenVinoPlugin(skip=[name])]).plan(Calls(lambda x: torch.tanh(x) + 1), (SIX,))
+    entry = plan["forward"].ledger["aten_tanh_default"]
+    assert (entry.owner, entry.verdicts[0].code) == (None, "skipped")
+    assert entry.verdicts[0].text == f"{name} is in the option skip"
+    assert plan["forward"].owner("aten_add_tensor") == "OpenVinoPlugin"
+
+
+def test_without_products_float32_stays_float32():
+    module, inputs = models.bert()
+    found = Lowerer([OPENVINO]).lower(module, inputs).to_executorch()
+    method = Runtime.get().load_program(found.buffer).load_method("forward")
+    torch.testing.assert_close(method.execute(list(inputs))[0], module(*inputs), atol=1e-5, rtol=0)
+
+
+def test_a_variable_keeps_products_in_float32_where_the_model_runs(tmp_path):
+    module, inputs = models.mlp()
+    path = Lowerer([OpenVinoPlugin()]).lower(module, inputs).save(tmp_path / "net.pte")
+    torch.save(list(inputs), tmp_path / "inputs.pt")
+    code = (
+        "import json, sys, torch; from etdev.runner import load_inputs, run;"
+        "print(json.dumps(run(sys.argv[1], load_inputs(sys.argv[2])).outputs[0].tolist()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path, tmp_path / "inputs.pt"],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    with torch.no_grad():
+        expected = module(*inputs)
+    output = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"precision": "f16"}, "'precision' must be in"),
+        ({"device": "TPU"}, "'device' must match regex"),
+        ({"precision": "f32", "device": "GPU"}, "precision 'f32' can't be had on GPU, write"),
+        ({"skip": ["mm"]}, "skip has 'mm', write ops such as 'aten.mm' or 'aten.add.Tensor'"),
+    ],
+)
+def test_bad_options_are_refused(options, problem):
+    with pytest.raises(ValueError, match=problem):
+        OpenVinoPlugin(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "problem"),
+    [
+        ("openvino", None, 'openvino is not installed; pip install "openvino>=2025.4,<2026"'),
+        ("openvino", "2026.4.1", 'openvino 2026.4.1 does not fit; pip install "openvino>=2025.4,'),
+        ("openvino", "2025.3.0", "openvino 2025.3.0 does not fit; "),
+        ("nncf", None, 'nncf is not installed; pip install "nncf>=3.1,<3.2"'),
+        ("nncf", "3.3.0", 'nncf 3.3.0 does not fit; pip install "nncf>=3.1,<3.2"'),
+    ],
+)
+def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, problem):
+    real = importlib.metadata.version
+
+    def fake_version(asked):
+        if asked != name:
+            return real(asked)
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(asked)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", fake_version)
+    assert from_object(OPENVINO).probe().unfit.startswith(problem)
+    with pytest.raises(PluginError) as caught:
+        Lowerer([OPENVINO]).plan(Calls(torch.tanh), (SIX,))
+    assert str(caught.value).startswith(f"openvino: {problem}")
+
+
+def test_it_is_fit_here():
+    assert from_object(OPENVINO).probe().unfit is None
