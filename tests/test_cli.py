@@ -379,14 +379,14 @@ def test_run_above_the_tolerance_fails_and_still_shows_the_outputs(pte):
     assert done.stdout.startswith("output 0: float32 (2, 4), max error ")
     error = done.stderr.splitlines()[-1]
     assert error.startswith("error: check: max error ")
-    assert error.endswith(" of output 0 is above 1e-30; see etdev plan")
+    assert error.endswith(" of output 0 is above 1e-30; find the delegate with --bisect")
 
 
 def test_nan_is_above_every_tolerance_whatever_the_other_outputs(two, broken):
     done = etdev_("run", two, "--check", f"{broken}:second_is_nan", "--tolerance", "1e9")
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
-        "error: check: max error nan of output 1 is above 1e+09; see etdev plan"
+        "error: check: max error nan of output 1 is above 1e+09; find the delegate with --bisect"
     )
 
 
