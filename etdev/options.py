@@ -40,7 +40,7 @@ def call(title: str, target: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _bad(title: str, target: Any, problems: str) -> PluginError:
-    known = ", ".join(field.name for field in attrs.fields(target)) or "none"
+    known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
     return PluginError(title, f"bad options: {problems}", f"its options are {known}")
 
 

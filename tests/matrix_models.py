@@ -256,17 +256,7 @@ def minilm_l6() -> Case:
 
 
 def resnet_18() -> Case:
-    from transformers import ResNetConfig, ResNetModel
-
-    torch.manual_seed(0)
-    config = ResNetConfig(
-        embedding_size=64,
-        hidden_sizes=[64, 128, 256, 512],
-        depths=[2, 2, 2, 2],
-        layer_type="basic",
-    )
-    model = models.Only(ResNetModel(config).eval(), "pooler_output")
-    return one(model, (torch.randn(1, 3, 64, 64),), tolerance=1e-4)
+    return one(*models.resnet18(), tolerance=1e-4)
 
 
 def _seeded(make: Callable[[], Any]) -> Any:

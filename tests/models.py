@@ -40,19 +40,7 @@ def mobilenet() -> Model:
 
 def llama(layers: int = 2) -> Model:
     """A small Llama with random weights."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=256,
-        max_position_embeddings=64,
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = _llama(layers, context=64)
     return Only(model, "logits", use_cache=False), (torch.randint(0, 256, (1, 16)),)
 
 
@@ -74,6 +62,10 @@ def bert(layers: int = 2) -> Model:
 
 def cached_llama(layers: int = 2, context: int = 32) -> Model:
     """A small Llama decoding one token at a position of its KV cache, random weights."""
+    return CachedLlama(_llama(layers, context), context), (torch.tensor([[7]]), torch.tensor([0]))
+
+
+def _llama(layers: int, context: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -86,8 +78,7 @@ def cached_llama(layers: int = 2, context: int = 32) -> Model:
         vocab_size=256,
         max_position_embeddings=context,
     )
-    decoder = CachedLlama(LlamaForCausalLM(config).eval(), context)
-    return decoder, (torch.tensor([[7]]), torch.tensor([0]))
+    return LlamaForCausalLM(config).eval()
 
 
 class CachedLlama(nn.Module):
