@@ -196,7 +196,7 @@ def test_attention_is_given_whole_and_becomes_a_triton_kernel_unless_told_otherw
     Lowerer(["cuda"], registry=with_options(triton_kernel_mode=False)).lower(module, inputs)
     triton, plain = (call.nodes for call in aoti.calls)
     assert "sdpa" in triton
-    assert "aten_scaled_dot_product_attention_default" in plain
+    assert any("scaled_dot_product_attention" in name for name in plain)
 
 
 @NEEDS_1_5
