@@ -18,6 +18,7 @@ from torch.fx import Interpreter, Node
 from etdev import datafile, reader
 from etdev.audit import differences
 from etdev.decision import Decision
+from etdev.emission import load_quantised_kernels
 from etdev.errors import LoweringError, RunError
 from etdev.expand import Expander
 from etdev.graph import module_paths
@@ -197,6 +198,7 @@ def _alone(delegate: LoweredBackendModule, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _run(manager: EdgeProgramManager, inputs: Sequence[Any]) -> list[Any]:
+    load_quantised_kernels(manager)
     program = guarded("to_executorch", manager.to_executorch)
     return execute(program.buffer, inputs)
 

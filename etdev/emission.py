@@ -67,7 +67,7 @@ def emit(
     if away and not config.enable_non_cpu_memory_planning:
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
-    _load_quantised_kernels(manager)
+    load_quantised_kernels(manager)
     emitted = Emitted(
         manager.to_executorch(_completed(config, skips) if away else config),
         {name: skip != Skips() for name, skip in skips.items()},
@@ -77,7 +77,7 @@ def emit(
     return emitted
 
 
-def _load_quantised_kernels(manager: EdgeProgramManager) -> None:
+def load_quantised_kernels(manager: EdgeProgramManager) -> None:
     """Make known what quantised ops that nobody took need, which ExecuTorch loads only if asked."""
     graphs = [manager.exported_program(name).graph for name in manager.methods]
     if any(op_name(node).startswith(_QUANTISED) for graph in graphs for node in graph.nodes):

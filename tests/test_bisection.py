@@ -6,6 +6,7 @@ import models
 import pytest
 from click.testing import CliRunner
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir import EdgeProgramManager
 from torch import nn
 
 from etdev import Lowerer
@@ -70,6 +71,26 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
     expected = [module(*inputs)]
     (swapped,) = found.swapped(suspect, expected)
     assert swapped.max_error < 1e-5
+
+
+def test_a_quantised_delegate_is_swapped_too(tmp_path):
+    decision, path, module, inputs = saved(tmp_path, model=models.quantised_conv_net)
+    found = bisection(path, decision, "forward", inputs)
+    first, *_ = found.suspects()
+    (swapped,) = found.swapped(first, [module(*inputs)])
+    assert swapped.max_error < 1e-5
+
+
+def test_what_no_portable_kernel_runs_is_not_swapped(monkeypatch, tmp_path):
+    decision, path, module, inputs = saved(tmp_path)
+    found = bisection(path, decision, "forward", inputs)
+    first, *_ = found.suspects()
+
+    def fails(manager):
+        raise RuntimeError("Missing out variants")
+
+    monkeypatch.setattr(EdgeProgramManager, "to_executorch", fails)
+    assert found.swapped(first, [module(*inputs)]) is None
 
 
 def test_a_program_of_other_plugins_is_not_bisected(tmp_path):
