@@ -25,11 +25,12 @@ _WEIGHTS_FORMAT = "aot_inductor.package_constants_on_disk_format"
 
 @define(eq=False)
 class Call:
-    """One call of the compiler: names of what it computes, its options, the current GPU."""
+    """One call of the compiler: what it computes, its options, the current GPU, its weights."""
 
     nodes: list[str]
     options: dict[str, Any]
     device: int | None
+    addresses: dict[str, int]
 
 
 @define(eq=False)
@@ -48,6 +49,7 @@ class FakeAoti:
     def install(self, monkeypatch: Any) -> FakeAoti:
         """Put it in the place of AOTInductor and of this machine's missing GPUs."""
         import executorch.backends.aoti.aoti_backend as aoti_backend
+        import executorch.backends.cuda.cuda_backend as cuda_backend
         import torch._inductor
         from etdev_cuda import machine
 
@@ -57,6 +59,8 @@ class FakeAoti:
         monkeypatch.setattr(torch._inductor, "aot_compile", self.compile)
         for module in (aoti_backend, torch.export.passes):
             monkeypatch.setattr(module, "move_to_device_pass", lambda program, device: program)
+        stays = "_move_to_device_resize_kv"
+        monkeypatch.setattr(cuda_backend, stays, lambda program, device: program)
         return self
 
     @contextlib.contextmanager
@@ -73,11 +77,12 @@ class FakeAoti:
     def compile(self, module: Any, args: Any, options: dict[str, Any]) -> list[Any]:
         """As torch._inductor.aot_compile: the library's path, and the weights in its format."""
         nodes = [node.name for node in module.graph.nodes if node.op == "call_function"]
-        self.calls.append(Call(nodes, options, self._current))
         library = Path(tempfile.mkdtemp()) / "fake.wrapper.so"
         library.write_text(str(module.graph))
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         tensors = {name: tensor.detach() for name, tensor in tensors.items()}
+        addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        self.calls.append(Call(nodes, options, self._current, addresses))
         if options.get(_WEIGHTS_FORMAT) == "pickle_weights":
             found = Weights({name: (t, TensorProperties(t)) for name, t in tensors.items()})
             return [str(library), found]

@@ -1,0 +1,119 @@
+"""What ExecuTorch's test_cuda_partitioner.py asks of weights, asked of etdev's .ptd."""
+
+import pytest
+import torch
+from executorch.exir._serialize._cord import Cord
+from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
+from fake_aoti import NEEDS_1_5, FakeAoti
+from torch import nn
+
+from etdev import Lowerer
+from etdev.errors import CompileError
+from etdev.registry import PluginEntry, Registry
+
+pytestmark = NEEDS_1_5
+LOW_MEMORY = Registry((PluginEntry("cuda", options={"low_memory_mode": True}),))
+DEFAULT = Registry((PluginEntry("cuda"),))
+X = (torch.randn(3, 4),)
+
+
+@pytest.fixture(autouse=True)
+def aoti(monkeypatch):
+    return FakeAoti().install(monkeypatch)
+
+
+class Sum(nn.Module):
+    """The input plus every buffer, each seen as (3, 4)."""
+
+    def __init__(self, **buffers):
+        super().__init__()
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        for value in self.buffers():
+            x = x + value.reshape(3, 4)
+        return x
+
+
+def program(**buffers):
+    return torch.export.export(Sum(**buffers), X)
+
+
+def stored(folder, methods, registry=DEFAULT):
+    """Bytes by key of the .ptd that a lowering leaves."""
+    Lowerer(["cuda"], registry=registry).lower(methods).save(folder / "net.pte")
+    (data,) = folder.glob("*.ptd")
+    payload = FlatTensorSerializer().deserialize(Cord(data.read_bytes()))
+    return {key: payload.buffers[e.buffer_index] for key, e in payload.named_data.items()}
+
+
+def numbers(start):
+    return torch.arange(start, start + 12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize("registry", [DEFAULT, LOW_MEMORY], ids=["default", "low memory"])
+def test_every_lowering_asks_for_weights_one_by_one(registry, aoti):
+    Lowerer(["cuda"], registry=registry).lower(program(w=numbers(0)))
+    (call,) = aoti.calls
+    assert call.options["aot_inductor.package_constants_on_disk_format"] == "pickle_weights"
+
+
+def test_each_weight_is_stored_as_its_own_bytes(tmp_path):
+    found = stored(tmp_path, program(first=numbers(0), second=numbers(12)))
+    values = {key.rpartition(":")[2]: bytes(data) for key, data in found.items()}
+    assert values == {
+        "first": numbers(0).numpy().tobytes(),
+        "second": numbers(12).numpy().tobytes(),
+    }
+
+
+def test_views_of_one_tensor_are_weights_of_their_own(tmp_path):
+    base = torch.arange(24.0)
+    found = stored(tmp_path, program(base=base[:12], view=base[12:].reshape(3, 4)))
+    assert sorted(key.rpartition(":")[2] for key in found) == ["base", "view"]
+
+
+def test_one_name_in_two_shapes_is_stored_once(tmp_path):
+    methods = {"flat": program(w=numbers(0).flatten()), "square": program(w=numbers(0))}
+    found = stored(tmp_path, methods)
+    assert [key.rpartition(":")[2] for key in found] == ["w"]
+
+
+def test_constants_without_a_name_of_the_model_are_kept_apart_by_library(tmp_path):
+    methods = {
+        "one": program(_tensor_constant0=numbers(0)),
+        "two": program(_tensor_constant0=numbers(12), other=numbers(0)),
+    }
+    local = [key for key in stored(tmp_path, methods) if "_tensor_constant0" in key]
+    assert len(local) == 2
+    assert all(key.endswith("_so_blob:_tensor_constant0") for key in local)
+
+
+def test_the_device_is_part_of_the_key_and_low_memory_keeps_the_gpus(tmp_path):
+    (tmp_path / "low").mkdir()
+    default = stored(tmp_path, program(w=numbers(0)))
+    low = stored(tmp_path / "low", program(w=numbers(0)), LOW_MEMORY)
+    # The fake compiles on the CPU, where low memory keeps clones of what belongs on the GPU.
+    assert (list(default), list(low)) == (["cuda_fqn_weight:cpu:w"], ["cuda_fqn_weight:cuda:w"])
+    assert list(map(bytes, default.values())) == list(map(bytes, low.values()))
+
+
+def test_a_compiler_that_gives_weights_and_no_library_is_named(monkeypatch, aoti):
+    compiler = aoti.compile
+    monkeypatch.setattr(
+        torch._inductor, "aot_compile", lambda *args, **kwargs: compiler(*args, **kwargs)[1:]
+    )
+    with pytest.raises(CompileError, match=r"cuda: CudaBackend failed on .*\.wrapper\.so output"):
+        Lowerer(["cuda"], registry=LOW_MEMORY).lower(program(w=numbers(0)))
+
+
+@pytest.mark.parametrize(
+    ("registry", "shared"), [(DEFAULT, False), (LOW_MEMORY, True)], ids=["default", "low memory"]
+)
+def test_weights_are_copied_for_the_compiler_unless_memory_is_low(registry, shared, aoti):
+    given = program(w=numbers(0))
+    Lowerer(["cuda"], registry=registry).lower(given)
+    (call,) = aoti.calls
+    assert (call.addresses["w"] == given.state_dict["w"].data_ptr()) == shared
+    assert torch.equal(given.state_dict["w"], numbers(0))
