@@ -36,11 +36,13 @@ def source_handles(program):
 
 
 def events(program, inputs, folder):
-    """Names of what ran, and on which delegate, as the Inspector tells it."""
+    """Names of what ran, and on which delegate, as the Inspector tells it; None without a trace."""
     loaded = Runtime.get().load_program(program.buffer, enable_etdump=True)
     loaded.load_method("forward").execute(list(inputs))
     dump = folder / "etdump.etdp"
     loaded.write_etdump_result_to_file(str(dump), str(folder / "debug.bin"))
+    if not dump.exists():
+        return None
     inspector = Inspector(etdump_path=str(dump), etrecord=program.get_etrecord())
     names = [event.name for block in inspector.event_blocks for event in block.events]
     # XNNPACK numbers the ops of a delegate, and ours may be cut elsewhere.
@@ -67,4 +69,8 @@ def test_the_etrecord_holds_the_same_edge_nodes(pair):
 
 def test_the_inspector_sees_the_same_events(pair, tmp_path):
     ours, theirs, inputs = pair
-    assert events(ours, inputs, tmp_path) == events(theirs, inputs, tmp_path)
+    (tmp_path / "theirs").mkdir()
+    wanted = events(theirs, inputs, tmp_path / "theirs")
+    if wanted is None:
+        pytest.skip("this ExecuTorch's runtime writes no trace, as the wheel of 1.4.1")
+    assert events(ours, inputs, tmp_path) == wanted
