@@ -133,7 +133,8 @@ def run(
     for line in outcome.run_lines(done, errors):
         print(line)
     if bisect and model:
-        _bisect(program, model, values, expected, errors, tolerance or _TOLERANCE, options)
+        least = _TOLERANCE if tolerance is None else tolerance
+        _bisect(program, model, values, expected, errors, least, options)
     for index, error in enumerate(errors):
         # Each by itself, and negated: max() loses a nan, and nan is above nothing.
         if tolerance is not None and not error.max_error <= tolerance:

@@ -141,6 +141,13 @@ def test_the_command_says_that_none_departs(here):
     )
 
 
+def test_a_tolerance_of_nothing_is_no_default(here):
+    saved(here)
+    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu", "--tolerance", "0")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[2].startswith("cpu_0 departs from PyTorch: ")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
