@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from etdev.claims import Claim, KeepWhole
-from etdev.device import ANY_METHOD, Device, Probe, per_method
+from etdev.device import Device, Probe, for_method, per_method
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
 from etdev.plan import Constant, Partition
@@ -132,19 +132,13 @@ class AdaptedPartitioner:
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
         """What it tagged; a buffer only where the partition has all of its writes."""
         tagged = self._said[partition.method].constants
-        return [
-            constant
-            for constant in partition.constants
-            if constant.name in tagged
-            and (not constant.mutated or constant.update in partition.nodes)
-        ]
+        return [c for c in partition.constants if c.name in tagged and partition.may_hold(c)]
 
     @hookimpl
     def resolve_device(self, partition: Partition) -> Device | None:
         """The device it was adapted for, else that of its compile specs."""
-        for method in (partition.method, ANY_METHOD):
-            if method in self.devices:
-                return self.devices[method]
+        if given := for_method(self.devices, partition.method):
+            return given
         derived = self._said[partition.method].devices
         return next((derived[name] for name in partition.nodes if name in derived), None)
 

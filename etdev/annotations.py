@@ -33,20 +33,19 @@ def annotations_of(plan: MethodPlan, plugins: Sequence[Plugin]) -> dict[str, Ann
 def _checked(partition: Partition, answer: Any) -> Annotations:
     if answer is None:
         return {}
-    where = f"{partition.method}/{partition.name}"
     if not isinstance(answer, Mapping) or not all(
         isinstance(meta, Mapping) for meta in answer.values()
     ):
         raise PluginError(
             partition.plugin,
-            f"annotate returned {answer!r} for {where}",
+            f"annotate returned {answer!r} for {partition.where}",
             'return a mapping, such as {"aten_add_tensor": {"key": 1}}',
         )
     known = {*partition.nodes, *(tensor.name for tensor in partition.inputs)}
     if strange := answer.keys() - known - {constant.name for constant in partition.constants}:
         raise PluginError(
             partition.plugin,
-            f"annotate names {min(strange)!r}, which is not in {where}",
+            f"annotate names {min(strange)!r}, which is not in {partition.where}",
             "name its nodes, inputs or constants",
         )
     return answer

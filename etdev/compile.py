@@ -100,7 +100,7 @@ def find_backend(partition: Partition) -> type[BackendDetails]:
     known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
     raise CompileError(
         partition.plugin,
-        f"backend {name!r} of {partition.method}/{partition.name} is not loaded",
+        f"backend {name!r} of {partition.where} is not loaded",
         f"import it in claim_nodes or in compile_context; loaded are {known}",
     )
 
@@ -176,7 +176,7 @@ def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
     except Exception as error:
         raise CompileError(
             partition.plugin,
-            f"{compiler_of(partition)} failed on {partition.method}/{partition.name} "
+            f"{compiler_of(partition)} failed on {partition.where} "
             f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
             "leave the plugin out, or see the cause chained below",
         ) from error

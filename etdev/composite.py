@@ -122,7 +122,7 @@ def _refuse_compiler(partition: Partition) -> None:
     if partition.compiler:
         raise PluginError(
             partition.plugin,
-            f"has {partition.compiler} compile {partition.method}/{partition.name} for "
+            f"has {partition.compiler} compile {partition.where} for "
             f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
             "lower with etdev.Lowerer",
         )

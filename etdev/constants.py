@@ -63,19 +63,17 @@ def _claimed(partition: Partition, answer: Any) -> set[str]:
             partition.plugin, f"claim_constants returned {answer!r}", "return a list of constants"
         )
     names = {item.name if isinstance(item, Constant) else str(item) for item in answer or ()}
-    where = f"{partition.method}/{partition.name}"
     for name in sorted(names):
         if name not in known:
             raise ClaimError(
                 partition.plugin,
-                f"claims the constant {name!r}, which {where} does not read",
+                f"claims the constant {name!r}, which {partition.where} does not read",
                 "choose from partition.constants",
             )
-        update = known[name].update
-        if update is not None and update not in partition.nodes:
+        if not partition.may_hold(known[name]):
             raise ClaimError(
                 partition.plugin,
-                f"would freeze the buffer {known[name].target!r} in {where}, "
+                f"would freeze the buffer {known[name].target!r} in {partition.where}, "
                 "but the method writes to it",
                 _CURE,
             )

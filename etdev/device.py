@@ -90,6 +90,11 @@ def per_method(value: object) -> dict[str, Device]:
     return {method: Device.parse(text) for method, text in table.items()}
 
 
+def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
+    """The device of a method in what `per_method` returned; None if it says nothing of it."""
+    return devices.get(method, devices.get(ANY_METHOD))
+
+
 def _devices(value: Iterable[object]) -> tuple[Device, ...]:
     if isinstance(value, str):
         raise DeviceError("device", f"{value!r} is no list of devices", f'write ["{value}"]')

@@ -219,7 +219,7 @@ class Lowerer:
         """Compile everything; the result puts the methods together, afresh at every call."""
 
         def progress(done: int, total: int, partition: Partition) -> None:
-            stages.say("compile", f"{done + 1}/{total} {partition.method}/{partition.name}")
+            stages.say("compile", f"{done + 1}/{total} {partition.where}")
 
         with stages.stage("compile"):
             splits = {

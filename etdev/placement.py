@@ -11,7 +11,7 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 
-from etdev.device import ANY_METHOD, CPU, Device, per_method
+from etdev.device import ANY_METHOD, CPU, Device, for_method, per_method
 from etdev.errors import DeviceError, EtdevWarning, PluginError
 from etdev.graph import delegate_device
 from etdev.plan import Assumed, Partition
@@ -78,8 +78,7 @@ class Placement:
     def pinned(self, partition: Partition) -> Device | None:
         """The device that somebody fixed for a partition."""
         for table in (self.explicit, self.registry):
-            methods = table.get(partition.plugin, {})
-            device = methods.get(partition.method, methods.get(ANY_METHOD))
+            device = for_method(table.get(partition.plugin, {}), partition.method)
             if device is not None:
                 return device
         return None
@@ -91,7 +90,6 @@ class Placement:
             PluginError: The answer is no device.
             DeviceError: It was assumed, and this is strict.
         """
-        where = f"{partition.method}/{partition.name}"
         if answer is None:
             first = partition.device_types[0]
             return partition.on(
@@ -102,11 +100,11 @@ class Placement:
         if not isinstance(answer, Assumed):
             raise PluginError(
                 partition.plugin,
-                f"resolve_device returned {answer!r} for {where}",
+                f"resolve_device returned {answer!r} for {partition.where}",
                 'return a Device, such as Device("cuda", 0)',
             )
         cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
-        what = f"had to assume {answer.device} for {where}: {answer.why}"
+        what = f"had to assume {answer.device} for {partition.where}: {answer.why}"
         if self.strict:
             raise DeviceError(partition.plugin, what, cure)
         warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
@@ -121,14 +119,15 @@ def with_caveat(partition: Partition, answer: Any) -> Partition:
     """
     if answer is None:
         return partition
-    where = f"{partition.method}/{partition.name}"
     if not isinstance(answer, str):
         raise PluginError(
             partition.plugin,
-            f"device_caveat returned {answer!r} for {where}",
+            f"device_caveat returned {answer!r} for {partition.where}",
             "return a line of text, or None",
         )
-    what = f"{where} is put on {partition.device} ({partition.device_source}), but {answer}"
+    what = (
+        f"{partition.where} is put on {partition.device} ({partition.device_source}), but {answer}"
+    )
     warnings.warn(f"{partition.plugin}: {what}", EtdevWarning, stacklevel=2)
     note = f"{partition.device_note}; {answer}" if partition.device_note else answer
     return evolve(partition, device_note=note)

@@ -153,6 +153,15 @@ class Partition:
     split_by: str | None = None
     compiler: str | None = None
 
+    @property
+    def where(self) -> str:
+        """Method and name, for messages: `forward/cpu_0`."""
+        return f"{self.method}/{self.name}"
+
+    def may_hold(self, constant: Constant) -> bool:
+        """Whether its delegate can hold a constant: nobody else writes it."""
+        return constant.update is None or constant.update in self.nodes
+
     def on(self, device: Device, source: str, note: str = "") -> Partition:
         """This partition on a device, with exactly one `target_device` spec unless on the CPU.
 
@@ -160,17 +169,15 @@ class Partition:
             DeviceError: Its backend doesn't run on a device of that type.
             PluginError: Its plugin gives a `target_device` spec of its own.
         """
-        where = f"{self.method}/{self.name}"
         if device.type not in self.device_types:
-            raise DeviceError(
-                self.plugin,
-                f"{self.backend_id} does not run on {device}, where {where} was put ({source})",
-                f"it runs on {' and '.join(self.device_types)}",
+            what = (
+                f"{self.backend_id} does not run on {device}, where {self.where} was put ({source})"
             )
+            raise DeviceError(self.plugin, what, f"it runs on {' and '.join(self.device_types)}")
         if any(spec.key == TARGET_DEVICE for spec in self.compile_specs):
             raise PluginError(
                 self.plugin,
-                f"gives its own {TARGET_DEVICE} compile spec for {where}",
+                f"gives its own {TARGET_DEVICE} compile spec for {self.where}",
                 "return the device from resolve_device",
             )
         # ExecuTorch takes even `cpu` for a device to copy to, and fails at run time.

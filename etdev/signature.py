@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputSpec, SymIntArgument, TensorArgument
 from torch.fx import Node
 
@@ -15,6 +16,29 @@ def argument(node: Node) -> TensorArgument | SymIntArgument:
     if isinstance(node.meta.get("val"), (torch.SymInt, int)):
         return SymIntArgument(node.name)
     return TensorArgument(node.name)
+
+
+def constants(program: ExportedProgram) -> dict[str, str]:
+    """Targets of parameters, buffers and lifted tensors that the method never writes, by input."""
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    targets = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    return {name: target for name, target in targets.items() if target not in written}
+
+
+def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
+    """Names of the nodes that are computed from some graph inputs and nothing else."""
+    found: set[str] = set()
+    for node in program.graph.nodes:
+        if node.op == "call_function" and all(
+            source.name in names or source.name in found for source in node.all_input_nodes
+        ):
+            found.add(node.name)
+    return found
 
 
 def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:

@@ -35,7 +35,7 @@ class Accelerator:
 
     @hookimpl
     def claim_constants(self, partition):
-        mine = [c for c in partition.constants if not c.mutated or c.update in partition.nodes]
+        mine = [c for c in partition.constants if partition.may_hold(c)]
         return mine if self.constants else None
 
     @hookimpl

@@ -10,14 +10,13 @@ from etdev_cpu.plugin import CpuPlugin
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from executorch.runtime import Runtime
 from torch import nn
 from toys import Takes
 
 from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.plugins import from_object
-from etdev.runner import flat
+from etdev.runner import execute, flat
 
 MODELS = {
     "minilm": minilm.model,
@@ -36,15 +35,9 @@ def delegates(program):
     return [sorted(n.name for n in graph.nodes if n.op == "call_function") for graph in graphs]
 
 
-def outputs(program, inputs):
-    """What a program computes."""
-    loaded = Runtime.get().load_program(program.buffer)
-    return [value.clone() for value in loaded.load_method("forward").execute(list(inputs))]
-
-
 def errors(program, inputs, expected):
     """Largest error of each output."""
-    found = outputs(program, inputs)
+    found = execute(program.buffer, inputs)
     return [float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)]
 
 
@@ -104,7 +97,7 @@ def test_a_quantised_model_compiles_beside_a_plugin_that_is_shown_other_ops(late
     alone = Lowerer(["cpu"]).lower(module, inputs)
     sizes = [[len(part.nodes) for part in one.plan.partitions] for one in (beside, alone)]
     assert sizes[0] == sizes[1]
-    found = [outputs(one.to_executorch(), inputs)[0] for one in (beside, alone)]
+    found = [execute(one.to_executorch().buffer, inputs)[0] for one in (beside, alone)]
     assert torch.equal(*found)
 
 

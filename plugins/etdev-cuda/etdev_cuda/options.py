@@ -21,7 +21,7 @@ def compile_specs(options: Mapping[str, bool | int | str]) -> dict[str, str]:
     Raises:
         PluginError: The installed ExecuTorch doesn't know an option; it would ignore it.
     """
-    sources = _sources()
+    sources = _sources() if options else ""
     for name in options:
         if f'"{VARIABLES.get(name, name)}"' not in sources:
             raise PluginError("cuda", f"the installed ExecuTorch has no option {name}", "remove it")

@@ -84,7 +84,7 @@ class CudaPlugin:
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
         """All of them; a buffer that the method writes only where it is written."""
-        return [c for c in partition.constants if not c.mutated or c.update in partition.nodes]
+        return [c for c in partition.constants if partition.may_hold(c)]
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:
@@ -97,7 +97,7 @@ class CudaPlugin:
         if len(found) > 1:
             raise DeviceError(
                 "cuda",
-                f"{partition.method}/{partition.name} has values on {found[0]} and {found[1]}",
+                f"{partition.where} has values on {found[0]} and {found[1]}",
                 "move one of them, or pin the plugin to a device",
             )
         return found[0] if found else None

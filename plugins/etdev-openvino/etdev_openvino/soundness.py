@@ -16,6 +16,9 @@ from attrs import define, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from etdev.graph import op_name
+from etdev.signature import computed_from, constants
+
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
 
@@ -52,20 +55,8 @@ class Soundness:
     fixed: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        signature = self.program.graph_signature
-        written = set(signature.buffers_to_mutate.values())
-        targets = {
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-        }
-        self.constants = {name: at for name, at in targets.items() if at not in written}
-        self.fixed = set(self.constants)
-        for node in self.program.graph.nodes:
-            if node.op == "call_function" and self.fixed.issuperset(
-                source.name for source in node.all_input_nodes
-            ):
-                self.fixed.add(node.name)
+        self.constants = constants(self.program)
+        self.fixed = {*self.constants, *computed_from(self.program, self.constants)}
 
     def problem(self, node: Node) -> Reason | None:
         """Why a node that OpenVINO has would fail or lie when it runs; None if it wouldn't."""
@@ -113,7 +104,7 @@ class Soundness:
 
 def names(node: Node) -> tuple[str, str]:
     """An op with and without its overload: `aten.add.Tensor` and `aten.add`."""
-    name = str(getattr(node.target, "__name__", node.target))
+    name = op_name(node)
     return name, name.rpartition(".")[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from etdev import Refusal
 from etdev.graph import op_name
 from etdev.ops import aten_op
+from etdev.signature import computed_from, constants
 from etdev_trt import vendor
 
 # The edge dialect's copies, which name the order of the dimensions in memory.
@@ -48,7 +49,7 @@ def match(
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     unfit = {node.name: why for node in calls if (why := _unfit_values(node))}
     # torch-tensorrt folds these before it counts ops; here they follow those that read them.
-    folded = _from_constants(program, calls)
+    folded = computed_from(program, constants(program))
     mine = vendor.blocks(module, options, {*taken, *unfit, *folded})
     converts = vendor.converts(options)
     for node in reversed(calls):
@@ -71,19 +72,6 @@ def _why_not(
     if node.name in folded:
         return "constant", "made of constants alone, and not only engines read it"
     return "block", "too few ops together for an engine"
-
-
-def _from_constants(program: ExportedProgram, calls: Sequence[Node]) -> set[str]:
-    """Names of the nodes that compute the same at every run."""
-    signature = program.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    fixed = {*signature.inputs_to_parameters, *signature.inputs_to_lifted_tensor_constants}
-    fixed |= {name for name, buffer in signature.inputs_to_buffers.items() if buffer not in written}
-    folded = set()
-    for node in calls:
-        if all(source.name in fixed or source.name in folded for source in node.all_input_nodes):
-            folded.add(node.name)
-    return folded
 
 
 def aten_graph(program: ExportedProgram) -> Graph:
