@@ -7,33 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etdev.adapted import adapt
-    from etdev.budget import Budget
-    from etdev.claims import Claim, Group, KeepWhole, Refusal
     from etdev.composite import partitioner
-    from etdev.device import CPU, Device, Probe
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
-    from etdev.limits import Limits
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
-    from etdev.pins import Pin
-    from etdev.plan import Assumed, Constant, Partition, Plan, Tensor
     from etdev.registry import Registry
+    from etdev.schema.budget import Budget
+    from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
+    from etdev.schema.device import CPU, Device, Probe
+    from etdev.schema.limits import Limits
+    from etdev.schema.pins import Pin
+    from etdev.schema.plan import Assumed, Partition, Plan
+    from etdev.schema.tensors import Constant, Tensor
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 _HOMES = {
     "adapted": ("adapt",),
-    "budget": ("Budget",),
-    "claims": ("Claim", "Group", "KeepWhole", "Refusal"),
-    "device": ("CPU", "Device", "Probe"),
+    "schema.budget": ("Budget",),
+    "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
+    "schema.device": ("CPU", "Device", "Probe"),
     "errors": ("EtdevError", "EtdevWarning"),
     "hookspecs": ("hookimpl",),
-    "limits": ("Limits",),
+    "schema.limits": ("Limits",),
     "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "composite": ("partitioner",),
-    "pins": ("Pin",),
-    "plan": ("Assumed", "Constant", "Partition", "Plan", "Tensor"),
+    "schema.pins": ("Pin",),
+    "schema.plan": ("Assumed", "Partition", "Plan"),
+    "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

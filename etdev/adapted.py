@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from etdev.claims import Claim, KeepWhole
-from etdev.device import Device, Probe, for_method, per_method
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
-from etdev.plan import Constant, Partition
+from etdev.schema.claims import Claim, KeepWhole
+from etdev.schema.device import Device, Probe, for_method, per_method
+from etdev.schema.plan import Partition
+from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

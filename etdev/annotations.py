@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etdev.errors import PluginError
-from etdev.plan import MethodPlan, Partition
 from etdev.plugin import Plugin
+from etdev.schema.plan import MethodPlan, Partition
 
 # What goes to the meta of each node, by its name.
 Annotations = Mapping[str, Mapping[str, Any]]

@@ -12,7 +12,7 @@ from etdev.errors import EtdevError, first_line
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer
-    from etdev.plan import Plan
+    from etdev.schema.plan import Plan
     from etdev.source import Method
 
 
@@ -20,7 +20,7 @@ def read_plan(file: Path | None) -> Plan | None:
     """A plan from a file that `etdev plan --json` wrote."""
     if file is None:
         return None
-    from etdev.plan import Plan
+    from etdev.schema.plan import Plan
 
     try:
         return Plan.from_json(file.read_text(encoding="utf-8"))

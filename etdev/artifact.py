@@ -8,8 +8,9 @@ from typing import Any
 from attrs import field, frozen
 from cattrs.preconf.json import make_converter
 
-from etdev.device import CPU, Device
-from etdev.values import CompileSpec, frozen_tuple
+from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.converters import frozen_tuple
+from etdev.schema.device import CPU, Device
 
 
 @frozen

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from etdev.artifact import Delegate, MethodArtifact
 from etdev.errors import AuditError
-from etdev.plan import MethodPlan, Partition, Plan
+from etdev.schema.plan import MethodPlan, Partition, Plan
 
 
 def audit(

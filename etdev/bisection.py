@@ -23,9 +23,9 @@ from etdev.errors import LoweringError, RunError
 from etdev.expand import Expander
 from etdev.graph import module_paths
 from etdev.lowered import guarded
-from etdev.plan import MethodPlan, Partition
 from etdev.reader import Compiled
 from etdev.runner import Difference, compare, execute, flat
+from etdev.schema.plan import MethodPlan, Partition
 from etdev.split import split
 
 # The programs hold delegate calls, which the edge verifier doesn't know.

@@ -9,10 +9,10 @@ from etdev import reader
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.audit import differences
 from etdev.datafile import without_data
-from etdev.device import CPU, Device
 from etdev.payloads import Payloads
-from etdev.plan import Plan
 from etdev.plugin import Plugin
+from etdev.schema.device import CPU, Device
+from etdev.schema.plan import Plan
 
 
 def check(

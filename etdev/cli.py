@@ -213,7 +213,7 @@ def check(
     Looks for backends and kernels missing in this machine's runtime, devices the target doesn't
     have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
     """
-    from etdev.device import Device
+    from etdev.schema.device import Device
 
     targets = [Device.parse(text) for text in target.split(",")]
     with progress.working(command.debugging()) as say:

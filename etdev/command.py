@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from etdev import progress
-from etdev.device import ANY_METHOD
 from etdev.errors import EtdevError, PinError, first_line
-from etdev.pins import Pin
+from etdev.schema.device import ANY_METHOD
+from etdev.schema.pins import Pin
 
 
 def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:

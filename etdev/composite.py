@@ -12,16 +12,16 @@ from torch.export import ExportedProgram
 
 from etdev import branches
 from etdev.annotations import annotations_of
-from etdev.budget import Budget
 from etdev.errors import PluginError
 from etdev.graph import op_name
-from etdev.limits import Limits
 from etdev.lowerer import Lowerer
 from etdev.ops import edge_name
-from etdev.pins import Pin
-from etdev.plan import MethodPlan, Partition
 from etdev.planner import Planner
 from etdev.registry import Registry
+from etdev.schema.budget import Budget
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
+from etdev.schema.plan import MethodPlan, Partition
 from etdev.wishes import Wishes
 
 

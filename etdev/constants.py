@@ -10,7 +10,8 @@ from torch.fx import Node
 
 from etdev.errors import ClaimError
 from etdev.graph import MethodGraph, describe
-from etdev.plan import Constant, Partition
+from etdev.schema.plan import Partition
+from etdev.schema.tensors import Constant
 
 _CURE = "leave out constants that are mutated"
 

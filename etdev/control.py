@@ -8,13 +8,13 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.budget import Budget
 from etdev.errors import EtdevWarning, PinError, PluginError, RegistryError
-from etdev.ledger import listed
-from etdev.limits import Limits, limits
-from etdev.pins import PORTABLE, Pin, pins
-from etdev.plan import MethodPlan
 from etdev.registry import Registry
+from etdev.schema.budget import Budget
+from etdev.schema.ledger import listed
+from etdev.schema.limits import Limits, limits
+from etdev.schema.pins import PORTABLE, Pin, pins
+from etdev.schema.plan import MethodPlan
 
 
 @frozen

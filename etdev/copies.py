@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import frozen
 from torch.fx import Node
 
-from etdev.device import CPU, Device
 from etdev.graph import MethodGraph, delegate_device, describe
-from etdev.plan import Copy, Partition
+from etdev.schema.device import CPU, Device
+from etdev.schema.plan import Partition
+from etdev.schema.tensors import Copy
 
 
 def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Copy, ...]:

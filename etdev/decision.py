@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from etdev import edge
 from etdev.expand import Expander
-from etdev.plan import Plan
+from etdev.schema.plan import Plan
 from etdev.settings import Settings
 from etdev.stages import Stages
 

@@ -18,11 +18,11 @@ from torch.fx import Node
 
 from etdev.artifact import MethodArtifact
 from etdev.audit import audit
-from etdev.device import CPU, Device
 from etdev.errors import DeviceError
 from etdev.graph import delegate_device, op_name
-from etdev.plan import Plan
 from etdev.reader import methods_of
+from etdev.schema.device import CPU, Device
+from etdev.schema.plan import Plan
 from etdev.transfers import MergeCopies, Skips
 
 _QUANTISED = "quantized_decomposed."

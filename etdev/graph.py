@@ -16,10 +16,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
-from etdev.device import CPU, Device
 from etdev.errors import DeviceError
-from etdev.ledger import DELEGATE
-from etdev.plan import SCALAR, TARGET_DEVICE, Constant, Tensor
+from etdev.schema.device import CPU, Device
+from etdev.schema.ledger import DELEGATE
+from etdev.schema.plan import TARGET_DEVICE
+from etdev.schema.tensors import SCALAR, Constant, Tensor
 
 _KINDS = {
     InputKind.PARAMETER: "parameter",

@@ -21,9 +21,10 @@ import pluggy
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from etdev.claims import Claim, KeepWhole
-    from etdev.device import Device, Probe
-    from etdev.plan import Assumed, Constant, Partition
+    from etdev.schema.claims import Claim, KeepWhole
+    from etdev.schema.device import Device, Probe
+    from etdev.schema.plan import Assumed, Partition
+    from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -19,7 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from etdev.order import run_order
-from etdev.plan import Partition
+from etdev.schema.plan import Partition
 from etdev.signature import renamed
 
 # A getitem that reads a delegate is not the op whose value it carries.

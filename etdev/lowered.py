@@ -15,7 +15,7 @@ from etdev import reader
 from etdev.emission import Emitted, emit
 from etdev.errors import EtdevError, LoweringError, first_line
 from etdev.files import write_program
-from etdev.plan import Plan
+from etdev.schema.plan import Plan
 from etdev.stages import Stages
 
 

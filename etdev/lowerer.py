@@ -14,20 +14,20 @@ from torch.export import ExportedProgram
 
 from etdev import edge, placement, plugins, registry
 from etdev.annotations import annotations_of
-from etdev.budget import Budget
 from etdev.compile import compile_all
 from etdev.control import Control, control
 from etdev.decision import Decision
 from etdev.errors import EtdevWarning, PluginError
 from etdev.expand import Expander
-from etdev.limits import Limits
 from etdev.lowered import Lowered, guarded
-from etdev.pins import Pin
 from etdev.placement import Placement
-from etdev.plan import Partition, Plan
 from etdev.planner import Planner
 from etdev.plugin import Plugin
 from etdev.registry import Registry
+from etdev.schema.budget import Budget
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
+from etdev.schema.plan import Partition, Plan
 from etdev.settings import Settings
 from etdev.source import Method, methods_of
 from etdev.split import split

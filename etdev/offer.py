@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from etdev.claims import Claim, Group
 from etdev.errors import ClaimError
 from etdev.graph import MethodGraph
-from etdev.ledger import FOREIGN, LOST, LedgerBook, Verdict
 from etdev.plugin import Plugin
+from etdev.schema.claims import Claim, Group
+from etdev.schema.ledger import FOREIGN, LOST, LedgerBook, Verdict
 
 
 @frozen(eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from executorch.exir.delegate import executorch_call_delegate
 from torch.fx import Graph, Node
 
-from etdev.plan import Partition
+from etdev.schema.plan import Partition
 
 # A node on its own, or the position of a partition.
 Unit = Node | int

@@ -14,13 +14,14 @@ from torch.fx import Node
 from etdev.convex import find_partitions
 from etdev.errors import ClaimError
 from etdev.graph import MethodGraph, describe, fingerprint
-from etdev.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
-from etdev.limits import Limits
 from etdev.offer import Draft, Offer, Offering, View
 from etdev.pinning import Pinning
-from etdev.pins import Pin
-from etdev.plan import Constant, Partition, Tensor
 from etdev.plugin import Plugin
+from etdev.schema.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
+from etdev.schema.plan import Partition
+from etdev.schema.tensors import Constant, Tensor
 
 
 @define(eq=False)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
-from etdev.device import Device
 from etdev.errors import PluginError
 from etdev.plugin import Plugin
-from etdev.values import frozen_tuple
+from etdev.schema.converters import frozen_tuple
+from etdev.schema.device import Device
 
 
 @frozen(eq=False)

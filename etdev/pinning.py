@@ -9,8 +9,8 @@ from attrs import define, field
 from torch.fx import Graph, Node
 
 from etdev.graph import module_paths, op_name, source_op
-from etdev.ledger import DELEGATE
-from etdev.pins import Pin
+from etdev.schema.ledger import DELEGATE
+from etdev.schema.pins import Pin
 
 
 @define(eq=False)

@@ -11,10 +11,10 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 
-from etdev.device import ANY_METHOD, CPU, Device, for_method, per_method
 from etdev.errors import DeviceError, EtdevWarning, PluginError
 from etdev.graph import delegate_device
-from etdev.plan import Assumed, Partition
+from etdev.schema.device import ANY_METHOD, CPU, Device, for_method, per_method
+from etdev.schema.plan import Assumed, Partition
 
 
 def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:

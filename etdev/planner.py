@@ -12,15 +12,15 @@ from etdev.control import Control
 from etdev.copies import plan_copies
 from etdev.expand import Expander
 from etdev.graph import MethodGraph
-from etdev.ledger import Verdict
 from etdev.offer import Offer, View
 from etdev.order import delegates_of, run_order
 from etdev.partition import Partitioning
 from etdev.pinning import Pinning
-from etdev.pins import Pin
 from etdev.placement import Placement, refuse_devices_in_branches, with_caveat
-from etdev.plan import MethodPlan, Partition
 from etdev.plugin import Plugin
+from etdev.schema.ledger import Verdict
+from etdev.schema.pins import Pin
+from etdev.schema.plan import MethodPlan, Partition
 
 # Ops that were kept whole, with the names of the plugins that wanted them so.
 Whole = Mapping[str, Sequence[str]]

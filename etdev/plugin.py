@@ -9,8 +9,8 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.device import Probe
 from etdev.errors import EtdevError, PluginError, first_line
+from etdev.schema.device import Probe
 
 HOOKS = (
     "claim_nodes",

@@ -10,12 +10,12 @@ from typing import Any
 from attrs import define
 
 from etdev import options, origin
-from etdev.device import Probe
 from etdev.errors import EtdevError, PluginError
 from etdev.origin import Origin
-from etdev.pins import PORTABLE
 from etdev.plugin import Plugin
 from etdev.registry import Registry
+from etdev.schema.device import Probe
+from etdev.schema.pins import PORTABLE
 
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
-from etdev.device import CPU, Device
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.payloads import NO_PLUGINS, Payloads
-from etdev.values import CompileSpec
+from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.device import CPU, Device
 
 _Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)

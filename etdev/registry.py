@@ -11,12 +11,12 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev import budget, limits, pins
-from etdev.budget import Budget
-from etdev.device import Device, per_method
 from etdev.errors import RegistryError
-from etdev.limits import Limits
-from etdev.pins import Pin
+from etdev.schema import budget, limits, pins
+from etdev.schema.budget import Budget
+from etdev.schema.device import Device, per_method
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
 from etdev.tables import TableReader
 
 if sys.version_info >= (3, 11):

@@ -12,9 +12,10 @@ from rich.table import Table
 
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.errors import EtdevError
-from etdev.ledger import Entry
-from etdev.plan import MethodPlan, Partition, Plan, Tensor
 from etdev.plugins import Finding
+from etdev.schema.ledger import Entry
+from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.tensors import Tensor
 
 # More rows than this are counted instead of shown.
 _ROWS = 12

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from etdev.graph import MethodGraph, describe
 from etdev.join import FOREIGN_META
 from etdev.order import run_order
-from etdev.plan import Partition
+from etdev.schema.plan import Partition
 
 TAG = "delegation_tag"
 _TAKEN = "taken"

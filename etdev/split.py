@@ -27,7 +27,7 @@ from etdev.annotations import Annotations
 from etdev.garbage import settled_heap
 from etdev.interpreted import InterpretedGraph
 from etdev.join import Join
-from etdev.plan import Partition
+from etdev.schema.plan import Partition
 from etdev.signature import argument
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from attrs import frozen
 
 from etdev.errors import EtdevError, RegistryError
+from etdev.schema.converters import unknown_key
 
 T = TypeVar("T")
 
 _KINDS = {dict: "a table", list: "a list", bool: "true or false", str: "text"}
-
-
-def unknown_key(table: Iterable[object], valid: Sequence[str]) -> tuple[str, str] | None:
-    """The first key that is none of the valid ones, with the cure; None if all are valid."""
-    for key in table:
-        if key not in valid:
-            close = difflib.get_close_matches(str(key), valid, 1)
-            return str(key), f"did you mean {close[0]}?" if close else (
-                f"valid are {', '.join(valid)}"
-            )
-    return None
 
 
 @frozen

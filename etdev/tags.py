@@ -13,14 +13,14 @@ from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.fx import Graph, GraphModule, Node
 
-from etdev.claims import Claim, Group, Refusal
 from etdev.convex import find_partitions
-from etdev.device import DEVICE_TYPES, Device
 from etdev.errors import ClaimError, EtdevError
 from etdev.graph import MethodGraph, fingerprint, target_device
-from etdev.plan import TARGET_DEVICE
+from etdev.schema.claims import Claim, Group, Refusal
+from etdev.schema.compile_specs import CompileSpec, compile_specs
+from etdev.schema.device import DEVICE_TYPES, Device
+from etdev.schema.plan import TARGET_DEVICE
 from etdev.shadow import TAG
-from etdev.values import CompileSpec, compile_specs
 
 
 @frozen

@@ -9,11 +9,11 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.claims import KeepWhole
 from etdev.errors import PluginError
 from etdev.graph import op_name
 from etdev.ops import edge_name
 from etdev.plugin import Plugin
+from etdev.schema.claims import KeepWhole
 
 # The node's edge op, then who wants it whole.
 # `custom` is the node metadata that torch.export hands through decompositions.

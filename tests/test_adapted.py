@@ -24,7 +24,7 @@ import etdev
 from etdev import Lowerer, hookimpl
 from etdev.errors import ClaimError, DeviceError, PluginError
 from etdev.graph import op_name
-from etdev.ledger import Verdict
+from etdev.schema.ledger import Verdict
 
 FAKE = FakeAccelerator.__name__
 RELU = exir_ops.edge.aten.relu.default

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etdev.device import CPU, DEVICE_TYPES, MAX_INDEX, Device, Probe
 from etdev.errors import DeviceError
+from etdev.schema.device import CPU, DEVICE_TYPES, MAX_INDEX, Device, Probe
 
 VALID = "; valid are cpu and cuda:0 to cuda:127"
 devices = st.just(CPU) | st.builds(Device, st.just("cuda"), st.integers(0, MAX_INDEX))

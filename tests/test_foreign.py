@@ -11,7 +11,7 @@ from executorch.runtime import Runtime
 from torch import nn
 
 from etdev import Claim, Group, Lowerer, Pin, hookimpl
-from etdev.ledger import Verdict
+from etdev.schema.ledger import Verdict
 
 X = torch.randn(4, 4)
 

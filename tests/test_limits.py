@@ -11,7 +11,7 @@ from toys import Takes
 
 from etdev import Limits, Lowerer, registry
 from etdev.errors import PluginError
-from etdev.ledger import Verdict
+from etdev.schema.ledger import Verdict
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 COUNT = "it must be a whole number of at least 1"

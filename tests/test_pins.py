@@ -15,10 +15,10 @@ from etdev.control import Control
 from etdev.edge import Conversion
 from etdev.errors import PinError, PluginError, RegistryError
 from etdev.expand import Expander
-from etdev.ledger import Verdict
 from etdev.order import run_order
-from etdev.pins import pins
 from etdev.planner import Planner
+from etdev.schema.ledger import Verdict
+from etdev.schema.pins import pins
 from etdev.wishes import take_marks
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default

@@ -4,11 +4,11 @@ import warnings
 
 import pytest
 
-from etdev.device import CPU, Device
 from etdev.errors import DeviceError, EtdevWarning, PluginError
 from etdev.placement import Placement, pins, with_caveat
-from etdev.plan import Assumed, Partition
-from etdev.values import CompileSpec
+from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.device import CPU, Device
+from etdev.schema.plan import Assumed, Partition
 
 TYPES = ("cpu", "cuda")
 FORWARD = Partition("trt_0", "forward", "trt", "TensorRTBackend", ("add",), device_types=TYPES)

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from etdev.device import Device
-from etdev.ledger import FOREIGN, LedgerBook, Verdict
-from etdev.plan import Constant, Copy, MethodPlan, Partition, Plan, Tensor
-from etdev.values import CompileSpec
+from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.device import Device
+from etdev.schema.ledger import FOREIGN, LedgerBook, Verdict
+from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.tensors import Constant, Copy, Tensor
 
 OPS = {"conv": "aten.conv", "add": "aten.add", "add_1": "aten.add", "mul": "aten.mul"}
 

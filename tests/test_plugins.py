@@ -10,10 +10,10 @@ import pytest
 from attrs import frozen
 
 from etdev import plugin, plugins
-from etdev.device import CPU, Device, Probe
 from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry
+from etdev.schema.device import CPU, Device, Probe
 
 GOOD = """
 from etdev import hookimpl
@@ -513,7 +513,7 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
             "claim_nodes", program=None, method="forward", taken={}, partitions={}
         )
     assert str(caught.value) == (
-        "Hasty: claim_nodes raised TypeError: 'groups' must be <class 'etdev.claims.Group'> "
+        "Hasty: claim_nodes raised TypeError: 'groups' must be <class 'etdev.schema.claims.Group'> "
         "(got 'add' that is a <class 'str'>). for method 'forward'; the cause is chained below"
     )
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from etdev import Budget, Limits, registry
-from etdev.device import CPU, Device
 from etdev.errors import RegistryError
 from etdev.registry import PluginEntry, Registry
+from etdev.schema.device import CPU, Device
 
 FILE = Path("registry.toml")
 

@@ -8,7 +8,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.passes.propagate_device_pass import TARGET_DEVICE_COMPILE_SPEC_KEY
 
-from etdev import plan
+from etdev.schema import plan
 
 
 def test_a_manager_takes_programs_methods_and_config():

@@ -5,9 +5,9 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 from attrs.exceptions import FrozenInstanceError
 
-from etdev.claims import Claim, Group, KeepWhole, Refusal
 from etdev.errors import ClaimError, first_line
-from etdev.values import CompileSpec
+from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
+from etdev.schema.compile_specs import CompileSpec
 
 
 def node(name):
@@ -49,11 +49,11 @@ def test_a_claim_that_makes_no_sense_is_refused(make, message):
     ("make", "line"),
     [
         (lambda: Claim("B", ["add"]),
-         "TypeError: 'groups' must be <class 'etdev.claims.Group'> "
+         "TypeError: 'groups' must be <class 'etdev.schema.claims.Group'> "
          "(got 'add' that is a <class 'str'>)."),
         (lambda: Claim("B", [], [Group(["add"])]),
-         "TypeError: 'refusals' must be <class 'etdev.claims.Refusal'> "
-         "(got Group(nodes=('add',), why='') that is a <class 'etdev.claims.Group'>)."),
+         "TypeError: 'refusals' must be <class 'etdev.schema.claims.Refusal'> "
+         "(got Group(nodes=('add',), why='') that is a <class 'etdev.schema.claims.Group'>)."),
         (lambda: Claim("B", [], merge=1),
          "TypeError: 'merge' must be <class 'bool'> (got 1 that is a <class 'int'>)."),
         (lambda: Claim("B", [], compile_specs={"fast": 3}),

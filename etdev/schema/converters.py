@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attrs import Attribute, field, frozen, validators
+from attrs import Attribute, validators
 
 from etdev.errors import ClaimError
 
@@ -47,31 +48,12 @@ def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
         raise ClaimError("claim", f"{name} is empty", "leave the whole claim out instead")
 
 
-@frozen
-class CompileSpec:
-    """One `key: bytes` pair handed to a backend's compiler and to its runtime.
-
-    The content of ExecuTorch's CompileSpec, frozen, and without importing ExecuTorch.
-    """
-
-    key: str = field(validator=[validators.instance_of(str), not_empty])
-    value: bytes = field(validator=validators.instance_of(bytes))
-
-
-def compile_specs(value: object) -> tuple[CompileSpec, ...]:
-    """ExecuTorch's compile specs, ours, or a mapping of key to bytes, as ours."""
-    if isinstance(value, Mapping):
-        return tuple(CompileSpec(key, data) for key, data in value.items())
-    return tuple(_compile_spec(item) for item in frozen_tuple(value))
-
-
-def _compile_spec(item: Any) -> CompileSpec:
-    if isinstance(item, CompileSpec):
-        return item
-    try:
-        # By way of memoryview, since bytes(3) is three zeros.
-        return CompileSpec(item.key, bytes(memoryview(item.value)))
-    except (AttributeError, TypeError) as error:
-        raise ClaimError(
-            "claim", f"{item!r} is no compile spec", "give a mapping of key to bytes"
-        ) from error
+def unknown_key(table: Iterable[object], valid: Sequence[str]) -> tuple[str, str] | None:
+    """The first key that is none of the valid ones, with the cure; None if all are valid."""
+    for key in table:
+        if key not in valid:
+            close = difflib.get_close_matches(str(key), valid, 1)
+            return str(key), f"did you mean {close[0]}?" if close else (
+                f"valid are {', '.join(valid)}"
+            )
+    return None

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen
 
-from etdev import globs
 from etdev.errors import BudgetError
-from etdev.ledger import listed
-from etdev.tables import unknown_key
+from etdev.schema import globs
+from etdev.schema.converters import unknown_key
+from etdev.schema.ledger import listed
 
 if TYPE_CHECKING:
-    from etdev.plan import MethodPlan
+    from etdev.schema.plan import MethodPlan
 
 KEYS = ("max_fallback_nodes", "fallback_ops")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import Attribute, asdict, field, frozen
 
-from etdev import globs
 from etdev.errors import PinError
-from etdev.tables import unknown_key
+from etdev.schema import globs
+from etdev.schema.converters import unknown_key
 
 # Stands for a plugin in a pin, and in counts: nobody takes the node.
 PORTABLE = "portable"

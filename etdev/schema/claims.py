@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
 
-from etdev.device import DEVICE_TYPES
-from etdev.values import (
-    CompileSpec,
-    compile_specs,
-    each,
-    frozen_tuple,
-    node_name,
-    node_names,
-    not_empty,
-)
+from etdev.schema.compile_specs import CompileSpec, compile_specs
+from etdev.schema.converters import each, frozen_tuple, node_name, node_names, not_empty
+from etdev.schema.device import DEVICE_TYPES
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from attrs import define, field, frozen
 
-from etdev.pins import PORTABLE, Pin
+from etdev.schema.pins import PORTABLE, Pin
 
 CLAIMED = "claimed"
 LOST = "lost"

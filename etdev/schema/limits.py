@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Attribute, evolve, field, fields, frozen
 
 from etdev.errors import PluginError
-from etdev.tables import unknown_key
+from etdev.schema.converters import unknown_key
 
 MIN_NODES = "min_nodes"
 MAX_PARTITIONS = "max_partitions"

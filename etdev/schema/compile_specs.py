@@ -1,0 +1,41 @@
+"""Compile specs: what a backend's compiler and its runtime are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen, validators
+
+from etdev.errors import ClaimError
+from etdev.schema.converters import frozen_tuple, not_empty
+
+
+@frozen
+class CompileSpec:
+    """One `key: bytes` pair handed to a backend's compiler and to its runtime.
+
+    The content of ExecuTorch's CompileSpec, frozen, and without importing ExecuTorch.
+    """
+
+    key: str = field(validator=[validators.instance_of(str), not_empty])
+    value: bytes = field(validator=validators.instance_of(bytes))
+
+
+def compile_specs(value: object) -> tuple[CompileSpec, ...]:
+    """ExecuTorch's compile specs, ours, or a mapping of key to bytes, as ours."""
+    if isinstance(value, Mapping):
+        return tuple(CompileSpec(key, data) for key, data in value.items())
+    return tuple(_compile_spec(item) for item in frozen_tuple(value))
+
+
+def _compile_spec(item: Any) -> CompileSpec:
+    if isinstance(item, CompileSpec):
+        return item
+    try:
+        # By way of memoryview, since bytes(3) is three zeros.
+        return CompileSpec(item.key, bytes(memoryview(item.value)))
+    except (AttributeError, TypeError) as error:
+        raise ClaimError(
+            "claim", f"{item!r} is no compile spec", "give a mapping of key to bytes"
+        ) from error
