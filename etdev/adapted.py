@@ -116,7 +116,7 @@ class AdaptedPartitioner:
         partitions: Mapping[str, str],
     ) -> Sequence[Claim]:
         """Its tags, each an atomic group; a claim for each of its delegation specs."""
-        from etdev.graph import MethodGraph
+        from etdev.graph.method import MethodGraph
         from etdev.shadow import shadow
         from etdev.tags import TagReader
 
@@ -157,7 +157,7 @@ class AdaptedPartitioner:
         """
         from executorch.exir.backend.partitioner import Partitioner
 
-        from etdev.graph import fingerprint
+        from etdev.graph.nodes import fingerprint
         from etdev.shadow import shadow
 
         hook = "transform_for_pre_decomposition"

@@ -20,8 +20,8 @@ from etdev.audit import differences
 from etdev.decision import Decision
 from etdev.emission import load_quantised_kernels
 from etdev.errors import LoweringError, RunError
-from etdev.expand import Expander
-from etdev.graph import module_paths
+from etdev.graph.expand import Expander
+from etdev.graph.nodes import module_paths
 from etdev.lowered import guarded
 from etdev.reader import Compiled
 from etdev.runner import Difference, compare, execute, flat

@@ -13,9 +13,9 @@ from torch.export import ExportedProgram
 from etdev import branches
 from etdev.annotations import annotations_of
 from etdev.errors import PluginError
-from etdev.graph import op_name
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import edge_name
 from etdev.lowerer import Lowerer
-from etdev.ops import edge_name
 from etdev.planner import Planner
 from etdev.registry import Registry
 from etdev.schema.budget import Budget

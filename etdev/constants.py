@@ -9,7 +9,8 @@ from attrs import define, evolve, field
 from torch.fx import Node
 
 from etdev.errors import ClaimError
-from etdev.graph import MethodGraph, describe
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import describe
 from etdev.schema.plan import Partition
 from etdev.schema.tensors import Constant
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import frozen
 from torch.fx import Node
 
-from etdev.graph import MethodGraph, delegate_device, describe
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import delegate_device, describe
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Partition
 from etdev.schema.tensors import Copy

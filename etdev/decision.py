@@ -9,7 +9,7 @@ from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev import edge
-from etdev.expand import Expander
+from etdev.graph.expand import Expander
 from etdev.schema.plan import Plan
 from etdev.settings import Settings
 from etdev.stages import Stages

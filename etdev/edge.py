@@ -19,9 +19,9 @@ from torch.export import ExportedProgram
 
 from etdev import branches
 from etdev.errors import LoweringError, PluginError
-from etdev.expand import Expander
-from etdev.graph import op_name
-from etdev.ops import edge_name, is_functional
+from etdev.graph.expand import Expander
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import edge_name, is_functional
 from etdev.plugin import Plugin
 from etdev.wishes import Wishes, wishers
 

@@ -19,7 +19,7 @@ from torch.fx import Node
 from etdev.artifact import MethodArtifact
 from etdev.audit import audit
 from etdev.errors import DeviceError
-from etdev.graph import delegate_device, op_name
+from etdev.graph.nodes import delegate_device, op_name
 from etdev.reader import methods_of
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan

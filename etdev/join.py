@@ -18,12 +18,10 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.order import run_order
+from etdev.graph.nodes import FOREIGN_META
+from etdev.graph.order import run_order
+from etdev.graph.signature import renamed
 from etdev.schema.plan import Partition
-from etdev.signature import renamed
-
-# A getitem that reads a delegate is not the op whose value it carries.
-FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
 @define(eq=False)

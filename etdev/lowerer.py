@@ -18,7 +18,7 @@ from etdev.compile import compile_all
 from etdev.control import Control, control
 from etdev.decision import Decision
 from etdev.errors import EtdevWarning, PluginError
-from etdev.expand import Expander
+from etdev.graph.expand import Expander
 from etdev.lowered import Lowered, guarded
 from etdev.placement import Placement
 from etdev.planner import Planner

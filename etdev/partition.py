@@ -11,9 +11,10 @@ from attrs import define, evolve, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.convex import find_partitions
 from etdev.errors import ClaimError
-from etdev.graph import MethodGraph, describe, fingerprint
+from etdev.graph.convex import find_partitions
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import describe, fingerprint
 from etdev.offer import Draft, Offer, Offering, View
 from etdev.pinning import Pinning
 from etdev.plugin import Plugin

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from etdev.graph import module_paths, op_name, source_op
+from etdev.graph.nodes import module_paths, op_name, source_op
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.pins import Pin
 

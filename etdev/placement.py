@@ -12,7 +12,7 @@ from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 
 from etdev.errors import DeviceError, EtdevWarning, PluginError
-from etdev.graph import delegate_device
+from etdev.graph.nodes import delegate_device
 from etdev.schema.device import ANY_METHOD, CPU, Device, for_method, per_method
 from etdev.schema.plan import Assumed, Partition
 

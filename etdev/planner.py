@@ -10,10 +10,10 @@ from torch.export import ExportedProgram
 from etdev.constants import settle
 from etdev.control import Control
 from etdev.copies import plan_copies
-from etdev.expand import Expander
-from etdev.graph import MethodGraph
+from etdev.graph.expand import Expander
+from etdev.graph.method import MethodGraph
+from etdev.graph.order import delegates_of, run_order
 from etdev.offer import Offer, View
-from etdev.order import delegates_of, run_order
 from etdev.partition import Partitioning
 from etdev.pinning import Pinning
 from etdev.placement import Placement, refuse_devices_in_branches, with_caveat

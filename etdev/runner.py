@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from etdev import datafile, reader
 from etdev.artifact import Artifact, MethodArtifact, Value
 from etdev.errors import RunError, SourceError, first_line
-from etdev.graph import dtype_name
+from etdev.graph.nodes import dtype_name
 
 
 @frozen(eq=False)

@@ -15,9 +15,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from etdev.graph import MethodGraph, describe
-from etdev.join import FOREIGN_META
-from etdev.order import run_order
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import FOREIGN_META, describe
+from etdev.graph.order import run_order
 from etdev.schema.plan import Partition
 
 TAG = "delegation_tag"

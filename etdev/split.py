@@ -25,10 +25,10 @@ from torch.utils import _pytree as pytree
 
 from etdev.annotations import Annotations
 from etdev.garbage import settled_heap
+from etdev.graph.signature import argument
 from etdev.interpreted import InterpretedGraph
 from etdev.join import Join
 from etdev.schema.plan import Partition
-from etdev.signature import argument
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

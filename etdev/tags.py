@@ -13,9 +13,10 @@ from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.fx import Graph, GraphModule, Node
 
-from etdev.convex import find_partitions
 from etdev.errors import ClaimError, EtdevError
-from etdev.graph import MethodGraph, fingerprint, target_device
+from etdev.graph.convex import find_partitions
+from etdev.graph.method import MethodGraph
+from etdev.graph.nodes import fingerprint, target_device
 from etdev.schema.claims import Claim, Group, Refusal
 from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.device import DEVICE_TYPES, Device

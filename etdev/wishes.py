@@ -10,8 +10,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import PluginError
-from etdev.graph import op_name
-from etdev.ops import edge_name
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import edge_name
 from etdev.plugin import Plugin
 from etdev.schema.claims import KeepWhole
 

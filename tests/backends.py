@@ -26,7 +26,7 @@ class Accelerator:
 
     @hookimpl
     def claim_nodes(self, program):
-        from etdev.graph import op_name
+        from etdev.graph.nodes import op_name
 
         calls = [n for n in program.graph.nodes if n.op == "call_function"]
         mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]

@@ -23,7 +23,7 @@ from toys import Takes
 import etdev
 from etdev import Lowerer, hookimpl
 from etdev.errors import ClaimError, DeviceError, PluginError
-from etdev.graph import op_name
+from etdev.graph.nodes import op_name
 from etdev.schema.ledger import Verdict
 
 FAKE = FakeAccelerator.__name__

@@ -22,10 +22,10 @@ from toys import Takes
 
 from etdev import Claim, Group, KeepWhole, Lowerer, hookimpl
 from etdev.edge import Conversion
-from etdev.expand import Expander
-from etdev.graph import op_name
-from etdev.ops import aten_op, edge_name
-from etdev.order import run_order
+from etdev.graph.expand import Expander
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import aten_op, edge_name
+from etdev.graph.order import run_order
 from etdev.planner import Planner
 from etdev.wishes import take_marks
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etdev.convex import find_partitions
+from etdev.graph.convex import find_partitions
 
 
 def assert_convex(inputs, found, blocks=()):
@@ -151,7 +151,7 @@ def test_what_the_last_reader_needs_is_computed_beside_it():
 
 @pytest.mark.parametrize("length", [10, 1000])
 def test_the_work_grows_with_the_graph(length, monkeypatch):
-    from etdev.convex import _Units
+    from etdev.graph.convex import _Units
 
     visits = Counter()
     reads = _Units.reads

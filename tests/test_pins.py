@@ -14,8 +14,8 @@ from etdev import Claim, EtdevWarning, Group, Lowerer, Pin, Plan, hookimpl, regi
 from etdev.control import Control
 from etdev.edge import Conversion
 from etdev.errors import PinError, PluginError, RegistryError
-from etdev.expand import Expander
-from etdev.order import run_order
+from etdev.graph.expand import Expander
+from etdev.graph.order import run_order
 from etdev.planner import Planner
 from etdev.schema.ledger import Verdict
 from etdev.schema.pins import pins

@@ -37,7 +37,7 @@ class Takes:
     def claim_nodes(self, program: Any) -> Claim:
         import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
 
-        from etdev.graph import op_name
+        from etdev.graph.nodes import op_name
 
         calls = [n for n in program.graph.nodes if n.op == "call_function"]
         self.shown.append([op_name(node) for node in calls])

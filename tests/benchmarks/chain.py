@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from etdev import Claim, Group, edge, hookimpl
 from etdev.compile import compile_all
-from etdev.graph import op_name
+from etdev.graph.nodes import op_name
 from etdev.placement import Placement
 from etdev.planner import Planner
 from etdev.plugins import from_object

@@ -16,8 +16,7 @@ from attrs import define, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import op_name
-from etdev.signature import computed_from, constants
+from etdev.graph import computed_from, constants, op_name
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]

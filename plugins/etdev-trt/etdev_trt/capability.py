@@ -11,9 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from etdev import Refusal
-from etdev.graph import op_name
-from etdev.ops import aten_op
-from etdev.signature import computed_from, constants
+from etdev.graph import aten_op, computed_from, constants, op_name
 from etdev_trt import vendor
 
 # The edge dialect's copies, which name the order of the dimensions in memory.

@@ -24,8 +24,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from etdev.ops import aten_op
-from etdev.signature import argument
+from etdev.graph.ops import aten_op
+from etdev.graph.signature import argument
 
 
 @frozen(eq=False)

@@ -19,9 +19,9 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.ops import aten_op
-from etdev.parts import Parts, decompose, key_of
-from etdev.signature import renamed
+from etdev.graph.decomposition import Parts, decompose, key_of
+from etdev.graph.ops import aten_op
+from etdev.graph.signature import renamed
 
 # What a part inherits from the op it is a part of: where the user's code called it.
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")

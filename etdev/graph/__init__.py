@@ -1,0 +1,10 @@
+"""The graph of a method: read, searched, cut and put together.
+
+What plugins may import beyond `etdev` itself is named here; the modules behind it are the host's.
+"""
+
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import aten_op
+from etdev.graph.signature import computed_from, constants
+
+__all__ = ["aten_op", "computed_from", "constants", "op_name"]

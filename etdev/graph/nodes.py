@@ -1,0 +1,93 @@
+"""Nodes: what a node of a graph is called, what it computes, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.sym_util import eval_upper_bound
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+
+from etdev.errors import DeviceError
+from etdev.schema.device import CPU, Device
+from etdev.schema.ledger import DELEGATE
+from etdev.schema.plan import TARGET_DEVICE
+from etdev.schema.tensors import SCALAR, Tensor
+
+# A getitem that reads a delegate is not the op whose value it carries.
+FOREIGN_META = ("nn_module_stack", "source_fn_stack")
+
+
+def fingerprint(graph: Graph) -> list[str]:
+    """A line for each node; changes when somebody adds, removes or rewires one."""
+    return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]
+
+
+def op_name(node: Node) -> str:
+    """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
+    if node.target is executorch_call_delegate:
+        return DELEGATE
+    # An OpOverload has an `_op` too, which is something else.
+    op = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "_op", None)
+    return str(op) if isinstance(op, OpOverload) else getattr(node.target, "__name__", str(op))
+
+
+def module_paths(node: Node) -> list[str]:
+    """Paths of the source modules that a node is computed in, the model itself (empty) first."""
+    return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+
+
+def source_op(node: Node) -> str | None:
+    """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
+    sources = node.meta.get("from_node")
+    return str(sources[-1].target) if sources else None
+
+
+def describe(node: Node) -> Tensor:
+    """What a node's value looks like from outside."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return Tensor(node.name, SCALAR, (), 8)
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return Tensor(node.name, dtype_name(value.dtype), shape, _upper_bytes(value))
+
+
+def delegate_device(call: Node) -> Device:
+    """Where the delegate that a node calls runs, by its `target_device` spec.
+
+    Raises:
+        DeviceError: The spec names no device.
+    """
+    module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
+    return target_device(call.name, module.compile_specs) or CPU
+
+
+def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
+    """The device that compile specs name, or None.
+
+    Raises:
+        DeviceError: They name several, or something that is none; `who` is for the message.
+    """
+    values = [spec.value for spec in specs if spec.key == TARGET_DEVICE]
+    if len(set(values)) > 1:
+        raise DeviceError(who, f"has {len(values)} target_device specs", "leave one")
+    return Device.parse(values[0].decode(errors="replace")) if values else None
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _upper_bytes(value: torch.Tensor) -> int | None:
+    total = value.element_size()
+    for size in value.shape:
+        bound = eval_upper_bound(size)
+        # An unbounded size comes back as sympy's infinity or as torch's largest int.
+        if not isinstance(bound, int) or bound > 2**48:
+            return None
+        total *= bound
+    return total
