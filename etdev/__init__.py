@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etdev.adapted import adapt
     from etdev.composite import partitioner
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
     from etdev.registry import Registry
+    from etdev.registry.adapted import adapt
     from etdev.schema.budget import Budget
     from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
     from etdev.schema.device import CPU, Device, Probe
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 _HOMES = {
-    "adapted": ("adapt",),
+    "registry.adapted": ("adapt",),
     "schema.budget": ("Budget",),
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),

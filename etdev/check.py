@@ -9,8 +9,8 @@ from etdev import reader
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.audit import differences
 from etdev.datafile import without_data
-from etdev.payloads import Payloads
-from etdev.plugin import Plugin
+from etdev.registry.payloads import Payloads
+from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
 

@@ -219,11 +219,11 @@ def check(
     with progress.working(command.debugging()) as say:
         say("check", str(program))
         from etdev import check as checks
-        from etdev import plugins
         from etdev import registry as registries
+        from etdev.registry import selection
 
         table = registries.load(registry)
-        found = [finding.plugin for finding in plugins.discover(table) if finding.plugin]
+        found = [finding.plugin for finding in selection.discover(table) if finding.plugin]
         problems = checks.check(program, targets, arguments.read_plan(plan_file), found, data)
     for problem in problems:
         print(f"{program}: {problem}")
@@ -241,10 +241,11 @@ def plugins_(as_json: bool, registry: Path | None) -> None:
 
     Imports torch only where the registry names an ExecuTorch Partitioner.
     """
-    from etdev import plugins, report
     from etdev import registry as registries
+    from etdev import report
+    from etdev.registry import selection
 
-    found = plugins.discover(registries.load(registry))
+    found = selection.discover(registries.load(registry))
     if as_json:
         print(json.dumps([report.finding_row(finding) for finding in found], indent=2))
     elif found:

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.garbage import settled_heap
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.plan import Partition
 from etdev.split import Split

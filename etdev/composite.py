@@ -11,13 +11,13 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from torch.export import ExportedProgram
 
 from etdev import branches
-from etdev.annotations import annotations_of
 from etdev.errors import PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowerer import Lowerer
 from etdev.planner import Planner
 from etdev.registry import Registry
+from etdev.registry.annotations import annotations_of
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin

@@ -22,7 +22,7 @@ from etdev.errors import LoweringError, PluginError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.wishes import Wishes, wishers
 
 # Views that a functional program has as they are, and calls that become views and copies which

@@ -12,8 +12,7 @@ from attrs import define
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev import edge, placement, plugins, registry
-from etdev.annotations import annotations_of
+from etdev import edge, placement, registry
 from etdev.compile import compile_all
 from etdev.control import Control, control
 from etdev.decision import Decision
@@ -22,8 +21,9 @@ from etdev.graph.expand import Expander
 from etdev.lowered import Lowered, guarded
 from etdev.placement import Placement
 from etdev.planner import Planner
-from etdev.plugin import Plugin
-from etdev.registry import Registry
+from etdev.registry import Registry, selection
+from etdev.registry.annotations import annotations_of
+from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -249,7 +249,7 @@ def _registry(value: Registry | str | os.PathLike[str] | None) -> Registry:
 
 
 def _select(table: Registry, wanted: Sequence[object] | None) -> list[Plugin]:
-    chosen = plugins.select(table, wanted)
+    chosen = selection.select(table, wanted)
     if wanted is None and not chosen:
         warnings.warn(
             "no plugin is installed, so that everything runs on portable kernels; "

@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from etdev.errors import ClaimError
 from etdev.graph.method import MethodGraph
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, Group
 from etdev.schema.ledger import FOREIGN, LOST, LedgerBook, Verdict
 

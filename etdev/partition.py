@@ -17,7 +17,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe, fingerprint
 from etdev.offer import Draft, Offer, Offering, View
 from etdev.pinning import Pinning
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin

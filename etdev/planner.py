@@ -17,7 +17,7 @@ from etdev.offer import Offer, View
 from etdev.partition import Partitioning
 from etdev.pinning import Pinning
 from etdev.placement import Placement, refuse_devices_in_branches, with_caveat
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Verdict
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Partition

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.payloads import NO_PLUGINS, Payloads
+from etdev.registry.payloads import NO_PLUGINS, Payloads
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
 

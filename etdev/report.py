@@ -12,7 +12,7 @@ from rich.table import Table
 
 from etdev.artifact import Artifact, MethodArtifact
 from etdev.errors import EtdevError
-from etdev.plugins import Finding
+from etdev.registry.selection import Finding
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Partition, Plan
 from etdev.schema.tensors import Tensor

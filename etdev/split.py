@@ -23,11 +23,11 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from etdev.annotations import Annotations
 from etdev.garbage import settled_heap
 from etdev.graph.signature import argument
 from etdev.interpreted import InterpretedGraph
 from etdev.join import Join
+from etdev.registry.annotations import Annotations
 from etdev.schema.plan import Partition
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

@@ -12,7 +12,7 @@ from torch.fx import Node
 from etdev.errors import PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
 
 # The node's edge op, then who wants it whole.

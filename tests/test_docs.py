@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import etdev
-from etdev import hookspecs, plugin, plugins
+from etdev import hookspecs
+from etdev.registry import plugin, selection
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -70,7 +71,7 @@ def test_the_example_of_a_hook_runs(name):
 
     plan = etdev.Lowerer([space["Example"]()]).plan(Net(), (torch.randn(2, 4),))
     (entry,) = [e for e in plan["forward"].ledger if "mm" in e.op or "linear" in e.op]
-    assert name in ("claim_nodes", *plugins.from_object(space["Example"]()).hooks)
+    assert name in ("claim_nodes", *selection.from_object(space["Example"]()).hooks)
     assert entry.owner in ("example", None)
 
 

@@ -9,10 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from attrs import frozen
 
-from etdev import plugin, plugins
 from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.hookspecs import hookimpl
-from etdev.registry import PluginEntry, Registry
+from etdev.registry import PluginEntry, Registry, plugin, selection
 from etdev.schema.device import CPU, Device, Probe
 
 GOOD = """
@@ -81,12 +80,12 @@ def listed(*names, **kwargs):
 
 
 def names(registry, wanted=None):
-    return [plugin.name for plugin in plugins.select(registry, wanted)]
+    return [plugin.name for plugin in selection.select(registry, wanted)]
 
 
 def refusal(registry, wanted=None):
     with pytest.raises(PluginError) as caught:
-        plugins.select(registry, wanted)
+        selection.select(registry, wanted)
     return str(caught.value)
 
 
@@ -125,7 +124,7 @@ def test_nothing_installed_is_no_error(install):
 
 def test_a_plugin_carries_its_distribution_version_and_hooks(install):
     install("a", distribution="my-backends")
-    (plugin,) = plugins.select(listed("a"))
+    (plugin,) = selection.select(listed("a"))
     assert (plugin.name, plugin.distribution, plugin.version) == ("a", "my-backends", "1.0")
     assert (plugin.title, plugin.hooks) == ("a (my-backends 1.0)", ("claim_nodes",))
 
@@ -133,7 +132,7 @@ def test_a_plugin_carries_its_distribution_version_and_hooks(install):
 def test_a_module_is_a_plugin_too(install):
     source = "from etdev import hookimpl\n@hookimpl\ndef claim_nodes(method): return method\n"
     install("a", source, target="")
-    (plugin,) = plugins.select(listed("a"))
+    (plugin,) = selection.select(listed("a"))
     assert (
         plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={})
         == "forward"
@@ -185,7 +184,7 @@ def test_a_broken_plugin_nobody_listed_stops_a_selection_too(install):
 def test_the_cause_of_a_failed_import_is_chained(install):
     install("a", "raise OSError('gone')")
     with pytest.raises(PluginError) as caught:
-        plugins.select(listed("a"))
+        selection.select(listed("a"))
     assert repr(caught.value.__cause__) == "OSError('gone')"
 
 
@@ -234,7 +233,7 @@ def test_a_plugin_outside_the_trusted_list_is_not_even_imported(install):
         path=Path("registry.toml"),
     )
     assert names(registry) == ["a"]
-    assert [finding.problem for finding in plugins.discover(registry)] == [
+    assert [finding.problem for finding in selection.discover(registry)] == [
         "etdev-bad is not trusted by registry.toml, which trusts Etdev_A; add it to trusted",
         "",
     ]
@@ -260,8 +259,8 @@ def test_a_distribution_outside_the_trusted_list_takes_no_name_from_one_inside(i
     install("a")
     install("a", "raise SystemExit('imported')", distribution=other)
     registry = Registry((PluginEntry("a", optional=True),), trusted=("etdev-a",))
-    assert [plugin.distribution for plugin in plugins.select(registry)] == ["etdev-a"]
-    assert [finding.distribution for finding in plugins.discover(registry)] == ["etdev-a"]
+    assert [plugin.distribution for plugin in selection.select(registry)] == ["etdev-a"]
+    assert [finding.distribution for finding in selection.discover(registry)] == ["etdev-a"]
 
 
 def test_with_autoload_off_only_what_is_demanded_is_asked(install, monkeypatch):
@@ -279,7 +278,7 @@ def test_what_is_not_loaded_by_itself_is_listed_as_that_and_not_imported(install
     install("a"), install("b"), install("c", "raise SystemExit('imported')")
     entries = (PluginEntry("b"), PluginEntry("a", optional=True))
     monkeypatch.setenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", "1")
-    found = plugins.discover(Registry(entries, unlisted="first"))
+    found = selection.discover(Registry(entries, unlisted="first"))
     unloaded = "not loaded, as ETDEV_DISABLE_PLUGIN_AUTOLOAD is set; name it to load it"
     assert [(f.name, f.plugin is not None, f.problem) for f in found] == [
         ("b", True, ""),
@@ -295,14 +294,14 @@ def with_options(**options):
 def test_options_reach_the_class_of_a_plugin(install):
     install("a", WITH_OPTIONS)
     options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b"}
-    made = plugins.select(with_options(**options))[0].implementation
+    made = selection.select(with_options(**options))[0].implementation
     assert (made.fast, made.level, made.share) == (True, 3, 1)
     assert (made.names, made.mode) == (("x", "y"), "b")
 
 
 def test_options_count_for_a_plugin_chosen_by_name_too(install):
     install("a", WITH_OPTIONS)
-    assert plugins.select(with_options(level=3), ["a"])[0].implementation.level == 3
+    assert selection.select(with_options(level=3), ["a"])[0].implementation.level == 3
 
 
 @pytest.mark.parametrize(
@@ -326,7 +325,7 @@ def test_wrong_options_are_named_with_their_value_and_the_known_ones(install, op
 def test_options_of_a_plain_class_are_keyword_arguments(install):
     body = " def __init__(self, level=1): self.level = level\n @hookimpl\n def probe(self): ..."
     install("a", plugin_class(body))
-    assert plugins.select(with_options(level=3))[0].implementation.level == 3
+    assert selection.select(with_options(level=3))[0].implementation.level == 3
     message = refusal(with_options(fast=True))
     assert message == (
         "a (etdev-a 1.0): could not be made: TypeError: "
@@ -353,7 +352,7 @@ def test_an_installed_plugin_needs_no_entry_to_be_asked_by_name(install):
 
 
 def test_a_plugin_may_be_a_class():
-    (plugin,) = plugins.select(Registry(), [Backend])
+    (plugin,) = selection.select(Registry(), [Backend])
     assert (plugin.name, plugin.title, plugin.distribution) == ("fake", "fake", "this process")
 
 
@@ -372,7 +371,7 @@ def test_a_class_that_needs_arguments_is_refused():
         def __init__(self, level): ...
 
     with pytest.raises(PluginError) as caught:
-        plugins.from_object(Picky)
+        selection.from_object(Picky)
     assert str(caught.value).startswith("Picky: could not be made: TypeError: ")
     assert caught.value.cure == "check its options"
 
@@ -414,7 +413,7 @@ def test_discovery_lists_the_broken_ones_and_goes_on(install):
     install("answer", plugin_class(" @hookimpl\n def probe(self): return 'cuda'"))
     install("raises", plugin_class(" @hookimpl\n def probe(self): raise SystemExit"))
     registry = listed("missing", "typo", unlisted="last")
-    assert [(found.name, found.problem) for found in plugins.discover(registry)] == [
+    assert [(found.name, found.problem) for found in selection.discover(registry)] == [
         ("missing", "not installed; pip install etdev-missing (installed are answer, exit, good, "
                     "import, probe, raises, twice, typo)"),
         ("typo", "prob is no hook; did you mean probe?"),
@@ -435,20 +434,20 @@ def test_discovery_tells_what_a_plugin_finds_here(install):
         "  return Probe(['cuda:1'], 'no ptxas; apt install cuda-nvcc')"
     )
     install("a", source)
-    (found,) = plugins.discover(listed("a"))
+    (found,) = selection.discover(listed("a"))
     assert (found.distribution, found.version, found.plugin.name) == ("etdev-a", "1.0", "a")
     assert found.probed == Probe([Device("cuda", 1)], "no ptxas; apt install cuda-nvcc")
 
 
 def test_a_plugin_without_a_probe_is_fit_on_the_cpu(install):
     install("a")
-    (found,) = plugins.discover(listed("a"))
+    (found,) = selection.discover(listed("a"))
     assert found.probed == Probe([CPU])
 
 
 def test_discovery_shows_ignored_plugins_with_the_reason(install):
     install("a")
-    (found,) = plugins.discover(Registry(path=Path("registry.toml")))
+    (found,) = selection.discover(Registry(path=Path("registry.toml")))
     assert (found.name, found.plugin, found.problem) == ("a", None, "not in registry.toml")
 
 
@@ -484,7 +483,7 @@ class Failing:
 def test_a_hook_that_raises_is_named_with_plugin_hook_and_method(hook, arguments, place):
     error = KeyError("aten.add")
     with pytest.raises(PluginError) as caught:
-        plugins.from_object(Failing(error)).ask(hook, **arguments)
+        selection.from_object(Failing(error)).ask(hook, **arguments)
     assert str(caught.value) == (
         f"trt: {hook} raised KeyError: 'aten.add'{place}; the cause is chained below"
     )
@@ -495,7 +494,7 @@ def test_a_hook_that_raises_is_named_with_plugin_hook_and_method(hook, arguments
 def test_an_error_of_ours_that_a_plugin_raises_passes_as_it_is(kind):
     error = kind("trt", "a KV cache is frozen", "leave it outside")
     with pytest.raises(kind) as caught:
-        plugins.from_object(Failing(error)).ask("probe")
+        selection.from_object(Failing(error)).ask("probe")
     assert caught.value is error
 
 
@@ -509,7 +508,7 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
             return Claim("B", ["add"])
 
     with pytest.raises(PluginError) as caught:
-        plugins.from_object(Hasty).ask(
+        selection.from_object(Hasty).ask(
             "claim_nodes", program=None, method="forward", taken={}, partitions={}
         )
     assert str(caught.value) == (
@@ -519,7 +518,7 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin():
 
 
 def test_a_hook_may_take_fewer_arguments():
-    plugin = plugins.from_object(Backend("mine"))
+    plugin = selection.from_object(Backend("mine"))
     answer = plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={})
     assert answer == "mine on forward"
 
@@ -529,7 +528,7 @@ def test_a_plugin_without_a_hook_or_with_nothing_to_say_answers_none():
         @hookimpl
         def claim_nodes(self): ...
 
-    plugin = plugins.from_object(Silent)
+    plugin = selection.from_object(Silent)
     assert (
         plugin.ask("claim_nodes", program=None, method="forward", taken={}, partitions={}) is None
     )
@@ -543,5 +542,5 @@ def test_an_empty_answer_is_an_answer(answer):
         def claim_constants(self):
             return answer
 
-    plugin = plugins.from_object(Empty)
+    plugin = selection.from_object(Empty)
     assert plugin.ask("claim_constants", program=None, partition=None) == answer

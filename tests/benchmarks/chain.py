@@ -22,7 +22,7 @@ from etdev.compile import compile_all
 from etdev.graph.nodes import op_name
 from etdev.placement import Placement
 from etdev.planner import Planner
-from etdev.plugins import from_object
+from etdev.registry.selection import from_object
 from etdev.split import split
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")

@@ -15,7 +15,7 @@ from toys import Takes
 
 from etdev import Lowerer
 from etdev.errors import PluginError
-from etdev.plugins import from_object
+from etdev.registry.selection import from_object
 from etdev.runner import execute, flat
 
 MODELS = {

@@ -24,7 +24,7 @@ from toys import Takes
 from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.lowerer import Settings
-from etdev.plugins import from_object
+from etdev.registry.selection import from_object
 from etdev.runner import flat
 
 OPENVINO = OpenVinoPlugin(precision="f32")

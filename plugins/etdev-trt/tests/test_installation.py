@@ -11,7 +11,7 @@ import pytest
 from etdev_trt import installation
 from etdev_trt.plugin import TrtPlugin
 
-from etdev.plugins import from_object
+from etdev.registry.selection import from_object
 
 TORCH, EXECUTORCH = version("torch"), version("executorch")
 CURE = "pip install etdev-trt[tensorrt]"

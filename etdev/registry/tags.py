@@ -17,11 +17,11 @@ from etdev.errors import ClaimError, EtdevError
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import fingerprint, target_device
+from etdev.registry.shadow import TAG
 from etdev.schema.claims import Claim, Group, Refusal
 from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.device import DEVICE_TYPES, Device
 from etdev.schema.plan import TARGET_DEVICE
-from etdev.shadow import TAG
 
 
 @frozen

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import field, frozen
 
 from etdev.errors import PluginError
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import Device
 

@@ -12,12 +12,12 @@ from typing import Any
 from attrs import field, frozen
 
 from etdev.errors import RegistryError
+from etdev.registry.toml_reader import TableReader
 from etdev.schema import budget, limits, pins
 from etdev.schema.budget import Budget
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
-from etdev.tables import TableReader
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -95,7 +95,7 @@ class Registry:
 
 def default_path() -> Path:
     """The registry that etdev ships: beside the package in a checkout, inside it in a wheel."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     shipped = package / FILE_NAME
     return shipped if shipped.exists() else package.parent / FILE_NAME
 

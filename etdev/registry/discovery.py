@@ -10,10 +10,10 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev import options
 from etdev.errors import PluginError, first_line
-from etdev.plugin import Plugin
-from etdev.registry import PluginEntry, Registry
+from etdev.registry import options
+from etdev.registry.plugin import Plugin
+from etdev.registry.registry import PluginEntry, Registry
 
 GROUP = "etdev"
 _UNKNOWN = "unknown"
@@ -65,7 +65,7 @@ class Origin:
     def _adapted(self, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner
 
-        from etdev.adapted import adapt
+        from etdev.registry.adapted import adapt
 
         # A partitioner can be called itself, which partitions.
         made = isinstance(target, Partitioner) or not callable(target)

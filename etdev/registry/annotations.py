@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etdev.errors import PluginError
-from etdev.plugin import Plugin
+from etdev.registry.plugin import Plugin
 from etdev.schema.plan import MethodPlan, Partition
 
 # What goes to the meta of each node, by its name.

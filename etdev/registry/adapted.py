@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-    from etdev.tags import Tagging
+    from etdev.registry.tags import Tagging
 
 
 def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedPartitioner:
@@ -117,8 +117,8 @@ class AdaptedPartitioner:
     ) -> Sequence[Claim]:
         """Its tags, each an atomic group; a claim for each of its delegation specs."""
         from etdev.graph.method import MethodGraph
-        from etdev.shadow import shadow
-        from etdev.tags import TagReader
+        from etdev.registry.shadow import shadow
+        from etdev.registry.tags import TagReader
 
         # An op whose parts somebody has; the host asks again and shows its parts.
         if taken.keys() - partitions.keys():
@@ -158,7 +158,7 @@ class AdaptedPartitioner:
         from executorch.exir.backend.partitioner import Partitioner
 
         from etdev.graph.nodes import fingerprint
-        from etdev.shadow import shadow
+        from etdev.registry.shadow import shadow
 
         hook = "transform_for_pre_decomposition"
         default = getattr(Partitioner, hook, None)

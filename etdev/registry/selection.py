@@ -9,11 +9,11 @@ from typing import Any
 
 from attrs import define
 
-from etdev import options, origin
 from etdev.errors import EtdevError, PluginError
-from etdev.origin import Origin
-from etdev.plugin import Plugin
-from etdev.registry import Registry
+from etdev.registry import discovery, options
+from etdev.registry.discovery import Origin
+from etdev.registry.plugin import Plugin
+from etdev.registry.registry import Registry
 from etdev.schema.device import Probe
 from etdev.schema.pins import PORTABLE
 
@@ -43,7 +43,7 @@ class Finding:
 
 def discover(registry: Registry) -> list[Finding]:
     """Every plugin that is installed or listed, in claim order, the broken ones too."""
-    installed = origin.installed(registry)
+    installed = discovery.installed(registry)
     order = _order(registry, installed)
     found = []
     for name in dict.fromkeys([*order, *sorted(installed)]):
@@ -77,7 +77,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is no list", 'write plugins=["cpu"]')
-    installed = origin.installed(registry)
+    installed = discovery.installed(registry)
     chosen = _chosen(registry, installed) if wanted is None else wanted
     plugins = [
         _load(item, registry, installed) if isinstance(item, str) else from_object(item)
