@@ -11,9 +11,9 @@ from etdev import command
 from etdev.errors import EtdevError, first_line
 
 if TYPE_CHECKING:
+    from etdev.edge.source import Method
     from etdev.lowerer import Lowerer
     from etdev.schema.plan import Plan
-    from etdev.source import Method
 
 
 def read_plan(file: Path | None) -> Plan | None:

@@ -15,8 +15,8 @@ from etdev import arguments, command, progress
 from etdev.errors import EtdevError
 
 if TYPE_CHECKING:
+    from etdev.edge.source import Method
     from etdev.runner import Difference
-    from etdev.source import Method
 
 # Above this absolute error a delegate departs from PyTorch, if nobody says otherwise.
 _TOLERANCE = 1e-3

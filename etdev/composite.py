@@ -10,19 +10,19 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
-from etdev import branches
+from etdev.edge import branches
+from etdev.edge.keep_whole import Wishes
 from etdev.errors import PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowerer import Lowerer
-from etdev.planner import Planner
+from etdev.planner.planner import Planner
 from etdev.registry import Registry
 from etdev.registry.annotations import annotations_of
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Partition
-from etdev.wishes import Wishes
 
 
 def partitioner(

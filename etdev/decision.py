@@ -8,10 +8,10 @@ from attrs import frozen
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev import edge
+from etdev.edge import conversion
+from etdev.edge.settings import Settings
 from etdev.graph.expand import Expander
 from etdev.schema.plan import Plan
-from etdev.settings import Settings
 from etdev.stages import Stages
 
 
@@ -38,4 +38,4 @@ class Decision:
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
         """The manager with other programs."""
         config, constants = self.settings.compile_config, self.settings.constant_methods
-        return edge.rebuilt(self.manager, programs, config, constants)
+        return conversion.rebuilt(self.manager, programs, config, constants)

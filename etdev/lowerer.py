@@ -12,15 +12,20 @@ from attrs import define
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev import edge, placement, registry
+from etdev import registry
 from etdev.compile import compile_all
-from etdev.control import Control, control
 from etdev.decision import Decision
+from etdev.edge.conversion import Conversion
+from etdev.edge.keep_whole import take_marks
+from etdev.edge.settings import Settings
+from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, PluginError
 from etdev.graph.expand import Expander
 from etdev.lowered import Lowered, guarded
-from etdev.placement import Placement
-from etdev.planner import Planner
+from etdev.planner import placement
+from etdev.planner.placement import Placement
+from etdev.planner.planner import Planner
+from etdev.planner.rules import Control, control
 from etdev.registry import Registry, selection
 from etdev.registry.annotations import annotations_of
 from etdev.registry.plugin import Plugin
@@ -28,11 +33,8 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
-from etdev.settings import Settings
-from etdev.source import Method, methods_of
 from etdev.split import split
 from etdev.stages import Listener, Stages
-from etdev.wishes import take_marks
 
 
 @define(eq=False, init=False)
@@ -190,7 +192,7 @@ class Lowerer:
     ) -> EdgeProgramManager:
         with stages.stage("export"):
             programs = {name: method.export() for name, method in methods.items()}
-        conversion = edge.Conversion(self.plugins, settings.compile_config, expander)
+        conversion = Conversion(self.plugins, settings.compile_config, expander)
         with stages.stage("edge"):
             return guarded(
                 "edge conversion",

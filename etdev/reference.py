@@ -15,8 +15,8 @@ from typing import Any
 from torch import nn
 from torch.export import ExportedProgram
 
+from etdev.edge.source import Method, methods_of
 from etdev.errors import SourceError, first_line
-from etdev.source import Method, methods_of
 
 _FORMS = "write file.pt2, package.module:function or file.py:function"
 _RETURNS = "return (module, example inputs)"

@@ -21,13 +21,13 @@ from torch.nn import functional
 from toys import Takes
 
 from etdev import Claim, Group, KeepWhole, Lowerer, hookimpl
-from etdev.edge import Conversion
+from etdev.edge.conversion import Conversion
+from etdev.edge.keep_whole import take_marks
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op, edge_name
 from etdev.graph.order import run_order
-from etdev.planner import Planner
-from etdev.wishes import take_marks
+from etdev.planner.planner import Planner
 
 pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is for Linux")
 

@@ -11,15 +11,15 @@ from torch import nn
 from toys import Takes
 
 from etdev import Claim, EtdevWarning, Group, Lowerer, Pin, Plan, hookimpl, registry
-from etdev.control import Control
-from etdev.edge import Conversion
+from etdev.edge.conversion import Conversion
+from etdev.edge.keep_whole import take_marks
 from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.expand import Expander
 from etdev.graph.order import run_order
-from etdev.planner import Planner
+from etdev.planner.planner import Planner
+from etdev.planner.rules import Control
 from etdev.schema.ledger import Verdict
 from etdev.schema.pins import pins
-from etdev.wishes import take_marks
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
 WRITE = '; write module = "encoder.layer.0" with plugin = "cpu"'

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from etdev.errors import DeviceError, EtdevWarning, PluginError
-from etdev.placement import Placement, pins, with_caveat
+from etdev.planner.placement import Placement, pins, with_caveat
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Assumed, Partition

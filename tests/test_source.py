@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, SourceError
-from etdev.source import Method, methods_of
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 

@@ -17,11 +17,12 @@ from executorch.exir.delegate import executorch_call_delegate
 from torch import nn
 from torch.fx import Node
 
-from etdev import Claim, Group, edge, hookimpl
+from etdev import Claim, Group, hookimpl
 from etdev.compile import compile_all
+from etdev.edge import conversion
 from etdev.graph.nodes import op_name
-from etdev.placement import Placement
-from etdev.planner import Planner
+from etdev.planner.placement import Placement
+from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
 from etdev.split import split
 
@@ -101,7 +102,7 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     taken = split(program, plan.partitions)
     compiled = compile_all({"forward": taken}, plugins)
     programs = {"forward": taken.join(compiled["forward"])}
-    return edge.rebuilt(manager, programs, EdgeCompileConfig(), None)
+    return conversion.rebuilt(manager, programs, EdgeCompileConfig(), None)
 
 
 def upstream_loop(manager: EdgeProgramManager) -> EdgeProgramManager:

@@ -23,7 +23,8 @@ from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
-from etdev import KeepWhole, Lowerer, edge, hookimpl
+from etdev import KeepWhole, Lowerer, hookimpl
+from etdev.edge import conversion
 from etdev.split import Split
 
 ROUNDS = 2
@@ -227,14 +228,14 @@ def stopwatch() -> Iterator[dict[str, float]]:
 
         return run
 
-    preprocess, join, rebuilt = XnnpackBackend.preprocess, Split.join, edge.rebuilt
+    preprocess, join, rebuilt = XnnpackBackend.preprocess, Split.join, conversion.rebuilt
     XnnpackBackend.preprocess = staticmethod(timed(preprocess, "preprocess"))
-    Split.join, edge.rebuilt = timed(join, "join"), timed(rebuilt, "join")
+    Split.join, conversion.rebuilt = timed(join, "join"), timed(rebuilt, "join")
     try:
         yield seconds
     finally:
         XnnpackBackend.preprocess = staticmethod(preprocess)
-        Split.join, edge.rebuilt = join, rebuilt
+        Split.join, conversion.rebuilt = join, rebuilt
 
 
 def _print(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:

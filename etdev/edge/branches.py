@@ -16,7 +16,7 @@ from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.wishes import Wishes
+from etdev.edge.keep_whole import Wishes
 
 Ask = Callable[[ExportedProgram], Wishes]
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field
 from torch.export import ExportedProgram
 
-from etdev.constants import settle
-from etdev.control import Control
-from etdev.copies import plan_copies
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
 from etdev.graph.order import delegates_of, run_order
-from etdev.offer import Offer, View
-from etdev.partition import Partitioning
-from etdev.pinning import Pinning
-from etdev.placement import Placement, refuse_devices_in_branches, with_caveat
+from etdev.planner.constants import settle
+from etdev.planner.copies import plan_copies
+from etdev.planner.offers import Offer, View
+from etdev.planner.partitioning import Partitioning
+from etdev.planner.pinning import Pinning
+from etdev.planner.placement import Placement, refuse_devices_in_branches, with_caveat
+from etdev.planner.rules import Control
 from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Verdict
 from etdev.schema.pins import Pin

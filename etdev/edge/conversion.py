@@ -17,13 +17,13 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from etdev import branches
+from etdev.edge import branches
+from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import LoweringError, PluginError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
 from etdev.registry.plugin import Plugin
-from etdev.wishes import Wishes, wishers
 
 # Views that a functional program has as they are, and calls that become views and copies which
 # have no decomposition.

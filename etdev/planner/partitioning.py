@@ -15,8 +15,8 @@ from etdev.errors import ClaimError
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe, fingerprint
-from etdev.offer import Draft, Offer, Offering, View
-from etdev.pinning import Pinning
+from etdev.planner.offers import Draft, Offer, Offering, View
+from etdev.planner.pinning import Pinning
 from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import PARTS, PINNED, Ledger, LedgerBook, Verdict
 from etdev.schema.limits import Limits

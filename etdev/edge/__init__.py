@@ -1,0 +1,1 @@
+"""From a model to the edge dialect, once for all plugins."""

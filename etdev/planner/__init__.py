@@ -1,0 +1,1 @@
+"""The planner: who gets which nodes, constants and device, and why."""
