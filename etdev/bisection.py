@@ -18,6 +18,7 @@ from torch.fx import Interpreter, Node
 from etdev import datafile, reader
 from etdev.audit import differences
 from etdev.decision import Decision
+from etdev.delegate.split import split
 from etdev.emission import load_quantised_kernels
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
@@ -26,7 +27,6 @@ from etdev.lowered import guarded
 from etdev.reader import Compiled
 from etdev.runner import Difference, compare, execute, flat
 from etdev.schema.plan import MethodPlan, Partition
-from etdev.split import split
 
 # The programs hold delegate calls, which the edge verifier doesn't know.
 _UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)

@@ -13,8 +13,9 @@ from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev import registry
-from etdev.compile import compile_all
 from etdev.decision import Decision
+from etdev.delegate.compile import compile_all
+from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.settings import Settings
@@ -33,7 +34,6 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
-from etdev.split import split
 from etdev.stages import Listener, Stages
 
 

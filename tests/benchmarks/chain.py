@@ -18,13 +18,13 @@ from torch import nn
 from torch.fx import Node
 
 from etdev import Claim, Group, hookimpl
-from etdev.compile import compile_all
+from etdev.delegate.compile import compile_all
+from etdev.delegate.split import split
 from etdev.edge import conversion
 from etdev.graph.nodes import op_name
 from etdev.planner.placement import Placement
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
-from etdev.split import split
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")

@@ -24,8 +24,8 @@ from executorch.exir import to_edge_transform_and_lower
 from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl
+from etdev.delegate.split import Split
 from etdev.edge import conversion
-from etdev.split import Split
 
 ROUNDS = 2
 TOKENS = 64

@@ -13,12 +13,12 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
+from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.garbage import settled_heap
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.plan import Partition
-from etdev.split import Split
 
 _ISOLATE = "copy_exported_program_for_preprocess"
 _DEEP_COPY = getattr(getattr(BackendDetails, _ISOLATE, None), "__func__", None)

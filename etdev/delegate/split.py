@@ -23,10 +23,10 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from etdev.delegate.join import Join
 from etdev.garbage import settled_heap
 from etdev.graph.signature import argument
 from etdev.interpreted import InterpretedGraph
-from etdev.join import Join
 from etdev.registry.annotations import Annotations
 from etdev.schema.plan import Partition
 
