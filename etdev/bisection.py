@@ -15,16 +15,16 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from etdev import datafile, reader
-from etdev.audit import differences
 from etdev.decision import Decision
 from etdev.delegate.split import split
-from etdev.emission import load_quantised_kernels
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import module_paths
 from etdev.lowered import guarded
-from etdev.reader import Compiled
+from etdev.pte import ptd, read
+from etdev.pte.audit import differences
+from etdev.pte.emit import load_quantised_kernels
+from etdev.pte.read import Compiled
 from etdev.runner import Difference, compare, execute, flat
 from etdev.schema.plan import MethodPlan, Partition
 
@@ -152,15 +152,15 @@ def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]
         RunError: The .pte is another one, or keeps its data outside.
         ArtifactError: It can't be read.
     """
-    facts = reader.read(path)
+    facts = read.read(path)
     other = differences(decision.plan, facts.methods)
     if other:
         what = f"is not what this model and these plugins give: {other[0]}"
         raise RunError(str(path), what, "give the --plugin, --device, --pin it was lowered with")
-    if datafile.outside(facts):
+    if ptd.outside(facts):
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
-    compiled = dict(zip(plan.delegates, reader.compiled(path, method), strict=True))
+    compiled = dict(zip(plan.delegates, read.compiled(path, method), strict=True))
     return Bisection(plan, decision.programs[method], compiled, inputs, decision.expander)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etdev import reader
-from etdev.artifact import Artifact, MethodArtifact
-from etdev.audit import differences
-from etdev.datafile import without_data
+from etdev.pte import read
+from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev.pte.audit import differences
+from etdev.pte.ptd import without_data
 from etdev.registry.payloads import Payloads
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
@@ -39,7 +39,7 @@ def check(
     """
 
     there = tuple(dict.fromkeys((CPU, *targets)))
-    facts = reader.read(path, Payloads(plugins))
+    facts = read.read(path, Payloads(plugins))
     problems = [*_in_runtime(facts), *without_data(facts, path, data)]
     for method in facts.methods:
         problems += [f"method {method.name}: {text}" for text in _devices(method, there)]

@@ -51,7 +51,8 @@ def main() -> None:
 @command.lowering_options
 def lower(source: str, output: Path, **options: Any) -> None:
     """Lower SOURCE to a .pte: plan it, compile every partition, write the file."""
-    from etdev import reader, report
+    from etdev import report
+    from etdev.pte import read
 
     arguments.check_output(output)
     with progress.working(command.debugging()) as say:
@@ -62,7 +63,7 @@ def lower(source: str, output: Path, **options: Any) -> None:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
-    print(f"{output}: {report.size(reader.read(output).size_bytes)}")
+    print(f"{output}: {report.size(read.read(output).size_bytes)}")
     progress.console().print(report.stages_report(lowered.stages.seconds))
 
 
@@ -189,9 +190,10 @@ def inspect(program: Path, as_json: bool) -> None:
     """Show what a .pte holds, from the file alone: delegates, devices, memory, constants."""
     with progress.working(command.debugging()) as say:
         say("read", str(program))
-        from etdev import reader, report
+        from etdev import report
+        from etdev.pte import read
 
-        facts = reader.read(program)
+        facts = read.read(program)
     if as_json:
         print(json.dumps(facts.to_dict(), indent=2))
     else:

@@ -11,10 +11,10 @@ from typing import Any
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
-from etdev import reader
-from etdev.emission import Emitted, emit
 from etdev.errors import EtdevError, LoweringError, first_line
-from etdev.files import write_program
+from etdev.pte import read
+from etdev.pte.emit import Emitted, emit
+from etdev.pte.write import write_program
 from etdev.schema.plan import Plan
 from etdev.stages import Stages
 
@@ -69,7 +69,7 @@ class Lowered:
 
         def check(written: Path) -> None:
             with self.stages.stage("audit"):
-                emitted.audit(self.plan, reader.read(written).methods, str(path))
+                emitted.audit(self.plan, read.read(written).methods, str(path))
 
         with self.stages.stage("write"):
             return write_program(emitted.program, Path(path), check)

@@ -10,8 +10,8 @@ from attrs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from etdev.artifact import Artifact, MethodArtifact
 from etdev.errors import EtdevError
+from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.registry.selection import Finding
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Partition, Plan

@@ -13,10 +13,10 @@ import torch
 from attrs import frozen
 from torch.utils import _pytree as pytree
 
-from etdev import datafile, reader
-from etdev.artifact import Artifact, MethodArtifact, Value
 from etdev.errors import RunError, SourceError, first_line
 from etdev.graph.nodes import dtype_name
+from etdev.pte import ptd, read
+from etdev.pte.artifact import Artifact, MethodArtifact, Value
 
 
 @frozen(eq=False)
@@ -65,11 +65,11 @@ def run(
         ArtifactError: The file is no .pte, or its .ptd isn't there.
         RunError: The runtime can't load it, or refuses the inputs.
     """
-    artifact = reader.read(path)
+    artifact = read.read(path)
     facts = _method(artifact, method)
     _check_inputs(facts, inputs)
     inputs = [_contiguous(value) for value in inputs]
-    data = data or datafile.find(artifact, Path(path))
+    data = data or ptd.find(artifact, Path(path))
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
         program = _load(Path(path), data)
@@ -114,7 +114,7 @@ def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> l
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
     """Inputs that fit a method: normal floats, and zeros where a number may be an index."""
     generator = torch.Generator().manual_seed(seed)
-    return [_random(value, generator) for value in _method(reader.read(path), method).inputs]
+    return [_random(value, generator) for value in _method(read.read(path), method).inputs]
 
 
 def flat(value: Any) -> list[Any]:

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etdev import CPU, Lowerer, reader
-from etdev.artifact import Arena, Artifact, MethodArtifact, Value
+from etdev import CPU, Lowerer
 from etdev.errors import ArtifactError
+from etdev.pte import read
+from etdev.pte.artifact import Arena, Artifact, MethodArtifact, Value
 
 
 class Weighted(torch.nn.Module):
@@ -55,7 +56,7 @@ def portable(folder) -> Path:
 
 
 def test_a_file_of_etdev_tells_its_delegates_kernels_and_memory(mlp_pte):
-    facts = reader.read(mlp_pte)
+    facts = read.read(mlp_pte)
     (method,) = facts.methods
     assert (facts.path, facts.size_bytes) == (str(mlp_pte), mlp_pte.stat().st_size)
     assert method.name == "forward"
@@ -72,13 +73,13 @@ def test_a_file_of_etdev_tells_its_delegates_kernels_and_memory(mlp_pte):
 
 
 def test_constants_are_those_of_portable_kernels_and_named_data_those_of_delegates(mlp_pte):
-    facts = reader.read(mlp_pte)
+    facts = read.read(mlp_pte)
     assert facts.constants_bytes >= 2 * 16 * 4
     assert facts.named_bytes >= (8 * 16 + 16 + 16 * 4 + 4) * 4
 
 
 def test_a_file_of_plain_executorch_tells_the_same(mlp_pte, plain):
-    ours, plain_ = reader.read(mlp_pte), reader.read(plain)
+    ours, plain_ = read.read(mlp_pte), read.read(plain)
     (mine,), (other,) = ours.methods, plain_.methods
     assert [d.backend_id for d in other.delegates] == [d.backend_id for d in mine.delegates]
     assert other.kernels == mine.kernels
@@ -89,7 +90,7 @@ def test_a_file_of_plain_executorch_tells_the_same(mlp_pte, plain):
 
 
 def test_a_file_without_delegates_tells_its_constants_and_scalars(portable):
-    facts = reader.read(portable)
+    facts = read.read(portable)
     (method,) = facts.methods
     assert facts.constants_bytes == 12
     assert facts.named_bytes == 0
@@ -101,20 +102,20 @@ def test_a_file_without_delegates_tells_its_constants_and_scalars(portable):
 
 
 def test_a_dynamic_input_shows_its_upper_bound(dynamic_pte):
-    facts = reader.read(dynamic_pte)
+    facts = read.read(dynamic_pte)
     assert facts.methods[0].inputs == (Value("Tensor", "float32", (8, 4), dynamic=True),)
 
 
 def test_the_methods_of_a_file_are_told_apart(folder):
     x = (torch.ones(2),)
     lowered = Lowerer([]).lower({"up": (torch.nn.ReLU(), x), "down": (torch.nn.Sigmoid(), x)})
-    facts = reader.read(str(lowered.save(folder / "two.pte")))
+    facts = read.read(str(lowered.save(folder / "two.pte")))
     kernels = {method.name: list(method.kernels) for method in facts.methods}
     assert kernels == {"up": ["aten::relu.out"], "down": ["aten::sigmoid.out"]}
 
 
 def test_an_artifact_is_plain_data_that_json_can_write(mlp_pte):
-    data = reader.read(mlp_pte).to_dict()
+    data = read.read(mlp_pte).to_dict()
     assert json.loads(json.dumps(data)) == data
     assert data["methods"][0]["inputs"] == [
         {"kind": "Tensor", "dtype": "float32", "sizes": [2, 8], "dynamic": False, "device": "cpu"}
@@ -187,12 +188,12 @@ def test_flipped_bits_are_an_artifact_error_or_an_artifact(flipped, bits):
 
 def _error(path: Path) -> str:
     with pytest.raises(ArtifactError) as caught:
-        reader.read(path)
+        read.read(path)
     return str(caught.value)
 
 
 def _read_or_error(path: Path) -> Artifact | ArtifactError:
     try:
-        return reader.read(path)
+        return read.read(path)
     except ArtifactError as error:
         return error

@@ -16,8 +16,9 @@ import torch
 from click.testing import CliRunner, Result
 
 import etdev
-from etdev import Lowerer, Plan, reader
+from etdev import Lowerer, Plan
 from etdev.cli import main
+from etdev.pte import read
 
 HERE = Path(__file__).parent
 MLP = f"{HERE / 'models.py'}:mlp"
@@ -306,7 +307,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
     ]
-    (method,) = reader.read(path).methods
+    (method,) = read.read(path).methods
     assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
 
 
@@ -449,7 +450,7 @@ def test_inspect_shows_delegates_memory_and_kernels(pte):
 
 
 def test_inspect_as_json_is_the_artifact(pte):
-    assert json.loads(succeeds("inspect --json", pte)) == reader.read(pte).to_dict()
+    assert json.loads(succeeds("inspect --json", pte)) == read.read(pte).to_dict()
 
 
 def test_plugins_lists_those_that_are_ready():

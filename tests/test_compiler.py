@@ -12,7 +12,7 @@ from torch import nn
 import etdev
 from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.errors import ClaimError, CompileError, PluginError
-from etdev.reader import read
+from etdev.pte.read import read
 
 X = torch.randn(2, 4)
 

@@ -13,7 +13,7 @@ from toys import Takes
 
 from etdev import Device, Lowerer, hookimpl
 from etdev.errors import ClaimError
-from etdev.reader import read
+from etdev.pte.read import read
 
 
 class Cache(nn.Module):

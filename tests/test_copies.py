@@ -3,7 +3,7 @@
 import pytest
 from copy_programs import CASES
 
-from etdev.reader import methods_of
+from etdev.pte.read import methods_of
 
 
 def count(manager):

@@ -15,8 +15,8 @@ from torch import nn
 
 from etdev import Device, Lowerer, hookimpl
 from etdev.check import check
-from etdev.datafile import keys_of
 from etdev.errors import ArtifactError, PluginError
+from etdev.pte.ptd import keys_of
 from etdev.runner import run
 
 X = (torch.ones(2, 2),)

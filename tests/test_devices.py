@@ -18,7 +18,7 @@ from torch.export import Dim
 
 from etdev import Device, Lowerer
 from etdev.errors import AuditError, DeviceError
-from etdev.reader import methods_of, read
+from etdev.pte.read import methods_of, read
 
 CPU, CUDA0, CUDA1 = Device("cpu"), Device("cuda", 0), Device("cuda", 1)
 X = (torch.randn(2, 2), torch.randn(2, 2))

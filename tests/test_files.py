@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from etdev.errors import ArtifactError
-from etdev.files import write_atomically
+from etdev.pte.write import write_atomically
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from matrix_models import LARGE, SMALL
 
 from etdev import Lowerer
 from etdev.errors import EtdevError
-from etdev.reader import read
+from etdev.pte.read import read
 from etdev.runner import compare, flat
 
 pytest.importorskip("openvino", reason="openvino is not installed")

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import record
 from copy_programs import CASES, Case
 
-from etdev.reader import methods_of
+from etdev.pte.read import methods_of
 
 
 def count(program: Any) -> tuple[int, int]:

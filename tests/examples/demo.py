@@ -21,7 +21,8 @@ PAIRS = [
 def main(path: Path) -> None:
     """Lower, run, compare; leaves the .pte behind."""
     with progress.working() as say:
-        from etdev import Lowerer, reader, report
+        from etdev import Lowerer, report
+        from etdev.pte import read
 
         say("model", "MiniLM-L6 with its real weights")
         encoder, example = minilm.model()
@@ -29,7 +30,7 @@ def main(path: Path) -> None:
         lowered.save(path)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.plan_report(lowered.plan), highlight=False)
-    console.print(report.artifact_report(reader.read(path)), highlight=False)
+    console.print(report.artifact_report(read.read(path)), highlight=False)
     console.print(report.stages_report(lowered.stages.seconds), highlight=False)
     compare(path, encoder, console)
 

@@ -9,8 +9,8 @@ from executorch.runtime import Runtime
 
 from etdev import CPU, Device, Lowerer
 from etdev.check import check
-from etdev.datafile import find
-from etdev.reader import read
+from etdev.pte.ptd import find
+from etdev.pte.read import read
 from etdev.runner import compare, flat, run
 
 MISSING = machine.probe().unfit

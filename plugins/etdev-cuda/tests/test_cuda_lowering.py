@@ -12,9 +12,9 @@ from toys import Takes
 
 from etdev import CPU, Device, Lowerer
 from etdev.check import check
-from etdev.datafile import keys_of
 from etdev.errors import CompileError, EtdevWarning, PluginError
-from etdev.reader import read
+from etdev.pte.ptd import keys_of
+from etdev.pte.read import read
 from etdev.registry import PluginEntry, Registry
 
 X = (torch.randn(3, 4),)

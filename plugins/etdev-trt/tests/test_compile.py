@@ -16,7 +16,7 @@ import etdev
 from etdev import Device, Lowerer
 from etdev.errors import CompileError, PluginError
 from etdev.lowerer import Settings
-from etdev.reader import read
+from etdev.pte.read import read
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 # erfinv is none of the core ops.

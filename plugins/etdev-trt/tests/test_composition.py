@@ -14,7 +14,7 @@ from torch import nn
 
 from etdev import Device, Lowerer
 from etdev.check import check
-from etdev.reader import read
+from etdev.pte.read import read
 
 pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
 pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")

@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
-from etdev.reader import read
+from etdev.pte.read import read
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 

@@ -16,14 +16,14 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.artifact import MethodArtifact
-from etdev.audit import audit
 from etdev.errors import DeviceError
 from etdev.graph.nodes import delegate_device, op_name
-from etdev.reader import methods_of
+from etdev.pte.artifact import MethodArtifact
+from etdev.pte.audit import audit
+from etdev.pte.read import methods_of
+from etdev.pte.transfers import MergeCopies, Skips
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
-from etdev.transfers import MergeCopies, Skips
 
 _QUANTISED = "quantized_decomposed."
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from etdev.artifact import Delegate, MethodArtifact
 from etdev.errors import AuditError
+from etdev.pte.artifact import Delegate, MethodArtifact
 from etdev.schema.plan import MethodPlan, Partition, Plan
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-from etdev.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.pte.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.registry.payloads import NO_PLUGINS, Payloads
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device

@@ -6,8 +6,8 @@ import glob
 from collections.abc import Iterable
 from pathlib import Path
 
-from etdev.artifact import Artifact
 from etdev.errors import ArtifactError, first_line
+from etdev.pte.artifact import Artifact
 
 
 def keys_of(path: Path) -> frozenset[str]:

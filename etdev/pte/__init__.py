@@ -1,0 +1,1 @@
+"""The .pte: emitted, written, read back and held against the plan."""
