@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etdev.composite import partitioner
+    from etdev.composed import partitioner
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
@@ -32,7 +32,7 @@ _HOMES = {
     "schema.limits": ("Limits",),
     "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
-    "composite": ("partitioner",),
+    "composed": ("partitioner",),
     "schema.pins": ("Pin",),
     "schema.plan": ("Assumed", "Partition", "Plan"),
     "schema.tensors": ("Constant", "Tensor"),

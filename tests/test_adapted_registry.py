@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
 from etdev import Lowerer, registry
-from etdev.cli import main
+from etdev.cli.main import main
 from etdev.errors import PluginError, RegistryError
 
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner"

@@ -10,9 +10,9 @@ from executorch.exir import EdgeProgramManager
 from torch import nn
 
 from etdev import Lowerer
-from etdev.bisection import bisection
-from etdev.cli import main
+from etdev.cli.main import main
 from etdev.errors import RunError
+from etdev.runtime.bisect import bisection
 
 SOURCE = "the_model.py:model"
 MODEL = """

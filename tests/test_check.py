@@ -11,8 +11,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 
 from etdev import CPU, Device, Lowerer
-from etdev.check import check
-from etdev.cli import main
+from etdev.cli.main import main
+from etdev.runtime.check import check
 
 CUDA0 = Device("cuda", 0)
 X = (torch.randn(2, 2), torch.randn(2, 2))

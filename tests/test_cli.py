@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import etdev
 from etdev import Lowerer, Plan
-from etdev.cli import main
+from etdev.cli.main import main
 from etdev.pte import read
 
 HERE = Path(__file__).parent
@@ -182,7 +182,7 @@ def fails(words: str, *arguments: object) -> str:
 
 def process(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     """Run etdev in a process of its own, in the working directory."""
-    start = [sys.executable, "-c", "from etdev.cli import main; main()"]
+    start = [sys.executable, "-c", "from etdev.cli.main import main; main()"]
     given = {"capture_output": True, "text": True, "timeout": 300, **options}
     return subprocess.run([*start, *map(str, arguments)], check=False, **given)
 

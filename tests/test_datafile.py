@@ -14,10 +14,10 @@ from executorch.runtime import Runtime
 from torch import nn
 
 from etdev import Device, Lowerer, hookimpl
-from etdev.check import check
 from etdev.errors import ArtifactError, PluginError
 from etdev.pte.ptd import keys_of
-from etdev.runner import run
+from etdev.runtime.check import check
+from etdev.runtime.run import run
 
 X = (torch.ones(2, 2),)
 CUDA = [Device("cuda", 0)]

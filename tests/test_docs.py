@@ -97,7 +97,7 @@ def test_the_registry_of_the_readme_is_valid():
 
 
 def test_the_commands_of_the_readme_exist():
-    from etdev.cli import main
+    from etdev.cli.main import main
 
     (text,) = [block for block in blocks("sh") if "etdev plugins" in block]
     named = {line.split()[1] for line in text.splitlines() if line.startswith("etdev ")}

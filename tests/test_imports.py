@@ -20,12 +20,12 @@ TREES = {file.stem: ast.parse(file.read_text(encoding="utf-8")) for file in FOLD
         "from etdev import hookimpl, Device, Claim, Plan, Registry",
         "from etdev import Group, Refusal, KeepWhole, Assumed, Probe, Partition, Constant, Tensor",
         "import etdev; dir(etdev), etdev.__version__",
-        "from etdev.cli import main",
-        "from etdev.cli import main; main(['--help'])",
-        "from etdev.cli import main; main(['--version'])",
-        "from etdev.cli import main; main(['plan', '--help'])",
-        "from etdev.cli import main; main(['plugins'])",
-        "from etdev.cli import main; main(['plugins', '--json'])",
+        "from etdev.cli.main import main",
+        "from etdev.cli.main import main; main(['--help'])",
+        "from etdev.cli.main import main; main(['--version'])",
+        "from etdev.cli.main import main; main(['plan', '--help'])",
+        "from etdev.cli.main import main; main(['plugins'])",
+        "from etdev.cli.main import main; main(['plugins', '--json'])",
     ],
 )
 def test_torch_is_not_imported_by(code, tmp_path):

@@ -17,7 +17,7 @@ from matrix_models import LARGE, SMALL
 from etdev import Lowerer
 from etdev.errors import EtdevError
 from etdev.pte.read import read
-from etdev.runner import compare, flat
+from etdev.runtime.run import compare, flat
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

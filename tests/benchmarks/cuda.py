@@ -19,7 +19,7 @@ import torch
 from benchmarks import record
 
 from etdev import Lowerer
-from etdev.runner import compare, flat, run
+from etdev.runtime.run import compare, flat, run
 
 MODELS = {"minilm": minilm.model, "resnet18": models.resnet18, "llama": models.cached_llama}
 CALLS = 50

@@ -21,7 +21,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
 
 from etdev import Lowerer
-from etdev.runner import flat
+from etdev.runtime.run import flat
 
 MODELS: Mapping[str, Callable[[], models.Model]] = {
     "mlp": models.mlp,

@@ -9,7 +9,7 @@ import minilm
 import torch
 from rich.console import Console
 
-from etdev import progress
+from etdev.cli import progress
 from etdev.errors import EtdevError
 
 PAIRS = [
@@ -21,7 +21,8 @@ PAIRS = [
 def main(path: Path) -> None:
     """Lower, run, compare; leaves the .pte behind."""
     with progress.working() as say:
-        from etdev import Lowerer, report
+        from etdev import Lowerer
+        from etdev.cli import tables
         from etdev.pte import read
 
         say("model", "MiniLM-L6 with its real weights")
@@ -29,24 +30,25 @@ def main(path: Path) -> None:
         lowered = Lowerer(["cpu"], listener=say).lower(encoder, example)
         lowered.save(path)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(report.plan_report(lowered.plan), highlight=False)
-    console.print(report.artifact_report(read.read(path)), highlight=False)
-    console.print(report.stages_report(lowered.stages.seconds), highlight=False)
+    console.print(tables.plan_report(lowered.plan), highlight=False)
+    console.print(tables.artifact_report(read.read(path)), highlight=False)
+    console.print(tables.stages_report(lowered.stages.seconds), highlight=False)
     compare(path, encoder, console)
 
 
 def compare(path: Path, encoder: torch.nn.Module, console: Console) -> None:
     """Print each pair's similarity from the .pte next to eager's, and the largest error."""
-    from etdev import report, runner
+    from etdev.cli import tables
+    from etdev.runtime import run
 
-    rows = report.table("pair", "similarity .pte", "eager", "max error", "latency ms")
+    rows = tables.table("pair", "similarity .pte", "eager", "max error", "latency ms")
     worst = 0.0
     for pair in PAIRS:
         tokens = minilm.tokenise(*pair)
-        run = runner.run(path, tokens, repeat=5)
+        run = run.run(path, tokens, repeat=5)
         with torch.no_grad():
             expected = encoder(*tokens)
-        (difference,) = runner.compare(run.outputs, [expected])
+        (difference,) = run.compare(run.outputs, [expected])
         worst = max(worst, difference.max_error)
         similar = [float(vectors[0] @ vectors[1]) for vectors in (run.outputs[0], expected)]
         rows.add_row(

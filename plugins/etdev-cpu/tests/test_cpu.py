@@ -16,7 +16,7 @@ from toys import Takes
 from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.registry.selection import from_object
-from etdev.runner import execute, flat
+from etdev.runtime.run import execute, flat
 
 MODELS = {
     "minilm": minilm.model,

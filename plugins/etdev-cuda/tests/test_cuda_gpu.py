@@ -8,10 +8,10 @@ from etdev_cuda import machine
 from executorch.runtime import Runtime
 
 from etdev import CPU, Device, Lowerer
-from etdev.check import check
 from etdev.pte.ptd import find
 from etdev.pte.read import read
-from etdev.runner import compare, flat, run
+from etdev.runtime.check import check
+from etdev.runtime.run import compare, flat, run
 
 MISSING = machine.probe().unfit
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]

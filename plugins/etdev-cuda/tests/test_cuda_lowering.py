@@ -11,11 +11,11 @@ from torch import nn
 from toys import Takes
 
 from etdev import CPU, Device, Lowerer
-from etdev.check import check
 from etdev.errors import CompileError, EtdevWarning, PluginError
 from etdev.pte.ptd import keys_of
 from etdev.pte.read import read
 from etdev.registry import PluginEntry, Registry
+from etdev.runtime.check import check
 
 X = (torch.randn(3, 4),)
 CUDA0, CUDA1 = Device("cuda", 0), Device("cuda", 1)

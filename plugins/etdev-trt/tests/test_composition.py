@@ -13,8 +13,8 @@ from fake_aoti import FakeAoti
 from torch import nn
 
 from etdev import Device, Lowerer
-from etdev.check import check
 from etdev.pte.read import read
+from etdev.runtime.check import check
 
 pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
 pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")

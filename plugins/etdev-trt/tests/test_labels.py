@@ -4,8 +4,8 @@ import pytest
 from engine_programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
-from etdev.check import check
 from etdev.errors import EtdevWarning
+from etdev.runtime.check import check
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 TARGETS = [CPU, Device("cuda", 0), Device("cuda", 1)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etdev import command
+from etdev.cli import group
 from etdev.errors import EtdevError, first_line
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def lowerer(
     return Lowerer(
         list(plugins) or None,
         registry=registry,
-        devices=command.devices_of(devices),
-        pins=command.pins_of(pins),
+        devices=group.devices_of(devices),
+        pins=group.pins_of(pins),
         strict=strict or None,
         listener=say,
     )
@@ -55,9 +55,9 @@ def lowerer(
 def methods(source: str, say: Callable[[str, str], None]) -> dict[str, Method]:
     """The methods of a SOURCE."""
     say("model", source)
-    from etdev import reference
+    from etdev.cli import sources
 
-    return reference.load(source)
+    return sources.load(source)
 
 
 def one_method(source: str, name: str, say: Callable[[str, str], None]) -> Method:
@@ -70,13 +70,13 @@ def one_method(source: str, name: str, say: Callable[[str, str], None]) -> Metho
 
 def inputs(program: Path, file: Path | None, model: Method | None, method: str) -> list[Any]:
     """Inputs from a file, else of the model, else random ones that fit the .pte."""
-    from etdev import runner
+    from etdev.runtime import run
 
     if file is not None:
-        return runner.load_inputs(file)
+        return run.load_inputs(file)
     if model is not None:
-        return runner.flat(model.example())
-    return runner.random_inputs(program, method)
+        return run.flat(model.example())
+    return run.random_inputs(program, method)
 
 
 def check_output(path: Path) -> None:

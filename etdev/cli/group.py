@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from etdev import progress
+from etdev.cli import progress
 from etdev.errors import EtdevError, PinError, first_line
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.pins import Pin

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console, RenderableType
 
-from etdev import arguments, command, progress
+from etdev.cli import group, progress
+from etdev.cli import options as arguments
 from etdev.errors import EtdevError
 
 if TYPE_CHECKING:
     from etdev.edge.source import Method
-    from etdev.runner import Difference
+    from etdev.runtime.run import Difference
 
 # Above this absolute error a delegate departs from PyTorch, if nobody says otherwise.
 _TOLERANCE = 1e-3
@@ -27,9 +28,9 @@ ExportedProgram, or a dict of method name to one of these.
 """
 
 
-@click.group(cls=command.Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=group.Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="etdev", message="%(prog)s %(version)s")
-@command.debug
+@group.debug
 def main() -> None:
     """Lower PyTorch models to ExecuTorch .pte files with whatever backends are installed.
 
@@ -48,14 +49,14 @@ def main() -> None:
 @main.command(epilog=_SOURCE_HELP)
 @click.argument("source")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The .pte.")
-@command.lowering_options
+@group.lowering_options
 def lower(source: str, output: Path, **options: Any) -> None:
     """Lower SOURCE to a .pte: plan it, compile every partition, write the file."""
-    from etdev import report
+    from etdev.cli import tables
     from etdev.pte import read
 
     arguments.check_output(output)
-    with progress.working(command.debugging()) as say:
+    with progress.working(group.debugging()) as say:
         lowerer = arguments.lowerer(say, **options)
         lowered = lowerer.lower(arguments.methods(source, say))
         lowered.save(output)
@@ -63,29 +64,29 @@ def lower(source: str, output: Path, **options: Any) -> None:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
-    print(f"{output}: {report.size(read.read(output).size_bytes)}")
-    progress.console().print(report.stages_report(lowered.stages.seconds))
+    print(f"{output}: {tables.size(read.read(output).size_bytes)}")
+    progress.console().print(tables.stages_report(lowered.stages.seconds))
 
 
 @main.command(epilog=_SOURCE_HELP)
 @click.argument("source")
 @click.option("--why", metavar="NODE", help="Show only what every plugin said about a node.")
-@command.json
-@command.lowering_options
+@group.json
+@group.lowering_options
 def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
     """Show who would get which nodes of SOURCE, where, and why; compiles nothing."""
-    from etdev import report
+    from etdev.cli import tables
 
-    with progress.working(command.debugging()) as say:
+    with progress.working(group.debugging()) as say:
         decided = arguments.lowerer(say, **options).plan(arguments.methods(source, say))
     if why and as_json:
-        print(json.dumps(report.why_rows(decided, why), indent=2))
+        print(json.dumps(tables.why_rows(decided, why), indent=2))
     elif why:
-        _show(report.why_report(decided, why))
+        _show(tables.why_report(decided, why))
     elif as_json:
         print(decided.to_json())
     else:
-        _show(report.plan_report(decided))
+        _show(tables.plan_report(decided))
 
 
 @main.command()
@@ -104,7 +105,7 @@ def plan(source: str, why: str | None, as_json: bool, **options: Any) -> None:
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
-@command.lowering_options
+@group.lowering_options
 def run(
     program: Path,
     inputs: Path | None,
@@ -121,16 +122,17 @@ def run(
     Inputs come from --inputs, else from the model given with --check, else they are random.
     """
     _check_run(check, tolerance, bisect, options)
-    with progress.working(command.debugging()) as say:
-        from etdev import outcome, runner
+    with progress.working(group.debugging()) as say:
+        from etdev.cli import outcome
+        from etdev.runtime import run
 
         model = arguments.one_method(check, method, say) if check else None
         values = arguments.inputs(program, inputs, model, method)
         say("run", str(program))
-        done = runner.run(program, values, method, repeat, data)
+        done = run.run(program, values, method, repeat, data)
         say("check", check or "")
-        expected = runner.flat(model.eager(values)) if model else []
-        errors = runner.compare(done.outputs, expected) if model else []
+        expected = run.flat(model.eager(values)) if model else []
+        errors = run.compare(done.outputs, expected) if model else []
     for line in outcome.run_lines(done, errors):
         print(line)
     if bisect and model:
@@ -163,11 +165,12 @@ def _bisect(
     options: Mapping[str, Any],
 ) -> None:
     """Call the delegates one by one, and print the first that departs from PyTorch."""
-    from etdev import bisection, outcome
+    from etdev.cli import outcome
+    from etdev.runtime import bisect
 
-    with progress.working(command.debugging()) as say:
+    with progress.working(group.debugging()) as say:
         decision = arguments.lowerer(say, **options).decide({model.name: model})
-        delegates = bisection.bisection(program, decision, model.name, values)
+        delegates = bisect.bisection(program, decision, model.name, values)
         suspects = []
         for suspect in delegates.suspects():
             suspects.append(suspect)
@@ -184,20 +187,20 @@ def _bisect(
 
 @main.command()
 @click.argument("program", type=click.Path(path_type=Path))
-@command.json
-@command.debug
+@group.json
+@group.debug
 def inspect(program: Path, as_json: bool) -> None:
     """Show what a .pte holds, from the file alone: delegates, devices, memory, constants."""
-    with progress.working(command.debugging()) as say:
+    with progress.working(group.debugging()) as say:
         say("read", str(program))
-        from etdev import report
+        from etdev.cli import tables
         from etdev.pte import read
 
         facts = read.read(program)
     if as_json:
         print(json.dumps(facts.to_dict(), indent=2))
     else:
-        _show(report.artifact_report(facts))
+        _show(tables.artifact_report(facts))
 
 
 @main.command()
@@ -205,8 +208,8 @@ def inspect(program: Path, as_json: bool) -> None:
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="From plan --json.")
 @click.option("--target", default="cpu", show_default=True, help="Its devices, as cpu,cuda:0.")
 @click.option("--data", type=click.Path(path_type=Path), help="The .ptd file; else one beside it.")
-@command.registry
-@command.debug
+@group.registry
+@group.debug
 def check(
     program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
 ) -> None:
@@ -218,11 +221,11 @@ def check(
     from etdev.schema.device import Device
 
     targets = [Device.parse(text) for text in target.split(",")]
-    with progress.working(command.debugging()) as say:
+    with progress.working(group.debugging()) as say:
         say("check", str(program))
-        from etdev import check as checks
         from etdev import registry as registries
         from etdev.registry import selection
+        from etdev.runtime import check as checks
 
         table = registries.load(registry)
         found = [finding.plugin for finding in selection.discover(table) if finding.plugin]
@@ -235,23 +238,23 @@ def check(
 
 
 @main.command("plugins")
-@command.json
-@command.registry
-@command.debug
+@group.json
+@group.registry
+@group.debug
 def plugins_(as_json: bool, registry: Path | None) -> None:
     """List plugins in claim order: distribution, status, devices, hooks.
 
     Imports torch only where the registry names an ExecuTorch Partitioner.
     """
     from etdev import registry as registries
-    from etdev import report
+    from etdev.cli import tables
     from etdev.registry import selection
 
     found = selection.discover(registries.load(registry))
     if as_json:
-        print(json.dumps([report.finding_row(finding) for finding in found], indent=2))
+        print(json.dumps([tables.finding_row(finding) for finding in found], indent=2))
     elif found:
-        _show(report.plugins_report(found))
+        _show(tables.plugins_report(found))
     else:
         progress.console().print("no plugin is installed; pip install etdev-cpu")
 

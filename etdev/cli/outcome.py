@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etdev.bisection import Suspect
-from etdev.runner import Difference, Run
+from etdev.runtime.bisect import Suspect
+from etdev.runtime.run import Difference, Run
 
 
 def run_lines(done: Run, errors: Sequence[Difference]) -> Iterator[str]:

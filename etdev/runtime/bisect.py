@@ -25,7 +25,7 @@ from etdev.pte import ptd, read
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
 from etdev.pte.read import Compiled
-from etdev.runner import Difference, compare, execute, flat
+from etdev.runtime.run import Difference, compare, execute, flat
 from etdev.schema.plan import MethodPlan, Partition
 
 # The programs hold delegate calls, which the edge verifier doesn't know.

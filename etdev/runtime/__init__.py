@@ -1,0 +1,1 @@
+"""A finished .pte in ExecuTorch's runtime: run, compared with PyTorch, checked, bisected."""
