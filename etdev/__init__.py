@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etdev.composed import partitioner
+    from etdev.edge.conversion import Settings
     from etdev.errors import EtdevError, EtdevWarning
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
@@ -28,6 +29,7 @@ _HOMES = {
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
     "errors": ("EtdevError", "EtdevWarning"),
+    "edge.conversion": ("Settings",),
     "hookspecs": ("hookimpl",),
     "schema.limits": ("Limits",),
     "lowered": ("Lowered",),
@@ -41,7 +43,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022
-    "Lowerer", "Lowered", "partitioner", "adapt",
+    "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
     "Plan", "Partition", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
     "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",

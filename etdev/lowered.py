@@ -6,17 +6,15 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
-from etdev.errors import EtdevError, LoweringError, first_line
 from etdev.pte import read
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.write import write_program
 from etdev.schema.plan import Plan
-from etdev.stages import Stages
+from etdev.stages import Stages, guarded
 
 
 @define(eq=False, slots=False)
@@ -77,15 +75,3 @@ class Lowered:
     def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
         with self.stages.stage("emit"):
             return guarded("to_executorch", lambda: emit(self._build(), self.plan, config))  # type: ignore[no-any-return]
-
-
-def guarded(stage: str, call: Any) -> Any:
-    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage."""
-    try:
-        return call()
-    except EtdevError:
-        raise
-    except Exception as error:
-        raise LoweringError(
-            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
-        ) from error

@@ -8,21 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, frozen
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev import registry
-from etdev.decision import Decision
 from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
-from etdev.edge.conversion import Conversion
+from etdev.edge.conversion import Conversion, Settings, rebuilt
 from etdev.edge.keep_whole import take_marks
-from etdev.edge.settings import Settings
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, PluginError
 from etdev.graph.expand import Expander
-from etdev.lowered import Lowered, guarded
+from etdev.lowered import Lowered
 from etdev.planner import placement
 from etdev.planner.placement import Placement
 from etdev.planner.planner import Planner
@@ -34,7 +32,33 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
-from etdev.stages import Listener, Stages
+from etdev.stages import Listener, Stages, guarded
+
+
+@frozen(eq=False)
+class Decision:
+    """A plan, the programs it is for, and what they come from.
+
+    Args:
+        plan: What was decided.
+        programs: Edge-dialect program per method, with exactly the plan's nodes.
+        manager: ExecuTorch's manager of what the edge conversion gave.
+        settings: How it was converted.
+        expander: Decomposes what was kept whole.
+        stages: Time of each stage so far.
+    """
+
+    plan: Plan
+    programs: Mapping[str, ExportedProgram]
+    manager: EdgeProgramManager
+    settings: Settings
+    expander: Expander
+    stages: Stages
+
+    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """The manager with other programs."""
+        config, constants = self.settings.compile_config, self.settings.constant_methods
+        return rebuilt(self.manager, programs, config, constants)
 
 
 @define(eq=False, init=False)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from attrs import define, field
+
+from etdev.errors import EtdevError, LoweringError, first_line
 
 # Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write and audit.
 Listener = Callable[[str, str], None]
@@ -42,3 +45,15 @@ class Stages:
         """Tell the listener what is going on."""
         if self.listener:
             self.listener(name, detail)
+
+
+def guarded(stage: str, call: Any) -> Any:
+    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage."""
+    try:
+        return call()
+    except EtdevError:
+        raise
+    except Exception as error:
+        raise LoweringError(
+            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
+        ) from error

@@ -13,9 +13,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.delegate.split import Split
+from etdev.delegate.split import Split, settled_heap
 from etdev.errors import CompileError, PluginError, first_line
-from etdev.garbage import settled_heap
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.plan import Partition

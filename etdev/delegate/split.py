@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import dataclasses
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import define, field
@@ -20,13 +23,12 @@ from torch.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
-from torch.fx import Graph, Node
+from torch.fx import Graph, Interpreter, Node
+from torch.fx.graph import PythonCode
 from torch.utils import _pytree as pytree
 
 from etdev.delegate.join import Join
-from etdev.garbage import settled_heap
 from etdev.graph.signature import argument
-from etdev.interpreted import InterpretedGraph
 from etdev.registry.annotations import Annotations
 from etdev.schema.plan import Partition
 
@@ -160,3 +162,41 @@ def _program(
         constants={t: owner.constants[t] for t in targets if t in owner.constants},
         verifiers=[verifier],
     )
+
+
+class InterpretedGraph(Graph):
+    """A graph whose module runs it node by node.
+
+    torch writes and compiles Python code for a graph whenever a module or a program is made of it,
+    which is most of the work of splitting a method into many partitions. Backends walk the graph
+    and never call it. Copies of it are ordinary graphs.
+    """
+
+    def python_code(self, *args: Any, **kwargs: Any) -> PythonCode:
+        """Code that runs the graph in torch.fx's Interpreter."""
+        return dataclasses.replace(_TEMPLATE, src=_SOURCE, globals={"Interpreter": Interpreter})
+
+
+_SOURCE = """
+def forward(self, *args):
+    return Interpreter(self).run(*args)
+"""
+_TEMPLATE = Graph().python_code("self")
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Collect only what is made meanwhile.
+
+    Building thousands of small graphs sets off collections that walk all of torch and of the
+    program each time; on 1000 partitions that is a third of the work. Somebody who has frozen the
+    heap himself is left alone.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

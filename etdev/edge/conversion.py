@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program._program import (
     _create_empty_etrecord,
@@ -32,6 +32,23 @@ _PLAIN_VIEWS = {
     *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
     *("contiguous", "flatten", "reshape", "to"),
 }
+
+
+@frozen(eq=False)
+class Settings:
+    """Settings of the conversion, passed on to ExecuTorch's `to_edge_transform_and_lower`.
+
+    Args:
+        compile_config: Its EdgeCompileConfig.
+        transform_passes: Passes over the edge programs, run before anything is claimed.
+        constant_methods: Methods that return a constant, by name.
+        generate_etrecord: Keep what ExecuTorch's Inspector needs.
+    """
+
+    compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
+    transform_passes: Any = None
+    constant_methods: Mapping[str, Any] | None = None
+    generate_etrecord: bool = False
 
 
 @define(eq=False)

@@ -15,18 +15,18 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from etdev.decision import Decision
 from etdev.delegate.split import split
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import module_paths
-from etdev.lowered import guarded
+from etdev.lowerer import Decision
 from etdev.pte import ptd, read
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
 from etdev.pte.read import Compiled
 from etdev.runtime.run import Difference, compare, execute, flat
 from etdev.schema.plan import MethodPlan, Partition
+from etdev.stages import guarded
 
 # The programs hold delegate calls, which the edge verifier doesn't know.
 _UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)
