@@ -22,12 +22,12 @@ test: $(VENV)/test
 	$(BIN)/mypy
 	$(BIN)/pytest
 
-# All of tests/test_matrix.py; `make test` runs its small models.
+# All of tests/whole/test_matrix.py; `make test` runs its small models.
 matrix: $(VENV)/test
-	$(BIN)/pytest tests/test_matrix.py -m ''
+	$(BIN)/pytest tests/whole/test_matrix.py -m ''
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
-bench: export PYTHONPATH := tests:tests/examples
+bench: export PYTHONPATH := tests
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.lowering

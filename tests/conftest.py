@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import models
 import pytest
 import torch
+from models import nets
 
 from etdev import Lowerer
 
@@ -14,7 +14,7 @@ from etdev import Lowerer
 @pytest.fixture(scope="session")
 def mlp_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The MLP: an XNNPACK delegate, layer norm, a delegate."""
-    lowered = Lowerer(["cpu"]).lower(*models.mlp())
+    lowered = Lowerer(["cpu"]).lower(*nets.mlp())
     return lowered.save(tmp_path_factory.mktemp("mlp") / "mlp.pte")
 
 

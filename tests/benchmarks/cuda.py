@@ -1,6 +1,6 @@
 """On a GPU: a .pte of etdev against eager PyTorch and torch.compile, in one process.
 
-PYTHONPATH=tests:tests/examples python -m benchmarks.cuda
+PYTHONPATH=tests python -m benchmarks.cuda
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import minilm
-import models
 import torch
 from benchmarks import record
+from examples import minilm
+from models import nets
 
 from etdev import Lowerer
 from etdev.runtime.run import compare, flat, run
 
-MODELS = {"minilm": minilm.model, "resnet18": models.resnet18, "llama": models.cached_llama}
+MODELS = {"minilm": minilm.model, "resnet18": nets.resnet18, "llama": nets.cached_llama}
 CALLS = 50
 NO_RUNTIME = "not run: this ExecuTorch's runtime has no CudaBackend"
 

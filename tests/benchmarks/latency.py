@@ -1,6 +1,6 @@
 """Latency of a .pte: etdev's plans against ExecuTorch's own XNNPACK path and eager PyTorch.
 
-PYTHONPATH=tests:tests/examples python -m benchmarks.latency [--models minilm] [--calls 200]
+PYTHONPATH=tests python -m benchmarks.latency [--models minilm] [--calls 200]
 """
 
 from __future__ import annotations
@@ -11,28 +11,27 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-import decoders
-import minilm
-import models
 import torch
 from benchmarks import record
+from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
+from models import decoders, nets
 
 from etdev import Lowerer
 from etdev.runtime.run import flat
 
-MODELS: Mapping[str, Callable[[], models.Model]] = {
-    "mlp": models.mlp,
-    "conv net": models.conv_net,
-    "int8 conv net": models.quantised_conv_net,
+MODELS: Mapping[str, Callable[[], nets.Model]] = {
+    "mlp": nets.mlp,
+    "conv net": nets.conv_net,
+    "int8 conv net": nets.quantised_conv_net,
     "attention": decoders.attention,
-    "bert-2": models.bert,
-    "llama-2": models.llama,
-    "cached llama-2": models.cached_llama,
-    "mobilenet": models.mobilenet,
-    "resnet18": models.resnet18,
+    "bert-2": nets.bert,
+    "llama-2": nets.llama,
+    "cached llama-2": nets.cached_llama,
+    "mobilenet": nets.mobilenet,
+    "resnet18": nets.resnet18,
     "minilm": minilm.model,
 }
 # etdev with XNNPACK alone, ExecuTorch's own path, etdev with OpenVINO before XNNPACK, PyTorch.

@@ -1,6 +1,6 @@
 """Whole lowerings against ExecuTorch's own, the loop's share of them, and two plugins against one.
 
-PYTHONPATH=tests:tests/examples python -m benchmarks.lowering [--models llama-12]
+PYTHONPATH=tests python -m benchmarks.lowering [--models llama-12]
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import minilm
-import models
 import torch
 from attrs import asdict
 from benchmarks import record
 from benchmarks.chain import Chain, Null
+from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import to_edge_transform_and_lower
+from models import nets
 from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl
@@ -53,16 +53,16 @@ class Wishful(Idle):
         return KeepWhole([aten.linear.default, aten.layer_norm.default, aten.gelu.default])
 
 
-def bert() -> models.Model:
+def bert() -> nets.Model:
     """BERT as transformers makes it by default: 12 layers of 768."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    model = models.Only(BertModel(BertConfig()).eval(), "last_hidden_state")
+    model = nets.Only(BertModel(BertConfig()).eval(), "last_hidden_state")
     return model, (torch.randint(0, 1000, (1, TOKENS)),)
 
 
-def llama() -> models.Model:
+def llama() -> nets.Model:
     """A 12-layer Llama of 256."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -76,7 +76,7 @@ def llama() -> models.Model:
         vocab_size=4096,
         max_position_embeddings=TOKENS,
     )
-    model = models.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
+    model = nets.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
     return model, (torch.randint(0, 4096, (1, TOKENS)),)
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     """Measure, print, save."""
     options = _options()
     record.quiet()
-    tiny = exported(models.mlp())
+    tiny = exported(nets.mlp())
     for call in (upstream, etdev):
         call(tiny)
     rows = [compared(name) for name in options.models]
@@ -111,7 +111,7 @@ def bars(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> lis
     return found
 
 
-def exported(model: models.Model) -> ExportedProgram:
+def exported(model: nets.Model) -> ExportedProgram:
     """The ATen program of a model."""
     with torch.no_grad():
         return torch.export.export(*model)

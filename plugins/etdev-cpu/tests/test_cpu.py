@@ -2,14 +2,14 @@
 
 from itertools import chain
 
-import minilm
-import models
 import pytest
 import torch
 from etdev_cpu.plugin import CpuPlugin
+from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
+from models import nets
 from torch import nn
 from toys import Takes
 
@@ -20,11 +20,11 @@ from etdev.runtime.run import execute, flat
 
 MODELS = {
     "minilm": minilm.model,
-    "mobilenet": models.mobilenet,
-    "llama": models.llama,
-    "quantised conv net": models.quantised_conv_net,
-    "bert": models.bert,
-    "conv net": models.conv_net,
+    "mobilenet": nets.mobilenet,
+    "llama": nets.llama,
+    "quantised conv net": nets.quantised_conv_net,
+    "bert": nets.bert,
+    "conv net": nets.conv_net,
 }
 
 
@@ -60,28 +60,28 @@ def test_delegates_and_numbers_equal_executorchs_own_path(name):
 
 
 def test_a_single_delegate_gives_executorchs_own_bytes():
-    program = torch.export.export(*models.conv_net())
+    program = torch.export.export(*nets.conv_net())
     theirs = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
     ours = Lowerer(["cpu"]).lower(program)
     assert ours.to_executorch().buffer == theirs.to_executorch().buffer
 
 
 def test_quantised_patterns_are_atomic():
-    plan = Lowerer(["cpu"]).plan(*models.quantised_conv_net())["forward"]
+    plan = Lowerer(["cpu"]).plan(*nets.quantised_conv_net())["forward"]
     assert plan.fallback == ("aten_mean_dim",)
     assert plan.ledger["aten_mean_dim"].verdicts[0].text == "mean.dim only supports keepdim=True"
 
 
 def test_a_quantised_pattern_that_lost_a_node_is_lost_whole():
     early = Takes("early", ("relu.default",))
-    ledger = Lowerer([early, "cpu"]).plan(*models.quantised_conv_net())["forward"].ledger
+    ledger = Lowerer([early, "cpu"]).plan(*nets.quantised_conv_net())["forward"].ledger
     convolution = ledger["aten_convolution_default"]
     assert convolution.owner is None
     assert convolution.verdicts[1].code == "lost"
 
 
 def test_a_float_layer_does_without_an_activation_that_is_taken():
-    module, inputs = models.mlp()
+    module, inputs = nets.mlp()
     plan = Lowerer([Takes("early", ("relu.default",)), "cpu"]).plan(module, inputs)["forward"]
     assert plan.owner("aten_relu_default") == "early"
     assert plan.owner("aten_linear_default") == "cpu"
@@ -89,7 +89,7 @@ def test_a_float_layer_does_without_an_activation_that_is_taken():
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_quantised_model_compiles_beside_a_plugin_that_is_shown_other_ops(late):
-    module, inputs = models.quantised_conv_net()
+    module, inputs = nets.quantised_conv_net()
     aten = torch.ops.aten
     other = Takes("other", ("nothing",), whole=(aten.conv2d.default, aten.mean.dim))
     plugins = ["cpu", other] if late else [other, "cpu"]
@@ -115,7 +115,7 @@ def test_a_layer_whose_weight_somebody_else_transposes_is_left_to_kernels():
 
 
 def test_every_refusal_has_a_reason():
-    plan = Lowerer(["cpu"]).plan(*models.bert())["forward"]
+    plan = Lowerer(["cpu"]).plan(*nets.bert())["forward"]
     verdicts = [entry.verdicts[0] for entry in plan.ledger if entry.owner is None]
     assert {verdict.code for verdict in verdicts} == {"op", "constraint"}
     assert all(verdict.text for verdict in verdicts)
@@ -123,14 +123,14 @@ def test_every_refusal_has_a_reason():
 
 
 def test_no_trace_is_left_on_the_nodes():
-    lowered = Lowerer(["cpu"]).lower(*models.conv_net())
+    lowered = Lowerer(["cpu"]).lower(*nets.conv_net())
     for _, module, _ in get_lowered_submodules(lowered.edge.exported_program().graph_module):
         for node in module.original_module.graph.nodes:
             assert "xnn_partitioner_config" not in node.meta
 
 
 def test_per_op_makes_a_delegate_per_op():
-    module, inputs = models.conv_net()
+    module, inputs = nets.conv_net()
     merged = Lowerer(["cpu"]).plan(module, inputs)
     single = Lowerer([CpuPlugin(per_op=True)]).plan(module, inputs)
     assert len(single.partitions) > len(merged.partitions)
@@ -138,7 +138,7 @@ def test_per_op_makes_a_delegate_per_op():
 
 
 def test_precisions_leave_other_patterns_alone():
-    module, inputs = models.quantised_conv_net()
+    module, inputs = nets.quantised_conv_net()
     every, floats = (
         Lowerer([CpuPlugin(precisions=precisions)]).plan(module, inputs)["forward"]
         for precisions in ((), ["fp32"])

@@ -2,14 +2,13 @@
 
 from itertools import chain
 
-import decoders
-import models
 import pytest
 import torch
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from fake_aoti import NEEDS_1_5, FakeAoti
+from models import decoders, nets
+from toys.aoti import NEEDS_1_5, FakeAoti
 
 from etdev import Lowerer
 
@@ -20,10 +19,10 @@ CONTROL_FLOW = {
     "scan": decoders.scanned,
 }
 MODELS = {
-    "mlp": models.mlp,
-    "conv net": models.conv_net,
-    "quantised conv net": models.quantised_conv_net,
-    "cached llama": models.cached_llama,
+    "mlp": nets.mlp,
+    "conv net": nets.conv_net,
+    "quantised conv net": nets.quantised_conv_net,
+    "cached llama": nets.cached_llama,
     "attention": decoders.attention,
     "cached decoder": decoders.cached_decoder,
     "shared constant": decoders.shared_constant,

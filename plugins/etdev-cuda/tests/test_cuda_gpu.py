@@ -1,11 +1,11 @@
 """On a real GPU: real models through AOTInductor, audited, and run where a runtime is there."""
 
-import minilm
-import models
 import pytest
 import torch
 from etdev_cuda import machine
+from examples import minilm
 from executorch.runtime import Runtime
+from models import nets
 
 from etdev import CPU, Device, Lowerer
 from etdev.pte.ptd import find
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING is not None, reason=st
 CUDA = Device("cuda", 0)
 MODELS = {
     "minilm": minilm.model,
-    "resnet18": models.resnet18,
-    "cached llama": models.cached_llama,
+    "resnet18": nets.resnet18,
+    "cached llama": nets.cached_llama,
 }
 
 

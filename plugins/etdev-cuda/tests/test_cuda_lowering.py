@@ -2,13 +2,12 @@
 
 import os
 
-import decoders
-import models
 import pytest
 import torch
-from fake_aoti import NEEDS_1_5, FakeAoti
+from models import decoders, nets
 from torch import nn
 from toys import Takes
+from toys.aoti import NEEDS_1_5, FakeAoti
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import CompileError, EtdevWarning, PluginError
@@ -237,7 +236,7 @@ def test_bad_options_are_named(options, text):
 @pytest.mark.parametrize("order", [["cuda", "cpu"], ["cpu", "cuda"]], ids=" then ".join)
 @pytest.mark.parametrize(
     "model",
-    [models.conv_net, decoders.attention, pytest.param(decoders.cond, marks=NEEDS_1_5)],
+    [nets.conv_net, decoders.attention, pytest.param(decoders.cond, marks=NEEDS_1_5)],
 )
 def test_with_the_cpu_plugin_every_node_has_one_owner_and_every_label_is_true(
     order, model, tmp_path

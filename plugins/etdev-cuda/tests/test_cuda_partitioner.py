@@ -3,7 +3,6 @@
 The foreign delegates are real ones of XNNPACK, which the program comes with.
 """
 
-import decoders
 import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
 import pytest
 import torch
@@ -11,8 +10,9 @@ from executorch.exir import to_edge
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import get_lowered_submodules
-from fake_aoti import NEEDS_1_5, FakeAoti
+from models import decoders
 from torch import nn
+from toys.aoti import NEEDS_1_5, FakeAoti
 
 from etdev import Lowerer
 

@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 
-import models
 import pytest
 import torch
 from executorch.exir.capture._config import EdgeCompileConfig
 from executorch.runtime import Runtime
+from models import nets
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -66,7 +66,7 @@ def refusal(function, *inputs, op, **options):
 
 @pytest.mark.parametrize("name", ["conv_net", "bert", "llama", "quantised_conv_net"])
 def test_it_claims_what_the_partitioner_takes_less_what_it_refuses(name):
-    module, inputs = getattr(models, name)()
+    module, inputs = getattr(nets, name)()
     program = torch.export.export(module, inputs)
     ledger = Lowerer([OpenVinoPlugin()]).plan(program)["forward"].ledger
     edge = Lowerer([]).lower(program).edge.exported_program()
@@ -183,14 +183,14 @@ def test_an_integer_weight_is_dequantised_by_others():
 
 
 def test_a_linear_layer_that_it_leaves_stays_whole_for_others():
-    module, inputs = models.mlp()
+    module, inputs = nets.mlp()
     plan = Lowerer([OPENVINO, "cpu"]).plan(module, inputs)["forward"]
     assert plan.owner("aten_linear_default") == "cpu"
     assert plan.owner("aten_native_layer_norm_default") == "OpenVinoPlugin"
 
 
 def test_it_prepares_no_constants_for_others():
-    plan = Lowerer([OPENVINO]).plan(*models.mlp())["forward"]
+    plan = Lowerer([OPENVINO]).plan(*nets.mlp())["forward"]
     transposes = [entry for entry in plan.ledger if "permute_copy" in entry.op]
     assert {entry.verdicts[0].code for entry in transposes} == {"constant"}
 
@@ -222,14 +222,14 @@ def test_skipped_ops_are_left_to_others(name):
 
 
 def test_without_products_float32_stays_float32():
-    module, inputs = models.bert()
+    module, inputs = nets.bert()
     found = Lowerer([OPENVINO]).lower(module, inputs).to_executorch()
     method = Runtime.get().load_program(found.buffer).load_method("forward")
     torch.testing.assert_close(method.execute(list(inputs))[0], module(*inputs), atol=1e-5, rtol=0)
 
 
 def test_a_variable_keeps_products_in_float32_where_the_model_runs(tmp_path):
-    module, inputs = models.mlp()
+    module, inputs = nets.mlp()
     path = Lowerer([OpenVinoPlugin()]).lower(module, inputs).save(tmp_path / "net.pte")
     torch.save(list(inputs), tmp_path / "inputs.pt")
     code = (

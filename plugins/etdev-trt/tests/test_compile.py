@@ -2,12 +2,12 @@
 
 import fake_builder
 import fake_tensorrt
-import models
 import pytest
 import torch
 from engine_programs import Engines, X, exported
 from etdev_trt.plugin import TrtPlugin
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from models import nets
 from torch import nn
 from torch.export import Dim
 from toys import Takes
@@ -90,7 +90,7 @@ def theirs(module, inputs, min_block_size=5, left=()):
 
 @pytest.mark.parametrize("model", ["conv_net", "mlp", "bert"])
 def test_a_model_that_torch_tensorrt_makes_one_engine_of_is_one_partition(model):
-    module, inputs = getattr(models, model)()
+    module, inputs = getattr(nets, model)()
     engines, outside = theirs(module, inputs)
     assert (len(engines), outside) == (1, [])
     plan = planned(module, inputs)
@@ -132,7 +132,7 @@ def test_ops_left_to_others_are_left_out_of_engines():
 def test_ops_that_an_earlier_plugin_has_are_left_out_of_engines():
     early = Takes("early", ("relu.default",))
     lowerer = Lowerer([early, TrtPlugin(compile=True, min_block_size=1)])
-    plan = lowerer.plan(*models.conv_net())["forward"]
+    plan = lowerer.plan(*nets.conv_net())["forward"]
     assert {plan.owner(n.node) for n in plan.ledger} == {"early", "TrtPlugin"}
     assert len([p for p in plan.partitions if p.plugin == "TrtPlugin"]) == 3
 

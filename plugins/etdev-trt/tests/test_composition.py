@@ -9,8 +9,8 @@ import pytest
 import torch
 from engine_programs import Engines, X, exported, run_engine
 from etdev_trt.plugin import TrtPlugin
-from fake_aoti import FakeAoti
 from torch import nn
+from toys.aoti import FakeAoti
 
 from etdev import Device, Lowerer
 from etdev.pte.read import read

@@ -2,11 +2,11 @@
 
 import importlib.util
 
-import models
 import pytest
 import torch
 from etdev_trt import installation
 from etdev_trt.plugin import TrtPlugin
+from models import nets
 
 from etdev import Lowerer
 
@@ -52,7 +52,7 @@ def assert_agrees(path, module, inputs, tolerance):
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("model", ["mlp", "conv_net"])
 def test_an_engine_built_here_runs(settings, model, tmp_path):
-    module, inputs = getattr(models, model)()
+    module, inputs = getattr(nets, model)()
     options, tolerance = SETTINGS[settings]
     lowered = Lowerer([TrtPlugin(compile=True, min_block_size=1, **options), "cpu"]).lower(
         module, inputs
@@ -66,7 +66,7 @@ def test_an_engine_built_here_runs(settings, model, tmp_path):
 def test_an_engine_that_torch_tensorrt_built_runs(settings, tmp_path):
     import torch_tensorrt
 
-    module, inputs = models.conv_net()
+    module, inputs = nets.conv_net()
     options, tolerance = SETTINGS[settings]
     if "precision" in options:
         options = {"enable_autocast": True, "autocast_low_precision_type": torch.float16}

@@ -1,0 +1,91 @@
+"""etdev.partitioner: the composition inside ExecuTorch's own calls."""
+
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+from models import nets
+from toys import Takes
+
+import etdev
+from etdev.errors import BudgetError, PluginError
+
+
+def backends(manager, method="forward"):
+    found = get_lowered_submodules(manager.exported_program(method).graph_module)
+    return [module.backend_id for _, module, _ in found]
+
+
+def test_it_delegates_what_the_lowerer_would():
+    program = torch.export.export(*nets.mlp())
+    composed = etdev.partitioner(["cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    lowered = etdev.Lowerer(["cpu"]).lower(program)
+    assert composed.plan == lowered.plan["forward"]
+    assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_several_plugins_share_one_call():
+    program = torch.export.export(*nets.mlp())
+    composed = etdev.partitioner([Takes("relus", ("relu.default",)), "cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert {part.plugin for part in composed.plan.partitions} == {"relus", "cpu"}
+    assert len(backends(manager)) == len(composed.plan.partitions)
+    manager.to_executorch()
+
+
+def test_pins_limits_and_a_budget_hold():
+    program = torch.export.export(*nets.mlp())
+    relu = etdev.Pin("portable", op="aten.relu.*")
+    options = {"pins": [relu], "limits": {"cpu": {"max_partitions": 1}}}
+    composed = etdev.partitioner(["cpu"], **options, budget={"max_fallback_nodes": 3})
+    # An op that was kept whole and given up can't be decomposed here.
+    with pytest.raises(PluginError, match=r"aten.linear.default .* was kept whole but nobody"):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 1})
+    with pytest.raises(BudgetError, match="1 nodes may be left to portable kernels, not 2: "):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    composed = etdev.partitioner(["cpu"], pins=[relu], budget={"max_fallback_nodes": 2})
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    assert backends(manager) == ["XnnpackBackend"] * 2
+    assert composed.plan.fallback == ("aten_relu_default", "aten_native_layer_norm_default")
+
+
+def test_it_can_be_used_twice():
+    composed = etdev.partitioner(["cpu"])
+    for model in (nets.mlp, nets.conv_net):
+        program = torch.export.export(*model())
+        assert backends(to_edge_transform_and_lower(program, partitioner=[composed]))
+
+
+def test_methods_have_partitioners_of_their_own():
+    programs = {
+        "one": torch.export.export(*nets.mlp()),
+        "two": torch.export.export(*nets.conv_net()),
+    }
+    partitioners = {name: [etdev.partitioner(["cpu"], method=name)] for name in programs}
+    manager = to_edge_transform_and_lower(programs, partitioner=partitioners)
+    assert backends(manager, "one")
+    assert backends(manager, "two")
+
+
+def test_an_op_kept_whole_for_nobody_is_refused_by_name():
+    class Attention(torch.nn.Module):
+        def forward(self, q):
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q) + 1
+
+    whole = (torch.ops.aten.scaled_dot_product_attention.default,)
+    composed = etdev.partitioner([Takes("keeper", ("add.Tensor",), whole=whole)])
+    program = torch.export.export(Attention(), (torch.randn(1, 2, 4, 8),))
+    with pytest.raises(PluginError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[composed])
+    assert caught.value.cure == "lower with etdev.Lowerer, which decomposes it"
+
+
+def test_an_export_recipe_takes_it():
+    from executorch.export import ExportRecipe, LoweringRecipe, export
+
+    module, inputs = nets.mlp()
+    recipe = ExportRecipe(lowering_recipe=LoweringRecipe(partitioners=[etdev.partitioner(["cpu"])]))
+    session = export(module, [inputs], recipe)
+    assert session.get_pte_buffer()

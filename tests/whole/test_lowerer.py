@@ -1,0 +1,476 @@
+"""The loop: who gets what, what they are shown, and that the result computes the same."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from executorch.runtime import Runtime
+from models import nets
+from torch import nn
+from torch.export import Dim
+from toys import Takes
+
+from etdev import Claim, Group, Lowerer, hookimpl
+from etdev.errors import ClaimError, CompileError, LoweringError, PluginError
+from etdev.runtime.run import flat
+from etdev.schema.ledger import Verdict
+
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
+
+
+class AddMul(nn.Module):
+    def forward(self, x, y):
+        return (x + y) * y + x
+
+
+PAIR = (torch.randn(2, 4), torch.randn(2, 4))
+
+
+def execute(lowered, *calls, method="forward"):
+    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    loaded = program.load_method(method)
+    return [[item.clone() for item in loaded.execute(list(inputs))] for inputs in calls]
+
+
+def assert_agrees(lowered, module, inputs, tolerance=1e-5):
+    (outputs,) = execute(lowered, inputs)
+    for output, expected in zip(outputs, flat(module(*inputs)), strict=True):
+        torch.testing.assert_close(output, expected, atol=tolerance, rtol=1e-4)
+
+
+def test_a_contested_node_goes_to_the_earlier_plugin():
+    early, late = Takes("early", ("add.Tensor",)), Takes("late", ("add.Tensor", "mul.Tensor"))
+    lowered = Lowerer([early, late]).lower(AddMul(), PAIR)
+    plan = lowered.plan["forward"]
+    assert [(part.plugin, part.nodes) for part in plan.partitions] == [
+        ("early", ("aten_add_tensor",)),
+        ("late", ("aten_mul_tensor",)),
+        ("early", ("aten_add_tensor_1",)),
+    ]
+    assert plan.ledger["aten_add_tensor"].verdicts == (
+        Verdict("early", "claimed"),
+        Verdict("late", "lost", "owned by early"),
+    )
+    assert_agrees(lowered, AddMul(), PAIR)
+
+
+def test_a_group_that_lost_one_node_is_lost_whole():
+    class Pattern:
+        name = "pattern"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            nodes = [n for n in program.graph.nodes if n.op == "call_function"]
+            return Claim("XnnpackBackend", [Group(nodes, "all three")])
+
+    plan = Lowerer([Takes("early", ("mul.Tensor",)), Pattern()]).plan(AddMul(), PAIR)["forward"]
+    assert [part.plugin for part in plan.partitions] == ["early"]
+    assert plan.ledger["aten_add_tensor"].verdicts[1] == Verdict(
+        "pattern", "lost", "lost aten_mul_tensor to early"
+    )
+
+
+def test_a_group_torn_by_a_node_between_is_refused():
+    class Ends:
+        name = "ends"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            nodes = [n for n in program.graph.nodes if "add" in n.name]
+            return Claim("XnnpackBackend", [Group(nodes)])
+
+    plan = Lowerer([Ends()]).plan(AddMul(), PAIR)["forward"]
+    assert plan.partitions == ()
+    assert plan.ledger["aten_add_tensor"].verdicts == (
+        Verdict("ends", "convexity", "aten_mul_tensor lies between its group's nodes"),
+    )
+
+
+def test_groups_that_overlap_become_one():
+    class Overlapping:
+        name = "overlapping"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            a, b, c = (n for n in program.graph.nodes if n.op == "call_function")
+            return Claim("XnnpackBackend", [Group([a, b]), Group([b, c])], merge=False)
+
+    plan = Lowerer([Overlapping()]).plan(AddMul(), PAIR)["forward"]
+    assert [len(part.nodes) for part in plan.partitions] == [3]
+
+
+def test_merge_false_keeps_every_group_a_partition():
+    plan = Lowerer([Takes("each", ("add.Tensor", "mul.Tensor"), merge=False)]).plan(AddMul(), PAIR)
+    assert [part.nodes for part in plan.partitions] == [
+        ("aten_add_tensor",),
+        ("aten_mul_tensor",),
+        ("aten_add_tensor_1",),
+    ]
+
+
+def test_a_split_names_the_node_that_made_it():
+    plan = Lowerer([Takes("adds", ("add.Tensor",))]).plan(AddMul(), PAIR)
+    assert [part.split_by for part in plan.partitions] == [None, "aten_mul_tensor"]
+
+
+class Attention(nn.Module):
+    def forward(self, q):
+        return nn.functional.scaled_dot_product_attention(q + 1, q, q) + 1
+
+
+HEADS = (torch.randn(1, 2, 4, 8),)
+
+
+@pytest.mark.parametrize("order", ["keeper first", "keeper last"])
+def test_each_plugin_is_shown_what_it_would_be_shown_alone(order):
+    def shown(plugins):
+        Lowerer(plugins).plan(Attention(), HEADS)
+        return {plugin.name: plugin.shown[0] for plugin in plugins}
+
+    def keeper():
+        return Takes("keeper", ("attention.default",), whole=(SDPA,))
+
+    def plain():
+        return Takes("plain", ("aten.add.Tensor",))
+
+    alone = {**shown([keeper()]), **shown([plain()])}
+    pair = [keeper(), plain()] if order == "keeper first" else [plain(), keeper()]
+    together = shown(pair)
+    assert str(SDPA) in alone["keeper"]
+    assert str(SDPA) not in alone["plain"]
+    assert len(alone["plain"]) > len(alone["keeper"])
+    assert together == alone
+
+
+def test_the_first_to_take_a_part_decides_that_an_op_is_decomposed():
+    plain = Takes("plain", ("bmm.default",), constants=False)
+    keeper = Takes("keeper", ("attention.default",), whole=(SDPA,))
+    plan = Lowerer([plain, keeper]).plan(Attention(), HEADS)["forward"]
+    assert {part.plugin for part in plan.partitions} == {"plain"}
+    assert not any("attention" in entry.op for entry in plan.ledger)
+
+
+def test_an_op_kept_whole_that_nobody_claims_is_decomposed():
+    lowered = Lowerer([Takes("keeper", ("add.Tensor",), whole=(SDPA,))]).lower(Attention(), HEADS)
+    assert "aten.bmm.default" in lowered.plan["forward"].ledger.fallback_ops()
+    assert_agrees(lowered, Attention(), HEADS)
+
+
+class Shuffle(nn.Module):
+    def forward(self, x):
+        return nn.functional.pixel_shuffle(x + 1, 2)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda y: self.linear(y) + 1, lambda y: y * 2, (x,)) + 1
+
+
+def test_pixel_shuffle_kept_and_not_claimed_is_decomposed():
+    whole = (torch.ops.aten.pixel_shuffle.default,)
+    x = torch.randn(1, 8, 2, 2)
+    lowered = Lowerer([Takes("keeper", ("add.Tensor",), whole=whole)]).lower(Shuffle(), (x,))
+    assert_agrees(lowered, Shuffle(), (x,))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_linear_in_a_branch_is_decomposed_though_the_cpu_plugin_keeps_linears(sign):
+    torch.manual_seed(0)
+    module, x = Branches(), torch.full((2, 4), sign)
+    assert_agrees(Lowerer(["cpu"]).lower(module, (x,)), module, (x,))
+
+
+def test_expanding_keeps_constants_that_a_decomposition_brings_along():
+    class Gelu(nn.Module):
+        def forward(self, x):
+            return nn.functional.gelu(x, approximate="tanh") * 2
+
+    x = torch.randn(3, 4)
+    whole = (torch.ops.aten.gelu.default,)
+    lowered = Lowerer([Takes("keeper", ("mul.Tensor",), whole=whole)]).lower(Gelu(), (x,))
+    assert_agrees(lowered, Gelu(), (x,))
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x):
+        old = self.count + 0
+        self.count.add_(x)
+        return old * 2 + self.count
+
+
+def test_a_buffer_that_the_method_writes_stays_above_the_delegates():
+    lowered = Lowerer(["cpu"]).lower(Counter(), (torch.ones(2),))
+    constants = [c for part in lowered.plan.partitions for c in part.constants]
+    assert [(c.target, c.mutated, c.storage) for c in constants] == [("count", True, "outside")]
+    eager = Counter()
+    expected = [eager(torch.full((2,), float(step))) for step in (1, 2, 3)]
+    steps = execute(lowered, *[(torch.full((2,), float(step)),) for step in (1, 2, 3)])
+    assert torch.equal(torch.stack([step[0] for step in steps]), torch.stack(expected))
+
+
+def test_a_plugin_may_not_freeze_a_buffer_that_the_method_writes():
+    class Freezer(Takes):
+        @hookimpl
+        def claim_constants(self, partition):
+            return list(partition.constants)
+
+    with pytest.raises(ClaimError) as caught:
+        Lowerer([Freezer("freezer", ("add.Tensor",))]).plan(Counter(), (torch.ones(2),))
+    assert str(caught.value) == (
+        "freezer: would freeze the buffer 'count' in forward/freezer_0, but the method writes to "
+        "it; leave out constants that are mutated"
+    )
+
+
+def test_dynamic_shapes_run_at_several_sizes():
+    module, (x,) = nets.mlp()
+    shapes = {"input": {0: Dim("batch", min=1, max=8)}}
+    lowered = Lowerer(["cpu"]).lower(module, (x,), dynamic_shapes=shapes)
+    (first, *_) = lowered.plan["forward"].partitions
+    assert first.inputs[0].dynamic
+    assert first.inputs[0].size_bytes == 8 * 8 * 4
+    for rows in (1, 2, 8):
+        assert_agrees(lowered, module, (torch.randn(rows, 8),))
+
+
+def test_every_method_has_a_plan_of_its_own():
+    module, (x,) = nets.mlp()
+    lowered = Lowerer(["cpu"]).lower({"encode": (module, (x,)), "combine": (AddMul(), PAIR)})
+    assert [plan.method for plan in lowered.plan.methods] == ["combine", "encode"]
+    assert [len(plan.partitions) for plan in lowered.plan.methods] == [1, 2]
+    (combined,) = execute(lowered, PAIR, method="combine")
+    torch.testing.assert_close(combined[0], AddMul()(*PAIR))
+
+
+def test_nothing_of_the_callers_is_changed():
+    module, inputs = nets.conv_net()
+    program = torch.export.export(module, inputs)
+    before = (str(program), {k: v.clone() for k, v in program.state_dict.items()})
+    flags = [child.training for child in module.modules()]
+    meta = [dict(node.meta) for node in program.graph.nodes]
+    plugins = ["cpu"]
+    Lowerer(plugins).lower(program).to_executorch()
+    assert str(program) == before[0]
+    assert all(torch.equal(program.state_dict[k], v) for k, v in before[1].items())
+    assert [dict(node.meta).keys() for node in program.graph.nodes] == [m.keys() for m in meta]
+    assert [child.training for child in module.modules()] == flags
+    assert plugins == ["cpu"]
+
+
+def test_the_callers_compile_config_is_not_changed():
+    from executorch.exir import EdgeCompileConfig
+
+    from etdev import Settings
+
+    config = EdgeCompileConfig()
+    before = copy.deepcopy(vars(config))
+    Lowerer(["cpu"]).lower(*nets.mlp(), settings=Settings(compile_config=config))
+    assert vars(config) == before
+
+
+def test_the_same_bytes_come_out_under_any_hash_seed():
+    code = (
+        "import sys, hashlib; from models import nets; from etdev import Lowerer;"
+        "buffer = Lowerer(['cpu']).lower(*nets.quantised_conv_net()).to_executorch().buffer;"
+        "print(hashlib.sha256(buffer).hexdigest())"
+    )
+    folder = str(Path(nets.__file__).parents[1])
+    digests = set()
+    for seed in ("0", "1", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": folder}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout.strip().splitlines()[-1])
+    assert len(digests) == 1
+
+
+def test_lowering_twice_gives_the_same_bytes():
+    lowerer = Lowerer(["cpu"])
+    first, second = (lowerer.lower(*nets.mlp()).to_executorch().buffer for _ in range(2))
+    assert first == second
+
+
+def test_a_claim_on_an_unknown_node_names_the_plugin():
+    class Dreamer:
+        name = "dreamer"
+
+        @hookimpl
+        def claim_nodes(self):
+            return Claim("XnnpackBackend", [Group(["nowhere"])])
+
+    with pytest.raises(ClaimError) as caught:
+        Lowerer([Dreamer()]).plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "dreamer: claims 'nowhere', which is no computing node of method 'forward'; name nodes of "
+        "the program that claim_nodes was given, no inputs or outputs"
+    )
+
+
+def test_a_plugin_that_changes_the_graph_is_caught():
+    class Vandal:
+        name = "vandal"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            node = next(n for n in program.graph.nodes if n.op == "call_function")
+            node.args = node.args[::-1]
+
+    with pytest.raises(ClaimError, match="vandal: claim_nodes changed the graph of method"):
+        Lowerer([Vandal()]).plan(AddMul(), PAIR)
+
+
+def test_a_wrong_answer_is_named():
+    class Chatty:
+        name = "chatty"
+
+        @hookimpl
+        def claim_nodes(self):
+            return ["aten_add_tensor"]
+
+    with pytest.raises(ClaimError, match="chatty: claim_nodes returned 'aten_add_tensor'"):
+        Lowerer([Chatty()]).plan(AddMul(), PAIR)
+
+
+def test_a_missing_backend_is_named():
+    class Lost:
+        name = "lost"
+
+        @hookimpl
+        def claim_nodes(self):
+            return Claim("NoSuchBackend", [Group(["aten_add_tensor"])])
+
+    with pytest.raises(CompileError) as caught:
+        Lowerer([Lost()]).lower(AddMul(), PAIR)
+    assert caught.value.what == "backend 'NoSuchBackend' of forward/lost_0 is not loaded"
+
+
+def test_a_backend_that_fails_is_named_with_its_partition():
+    with pytest.raises(CompileError) as caught:
+        # XNNPACK has no embedding.
+        Lowerer([Takes("greedy", ("embedding.default",))]).lower(*nets.bert(1))
+    assert caught.value.who == "greedy"
+    assert "XnnpackBackend failed on forward/greedy_0 (3 nodes from aten_embedding_default)" in str(
+        caught.value
+    )
+    assert caught.value.__cause__ is not None
+
+
+def test_an_unfit_plugin_still_plans():
+    from etdev import Probe
+
+    class Unfit(Takes):
+        @hookimpl
+        def probe(self):
+            return Probe(unfit="no accelerator")
+
+    lowerer = Lowerer([Unfit("unfit", ("add.Tensor",))])
+    assert len(lowerer.plan(AddMul(), PAIR).partitions) == 2
+    with pytest.raises(PluginError) as caught:
+        lowerer.lower(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "unfit: can't compile here: no accelerator; planning works here; "
+        'to lower without it name the others, plugins=["cpu"] or --plugin cpu'
+    )
+
+
+def test_a_device_for_a_plugin_that_is_not_asked_is_refused():
+    with pytest.raises(PluginError) as caught:
+        Lowerer(["cpu"], devices={"trt": "cuda:1"})
+    assert str(caught.value) == "trt: is pinned to a device but not asked; the plugins are cpu"
+
+
+def test_an_op_without_a_kernel_is_a_lowering_error():
+    @torch.library.custom_op("etdev_tests::nowhere", mutates_args=())
+    def nowhere(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    nowhere.register_fake(torch.empty_like)
+
+    class Uses(nn.Module):
+        def forward(self, x):
+            return torch.ops.etdev_tests.nowhere(x)
+
+    lowered = Lowerer(["cpu"]).lower(Uses(), (torch.randn(4),))
+    with pytest.raises(LoweringError) as caught:
+        lowered.to_executorch()
+    assert caught.value.who == "to_executorch"
+    assert "etdev_tests::nowhere" in str(caught.value)
+
+
+def test_the_executorch_manager_can_be_used_from_there():
+    lowered = Lowerer(["cpu"]).lower(*nets.mlp())
+    assert lowered.edge.methods == {"forward"}
+    assert lowered.edge.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_a_result_can_be_emitted_and_saved_several_times(tmp_path):
+    lowered = Lowerer(["cpu"]).lower(Branches(), (torch.randn(2, 4),))
+    first, second = (lowered.to_executorch().buffer for _ in range(2))
+    assert first == second == lowered.save(tmp_path / "model.pte").read_bytes()
+
+
+def test_an_etrecord_is_kept():
+    from etdev import Settings
+
+    settings = Settings(generate_etrecord=True)
+    program = Lowerer(["cpu"]).lower(*nets.mlp(), settings=settings).to_executorch()
+    assert program.get_etrecord() is not None
+
+
+def test_an_empty_plugin_list_leaves_all_to_portable_kernels():
+    lowered = Lowerer([]).lower(*nets.mlp())
+    assert lowered.plan.partitions == ()
+    module, inputs = nets.mlp()
+    assert_agrees(lowered, module, inputs)
+
+
+def test_a_claimed_control_flow_op_takes_its_branches_along():
+    import toys.accelerator  # noqa: F401
+
+    class TakesCond:
+        name = "cond"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            nodes = [n for n in program.graph.nodes if "cond" in str(n.target)]
+            return Claim("FakeAccelerator", [Group([node]) for node in nodes])
+
+    class Pick(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,)) + 1
+
+    lowered = Lowerer([TakesCond()]).lower(Pick(), (torch.randn(2),))
+    (partition,) = lowered.plan.partitions
+    assert {"submodule_0", "submodule_1"} <= set(partition.nodes)
+    graph = lowered.edge.exported_program().graph
+    assert [n.name for n in graph.find_nodes(op="get_attr")] == ["lowered_module_0"]
+
+
+def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(monkeypatch):
+    import importlib.metadata
+
+    found = importlib.metadata.entry_points
+
+    def shuffled(**query):
+        return tuple(reversed(tuple(found(**query))))
+
+    straight = Lowerer()
+    monkeypatch.setattr(importlib.metadata, "entry_points", shuffled)
+    turned = Lowerer()
+    assert [p.name for p in turned.plugins] == [p.name for p in straight.plugins]
+    # Not compiled: one of those installed may be unfit for this machine.
+    assert turned.plan(*nets.mlp()) == straight.plan(*nets.mlp())

@@ -1,0 +1,56 @@
+"""README's table of ExecuTorch's partitioners says what is found here."""
+
+import importlib.util
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from toys import partitioners
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROWS = {
+    line.split(" | ")[0].strip("| "): line
+    for line in README.partition(partitioners.HEADER)[2].partition("\n\n")[0].splitlines()[2:]
+}
+# Who is better off where something is installed that isn't everywhere.
+NEEDS = {
+    "OpenvinoPartitioner": (
+        all(importlib.util.find_spec(name) for name in ("openvino", "nncf")),
+        "openvino and nncf are not installed",
+    ),
+    "CudaPartitioner": (not torch.cuda.is_available(), "the table is of a machine without a GPU"),
+}
+
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or f"ExecuTorch {version('executorch')}'s wheel" not in README,
+        reason="the table is of another ExecuTorch",
+    ),
+    pytest.mark.slow,
+]
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The table as it comes out now; others of them print, too."""
+    script = [sys.executable, "-W", "ignore", partitioners.__file__]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert lines[0] == partitioners.HEADER
+    return {line.split(" | ")[0].strip("| "): line for line in lines[1:]}
+
+
+def test_the_table_has_every_partitioner_of_the_wheel():
+    assert list(ROWS) == [name for _, name in partitioners.discover()]
+    assert len(ROWS) > 20
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_table_says_what_is_found_here(name, found):
+    there, why = NEEDS.get(name, (True, ""))
+    if not there:
+        pytest.skip(why)
+    assert found[name] == ROWS[name]
