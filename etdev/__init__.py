@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etdev.schema.device import CPU, Device, Probe
     from etdev.schema.limits import Limits
     from etdev.schema.pins import Pin
-    from etdev.schema.plan import Assumed, Partition, Plan
+    from etdev.schema.plan import Assumed, Draft, Partition, Plan
     from etdev.schema.tensors import Constant, Tensor
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
@@ -36,7 +36,7 @@ _HOMES = {
     "lowerer": ("Lowerer",),
     "composed": ("partitioner",),
     "schema.pins": ("Pin",),
-    "schema.plan": ("Assumed", "Partition", "Plan"),
+    "schema.plan": ("Assumed", "Draft", "Partition", "Plan"),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }
@@ -44,7 +44,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
-    "Plan", "Partition", "Constant", "Tensor", "Device", "CPU",
+    "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
     "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",
 ]  # fmt: skip

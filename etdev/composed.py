@@ -10,15 +10,13 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
+from etdev.composition import Composition, compose
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes
 from etdev.errors import PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
-from etdev.lowerer import Lowerer
-from etdev.planner.planner import Planner
 from etdev.registry import Registry
-from etdev.registry.annotations import annotations_of
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -48,7 +46,7 @@ def partitioner(
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
-    lowerer = Lowerer(
+    composition = compose(
         plugins,
         registry=registry,
         devices=devices,
@@ -57,40 +55,38 @@ def partitioner(
         budget=budget,
         strict=strict,
     )
-    return ComposedPartitioner(lowerer, method)
+    return ComposedPartitioner(composition, method)
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     """What `etdev.partitioner` returns. `plan` holds the last decision."""
 
-    def __init__(self, lowerer: Lowerer, method: str) -> None:
+    def __init__(self, composition: Composition, method: str) -> None:
         super().__init__()
         self.plan: MethodPlan | None = None
-        self._lowerer = lowerer
+        self._composition = composition
         self._method = method
         self._kept: set[str] = set()
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
         ops, wanted = branches.whole_ops(
-            ep, lambda program: Wishes(program, self._method, self._lowerer.plugins)
+            ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
         self._kept |= {edge_name(op) for op in ops}
         return ops, wanted
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
-        # The kept ops are not marked as such here: a partitioner may not change the graph, so that
-        # nobody can be shown their parts.
-        control = self._lowerer.control
-        planner = Planner(self._lowerer.plugins, self._lowerer.placement, control=control)
-        plan, _ = planner.plan(exported_program, self._method, {})
-        # That a pin matches nothing here says nothing: it may be for another method.
-        control.check([plan])
+        # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
+        # pieces of one.
+        plan, _ = self._composition.planner().plan(exported_program, self._method, {})
+        # A pin that matches nothing here may be for another method.
+        self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
-        told = annotations_of(plan, self._lowerer.plugins)
+        annotations = self._composition.annotations(plan)
         specs = {}
         for partition in plan.partitions:
             _refuse_compiler(partition)
@@ -99,7 +95,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             for name in (*partition.nodes, *inside):
                 # A constant of several partitions keeps its first tag; ExecuTorch copies it.
                 nodes[name].meta.setdefault("delegation_tag", tag)
-            for name, meta in told.get(partition.name, {}).items():
+            for name, meta in annotations.get(partition.name, {}).items():
                 nodes[name].meta.update(meta)
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
@@ -107,12 +103,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Refuse by name what ExecuTorch would leave without a kernel."""
-        nobodys = set(plan.fallback)
+        unclaimed = set(plan.fallback)
         for node in program.graph.nodes:
-            if node.name in nobodys and op_name(node) in self._kept:
+            if node.name in unclaimed and op_name(node) in self._kept:
                 raise PluginError(
                     "partitioner",
-                    f"{op_name(node)} ({node.name}) was kept whole but nobody claims it",
+                    f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it",
                     "lower with etdev.Lowerer, which decomposes it",
                 )
 

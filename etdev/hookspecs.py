@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from etdev.schema.claims import Claim, KeepWhole
     from etdev.schema.device import Device, Probe
-    from etdev.schema.plan import Assumed, Partition
+    from etdev.schema.plan import Assumed, Draft, Partition
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
@@ -68,9 +68,7 @@ def claim_nodes(
 
 
 @hookspec
-def claim_constants(
-    program: ExportedProgram, partition: Partition
-) -> Sequence[Constant | str] | None:
+def claim_constants(program: ExportedProgram, partition: Draft) -> Sequence[Constant | str] | None:
     """Say which weights travel inside a delegate.
 
     Called once per partition, on the plugin that owns it, after every node has an owner.

@@ -1,32 +1,39 @@
-"""The loop: from a model to a plan, and from the plan to a .pte."""
+"""The loop: from a model to a plan, and from the plan to a .pte.
+
+    stage    folder          what it does
+    export   etdev/edge      a model becomes an ATen program per method
+    edge     etdev/edge      ATen becomes edge dialect, once for all plugins, wanted ops whole
+    plan     etdev/planner   plugins claim nodes and constants and resolve devices: Plan, Ledger
+    compile  etdev/delegate  partitions are split out, compiled, and called by the method again
+    emit     etdev/pte       ExecuTorch's passes and emitter, with every device copy made once
+    write    etdev/pte       the .pte, whole or not at all
+    audit    etdev/pte       the .pte, read back, equals the plan
+
+The first four are here, the others in lowered.py. Plugins are asked through etdev/registry,
+programs taken apart and put together by etdev/graph; the values they hand on are in etdev/schema.
+"""
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import define, frozen
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev import registry
+from etdev.composition import Composition, compose
 from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion, Settings, rebuilt
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.source import Method, methods_of
-from etdev.errors import EtdevWarning, PluginError
+from etdev.errors import PluginError
 from etdev.graph.expand import Expander
 from etdev.lowered import Lowered
-from etdev.planner import placement
-from etdev.planner.placement import Placement
-from etdev.planner.planner import Planner
-from etdev.planner.rules import Control, control
-from etdev.registry import Registry, selection
-from etdev.registry.annotations import annotations_of
+from etdev.registry import Registry
+from etdev.registry.answers import probe
 from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
@@ -90,10 +97,7 @@ class Lowerer:
         lowered.save("model.pte")
     """
 
-    plugins: tuple[Plugin, ...]
-    registry: Registry
-    placement: Placement
-    control: Control
+    composition: Composition
     listener: Listener | None
 
     def __init__(
@@ -108,23 +112,21 @@ class Lowerer:
         strict: bool | None = None,
         listener: Listener | None = None,
     ) -> None:
-        self.registry = _registry(registry)
-        self.plugins = tuple(_select(self.registry, plugins))
-        strict = self.registry.strict if strict is None else strict
-        self.placement = Placement(
-            explicit=self._known(placement.pins(devices)),
-            registry={entry.name: entry.devices for entry in self.registry.entries},
-            strict=strict,
-        )
-        self.control = control(
-            self.registry,
-            [plugin.name for plugin in self.plugins],
-            given_pins=pins,
-            given_limits=limits,
-            given_budget=budget,
+        self.composition = compose(
+            plugins,
+            registry=registry,
+            devices=devices,
+            pins=pins,
+            limits=limits,
+            budget=budget,
             strict=strict,
         )
         self.listener = listener
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plugins that are asked, in claim order."""
+        return self.composition.plugins
 
     def plan(
         self,
@@ -193,19 +195,25 @@ class Lowerer:
         expander = Expander(settings.compile_config)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         manager = self._to_edge(methods, settings, expander, stages)
-        planner = Planner(self.plugins, self.placement, expander, self.control)
-        plans, programs = [], {}
-        self.placement.check_methods(manager.methods)
         with stages.stage("plan"):
-            for name in sorted(manager.methods):
-                program = manager.exported_program(name)
-                found, programs[name] = planner.plan(program, name, take_marks(program))
-                plans.append(found)
-            self.control.check_matched(planner.matched)
-            self.control.check(plans)
-        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        plan = Plan(tuple(plans), asked)
+            plan, programs = self._decide(manager, expander)
         return Decision(plan, programs, manager, settings, expander, stages)
+
+    def _decide(
+        self, manager: EdgeProgramManager, expander: Expander
+    ) -> tuple[Plan, dict[str, ExportedProgram]]:
+        """Plan every method, and hold the plans together against the rules."""
+        rules, planner = self.composition.rules, self.composition.planner(expander)
+        rules.check_methods(manager.methods)
+        plans, programs = [], {}
+        for name in sorted(manager.methods):
+            program = manager.exported_program(name)
+            plan, programs[name] = planner.plan(program, name, take_marks(program))
+            plans.append(plan)
+        rules.check_matched(planner.matched)
+        rules.check(plans)
+        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
+        return Plan(tuple(plans), asked), programs
 
     def _to_edge(
         self,
@@ -231,7 +239,7 @@ class Lowerer:
     def _check_fit(self, plan: Plan) -> None:
         owners = {partition.plugin for partition in plan.partitions}
         for plugin in self.plugins:
-            if plugin.name in owners and (reason := plugin.probe().unfit):
+            if plugin.name in owners and (reason := probe(plugin).unfit):
                 raise PluginError(
                     plugin.name,
                     f"can't compile here: {reason}",
@@ -250,37 +258,9 @@ class Lowerer:
         with stages.stage("compile"):
             splits = {
                 name: split(
-                    program, plan[name].partitions, annotations_of(plan[name], self.plugins)
+                    program, plan[name].partitions, self.composition.annotations(plan[name])
                 )
                 for name, program in programs.items()
             }
             lowered = compile_all(splits, self.plugins, progress)
         return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
-
-    def _known(self, devices: Mapping[str, Any]) -> Mapping[str, Any]:
-        names = [plugin.name for plugin in self.plugins]
-        for name in devices:
-            if name not in names:
-                there = ", ".join(names) or "none"
-                raise PluginError(
-                    str(name), "is pinned to a device but not asked", f"the plugins are {there}"
-                )
-        return devices
-
-
-def _registry(value: Registry | str | os.PathLike[str] | None) -> Registry:
-    if isinstance(value, Registry):
-        return value
-    return registry.load(None if value is None else Path(value))
-
-
-def _select(table: Registry, wanted: Sequence[object] | None) -> list[Plugin]:
-    chosen = selection.select(table, wanted)
-    if wanted is None and not chosen:
-        warnings.warn(
-            "no plugin is installed, so that everything runs on portable kernels; "
-            "pip install etdev-cpu",
-            EtdevWarning,
-            stacklevel=3,
-        )
-    return chosen

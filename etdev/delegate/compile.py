@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -14,7 +13,8 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.delegate.split import Split, settled_heap
-from etdev.errors import CompileError, PluginError, first_line
+from etdev.errors import CompileError, first_line
+from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.plan import Partition
@@ -49,7 +49,7 @@ def compile_all(
     done: dict[tuple[str, str], LoweredBackendModule] = {}
     for mine in _batches(work):
         first = mine[0].partition
-        with settled_heap(), _context(owners[first.plugin], first):
+        with settled_heap(), answers.compile_context(owners[first.plugin], first.device):
             backend = find_backend(first)
             results = _preprocess(backend, mine, len(work), len(done), progress)
         for job, result in zip(mine, results, strict=True):
@@ -111,23 +111,6 @@ def _batches(work: Sequence[Job]) -> list[list[Job]]:
         part = job.partition
         batches.setdefault((part.plugin, compiler_of(part), part.device), []).append(job)
     return list(batches.values())
-
-
-@contextmanager
-def _context(owner: Plugin, partition: Partition) -> Iterator[None]:
-    device = partition.device
-    context = owner.ask("compile_context", device=device)
-    if not isinstance(context, AbstractContextManager | None):
-        raise PluginError(
-            owner.name, f"compile_context returned {context!r}", "return a context manager"
-        )
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(context or nullcontext())
-        except Exception as error:
-            what = f"compile_context failed for {device} with {first_line(error)}"
-            raise PluginError(owner.name, what, "the cause is chained below") from error
-        yield
 
 
 def _preprocess(

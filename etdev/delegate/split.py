@@ -29,7 +29,7 @@ from torch.utils import _pytree as pytree
 
 from etdev.delegate.join import Join
 from etdev.graph.signature import argument
-from etdev.registry.annotations import Annotations
+from etdev.registry.answers import Annotations
 from etdev.schema.plan import Partition
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

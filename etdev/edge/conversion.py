@@ -19,10 +19,11 @@ from torch.export import ExportedProgram
 
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.errors import LoweringError, PluginError
+from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
+from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
 # Views that a functional program has as they are, and calls that become views and copies which
@@ -134,14 +135,7 @@ class Conversion:
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins have rewritten it, each what the one before it returned."""
         for plugin in self.plugins:
-            answer = plugin.ask("prepare", program=program, method=method)
-            if answer is None:
-                continue
-            if not isinstance(answer, ExportedProgram):
-                raise PluginError(
-                    plugin.name, f"prepare returned {answer!r}", "return an ExportedProgram"
-                )
-            program = answer
+            program = answers.prepare(plugin, program, method)
         return program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:

@@ -9,9 +9,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
+from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
 
@@ -36,13 +36,11 @@ class Wishes:
     by_plugin: dict[str, KeepWhole] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.by_plugin = {}
-        for plugin in self.plugins:
-            wish = plugin.ask("keep_whole", program=self.program, method=self.method)
-            if isinstance(wish, KeepWhole):
-                self.by_plugin[plugin.name] = wish
-            elif wish is not None:
-                raise PluginError(plugin.name, f"keep_whole returned {wish!r}", "return KeepWhole")
+        wishes = {
+            plugin.name: answers.keep_whole(plugin, self.program, self.method)
+            for plugin in self.plugins
+        }
+        self.by_plugin = {name: wish for name, wish in wishes.items() if wish}
 
     @property
     def ops(self) -> list[OpOverload]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from attrs import define, field
@@ -58,7 +59,7 @@ class MethodGraph:
         self.constants = dict(_constants(self.program))
         self.foreign = set(_foreign(self.nodes))
 
-    @property
+    @cached_property
     def ops(self) -> dict[str, str]:
         """Op of each computing node by name, getitems and get_attrs left out."""
         return {
@@ -67,7 +68,7 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
-    @property
+    @cached_property
     def modules(self) -> dict[str, str]:
         """Path of the innermost source module of each node that has one, by name."""
         return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
-from attrs import define, evolve, field
+from attrs import asdict, define, evolve, field
 from torch.fx import Node
 
-from etdev.errors import ClaimError
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
-from etdev.schema.plan import Partition
+from etdev.schema.plan import Draft, Partition
 from etdev.schema.tensors import Constant
-
-_CURE = "leave out constants that are mutated"
 
 
 def settle(
-    graph: MethodGraph, partitions: Sequence[Partition], ask: Callable[[Partition], Any]
+    graph: MethodGraph, drafts: Sequence[Draft], ask: Callable[[Draft], Collection[str]]
 ) -> list[Partition]:
     """Decide each constant's storage, and with it the inputs and outputs of each partition.
 
-    A buffer that the method writes is owned by the partition that writes it, if nobody else reads
-    its old or its new value; otherwise it stays above the delegates, so that everybody sees the
-    right value at every step. A constant that nobody reads is offered to one partition after the
-    other until a plugin claims it.
+    A buffer that the method writes is owned by the partition that writes it, if nothing else reads
+    its old or its new value; otherwise it stays above the delegates, so that all see the right
+    value at every step. A constant that nothing reads is offered to one partition after the other
+    until a plugin claims it.
 
     Args:
         graph: The method.
-        partitions: Its partitions, all constants still outside.
-        ask: Calls `claim_constants` on a partition's owner.
+        drafts: Its partitions, all constants still outside.
+        ask: Gives the names that the owner of a partition claims for it.
 
     Returns:
         The partitions in the same order, constants, inputs and outputs settled.
-
-    Raises:
-        ClaimError: A plugin claims a constant that its partition doesn't read, or would freeze one
-            that the method writes.
     """
     unused = _unused(graph)
     shown, claimed = [], []
-    for partition in partitions:
-        offered = evolve(partition, constants=(*partition.constants, *unused.values()))
-        names = _claimed(offered, ask(offered))
+    for draft in drafts:
+        names = ask(evolve(draft, constants=(*draft.constants, *unused.values())))
         adopted = [unused.pop(name) for name in list(unused) if name in names]
-        shown.append(evolve(partition, constants=(*partition.constants, *adopted)))
+        shown.append(evolve(draft, constants=(*draft.constants, *adopted)))
         claimed.append(names)
     return _Settlement(graph, shown, claimed).settled()
 
@@ -58,63 +49,39 @@ def _unused(graph: MethodGraph) -> dict[str, Constant]:
     }
 
 
-def _claimed(partition: Partition, answer: Any) -> set[str]:
-    known = {constant.name: constant for constant in partition.constants}
-    if isinstance(answer, str):
-        raise ClaimError(
-            partition.plugin, f"claim_constants returned {answer!r}", "return a list of constants"
-        )
-    names = {item.name if isinstance(item, Constant) else str(item) for item in answer or ()}
-    for name in sorted(names):
-        if name not in known:
-            raise ClaimError(
-                partition.plugin,
-                f"claims the constant {name!r}, which {partition.where} does not read",
-                "choose from partition.constants",
-            )
-        if not partition.may_hold(known[name]):
-            raise ClaimError(
-                partition.plugin,
-                f"would freeze the buffer {known[name].target!r} in {partition.where}, "
-                "but the method writes to it",
-                _CURE,
-            )
-    return names
-
-
 @define(eq=False)
 class _Settlement:
     """All claims on constants, seen together."""
 
     graph: MethodGraph
-    partitions: Sequence[Partition]
-    claimed: Sequence[set[str]]
+    drafts: Sequence[Draft]
+    claimed: Sequence[Collection[str]]
     home: dict[str, int] = field(init=False)
     holders: dict[str, list[int]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
+        self.home = {name: i for i, part in enumerate(self.drafts) for name in part.nodes}
         self.holders = {}
         for index, names in enumerate(self.claimed):
             for name in names:
                 self.holders.setdefault(name, []).append(index)
 
     def settled(self) -> list[Partition]:
-        return [self._partition(index) for index in range(len(self.partitions))]
+        return [self._partition(index) for index in range(len(self.drafts))]
 
     def _partition(self, index: int) -> Partition:
-        partition = self.partitions[index]
-        constants = tuple(self._constant(index, c) for c in partition.constants)
+        draft = self.drafts[index]
+        constants = tuple(self._constant(index, c) for c in draft.constants)
         inside = {c.name for c in constants if c.inside}
         written = {c.update for c in constants if c.inside and c.mutated}
-        numbers = [self.graph.number[name] for name in partition.nodes]
+        numbers = [self.graph.number[name] for name in draft.nodes]
         reads = [node for node in self.graph.reads(numbers) if node.name not in inside]
-        return evolve(
-            partition,
-            constants=constants,
-            inputs=tuple(describe(node) for node in reads),
-            # An owned buffer's new value never leaves: only the method's end reads it.
-            outputs=tuple(t for t in partition.outputs if t.name not in written),
+        # An owned buffer's new value never leaves: only the method's end reads it.
+        outputs = [node for node in self.graph.outputs(numbers) if node.name not in written]
+        return Partition(
+            **{**asdict(draft, recurse=False), "constants": constants},
+            inputs=tuple(map(describe, reads)),
+            outputs=tuple(map(describe, outputs)),
         )
 
     def _constant(self, index: int, constant: Constant) -> Constant:
@@ -131,9 +98,7 @@ class _Settlement:
     def _stores(self, name: str) -> int:
         """How often the .pte stores a constant."""
         holders = self.holders[name]
-        stores = {
-            self.partitions[i].backend_id if self.partitions[i].named_data else i for i in holders
-        }
+        stores = {self.drafts[i].backend_id if self.drafts[i].named_data else i for i in holders}
         return len(stores) + any(
             self.home.get(user.name) not in holders for user in self._users(name)
         )

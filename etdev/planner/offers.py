@@ -1,35 +1,20 @@
-"""Offers: what one plugin is shown, and what is left of its claims."""
+"""Offers: what is left of a claim after pins, and after the plugins that were asked before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
-from etdev.errors import ClaimError
-from etdev.graph.method import MethodGraph
-from etdev.registry.plugin import Plugin
+from etdev.planner.reporter import Reporter
+from etdev.planner.views import View
 from etdev.schema.claims import Claim, Group
-from etdev.schema.ledger import FOREIGN, LOST, LedgerBook, Verdict
-
-
-@frozen(eq=False)
-class View:
-    """What one plugin is shown.
-
-    Args:
-        graph: The method, with the ops whole that this plugin wants whole.
-        parts: For each part of an op that others want whole, the name of that op.
-    """
-
-    graph: MethodGraph
-    parts: Mapping[str, str] = field(factory=dict)
+from etdev.schema.ledger import Verdict
 
 
 @frozen(eq=False)
 class Offer:
-    """What is left of a claim after earlier plugins have had theirs.
+    """What is left of a claim.
 
     Args:
         claim: The claim.
@@ -42,122 +27,75 @@ class Offer:
     constants: set[str]
 
 
-@frozen(eq=False)
-class Draft:
-    """A partition that its plugin may have, if it comes up to the plugin's limits.
-
-    Args:
-        offer: The offer it is made of.
-        numbers: Its nodes, ascending.
-        split_by: Name of the node that kept it apart from an earlier partition of the offer.
-    """
-
-    offer: Offer
-    numbers: tuple[int, ...]
-    split_by: str | None
-
-
 @define(eq=False)
 class Offering:
     """Makes offers of one plugin's claims.
 
     Args:
-        plugin: The plugin.
+        plugin: Its name.
         view: What it was shown.
-        gone: Owner of each node that somebody has.
-        barred: Verdicts on the nodes that it can't have, whether or not anybody has them.
-        book: Where it is written down what it refuses and what it doesn't get.
+        taken: Owner of each node that has one.
+        barred: Verdicts on the nodes that it can't have, whether or not another plugin does.
+        reporter: Told of what it refuses and of what it loses.
     """
 
-    plugin: Plugin
+    plugin: str
     view: View
-    gone: dict[str, str]
+    taken: Mapping[str, str]
     barred: Mapping[str, Verdict]
-    book: LedgerBook
+    reporter: Reporter
+    # What it claimed once it can't claim again for another backend.
+    _claimed: set[str] = field(factory=set)
 
-    def offers(self, answer: Any) -> list[Offer]:
-        """What is left of what `claim_nodes` returned.
-
-        Raises:
-            ClaimError: It is no claim, or names nodes that are not there.
-        """
-        offers = []
-        for claim in self._claims(answer):
-            offers.append(self._offer(claim))
-            # What it claimed once it can't claim again for another backend.
-            self.gone |= {name: self.plugin.name for g in offers[-1].groups for name in g}
-        return offers
-
-    def _claims(self, answer: Any) -> list[Claim]:
-        claims = [answer] if isinstance(answer, Claim) else list(answer or ())
-        for claim in claims:
-            if not isinstance(claim, Claim):
-                raise ClaimError(
-                    self.plugin.name, f"claim_nodes returned {claim!r}", "return a Claim or several"
-                )
-        return claims
+    def offers(self, claims: Iterable[Claim]) -> list[Offer]:
+        """What is left of the claims, in their order."""
+        return [self._offer(claim) for claim in claims]
 
     def _offer(self, claim: Claim) -> Offer:
         for refusal in claim.refusals:
-            if refusal.node not in self.view.graph.number:
-                raise self._unknown(refusal.node, "refuses")
-            self.book.say(refusal.node, self.plugin.name, refusal.code, refusal.text)
+            self.reporter.refused(self.plugin, refusal)
         constants: set[str] = set()
         groups: list[list[str]] = []
-        home: dict[str, int] = {}
+        position: dict[str, int] = {}
         for group in claim.groups:
             names = self._names(group, constants)
-            if not names or self._contested(names):
+            if not names or self._lost(names):
                 continue
-            for other in {home[name] for name in names if name in home}:
+            # Groups that share a node are one.
+            for other in {position[name] for name in names if name in position}:
                 names += groups[other]
                 groups[other] = []
             names = list(dict.fromkeys(names))
-            home.update(dict.fromkeys(names, len(groups)))
+            position.update(dict.fromkeys(names, len(groups)))
             groups.append(names)
+        self._claimed.update(position)
         return Offer(claim, [group for group in groups if group], constants)
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
+        """The nodes of a group and what can't be apart from them; none if its op is missing."""
         graph = self.view.graph
-        wanted = []
-        for name in group.nodes:
-            if name in graph.constants:
-                constants.add(name)
-            elif name in graph.number:
-                wanted.append(graph.number[name])
-            else:
-                raise self._unknown(name, "claims")
+        constants.update(name for name in group.nodes if name in graph.constants)
+        wanted = [graph.number[name] for name in group.nodes if name in graph.number]
         numbers = graph.with_followers(wanted)
         names = [graph.nodes[number].name for number in numbers]
         if orphan := graph.orphan(numbers):
             source = graph.nodes[graph.inputs[graph.number[orphan.name]][0]]
             if source.name not in graph.foreign:
-                self._lose(names, "group", f"{orphan.name} can't be had without {source.name}")
+                self.reporter.orphaned(names, self.plugin, orphan.name, source.name)
                 return []
         return names
 
-    def _contested(self, names: Sequence[str]) -> bool:
+    def _lost(self, names: Sequence[str]) -> bool:
         """Whether some node of a group can't be had; then the whole group is lost."""
-        alone = len(names) == 1
         for name in names:
             if name in self.view.graph.foreign:
-                self._lose(names, FOREIGN, f"{name} belongs to a delegate")
+                self.reporter.foreign(names, self.plugin, name)
                 return True
             if verdict := self.barred.get(name):
-                self._lose(names, verdict.code, f"{'' if alone else f'{name}: '}{verdict.text}")
+                self.reporter.barred(names, self.plugin, name, verdict)
                 return True
-            if owner := self.gone.get(name):
-                self._lose(names, LOST, f"owned by {owner}" if alone else f"lost {name} to {owner}")
+            owner = self.plugin if name in self._claimed else self.taken.get(name)
+            if owner:
+                self.reporter.lost(names, self.plugin, name, owner)
                 return True
         return False
-
-    def _lose(self, names: Sequence[str], code: str, text: str) -> None:
-        self.book.say_all(names, self.plugin.name, code, text)
-
-    def _unknown(self, name: str, verb: str) -> ClaimError:
-        method = self.view.graph.method
-        return ClaimError(
-            self.plugin.name,
-            f"{verb} {name!r}, which is no computing node of method {method!r}",
-            "name nodes of the program that claim_nodes was given, no inputs or outputs",
-        )

@@ -27,19 +27,19 @@ class Pinning:
     # For each node the positions of the pins that match it, ascending.
     _matching: dict[str, list[int]] = field(factory=dict)
 
-    def look_at(self, graph: Graph, parts: Mapping[str, str] | None = None) -> None:
+    def look_at(self, graph: Graph, pieces: Mapping[str, str] | None = None) -> None:
         """Note the nodes of a graph.
 
         Args:
             graph: A form of the method.
-            parts: Name of the op that a node is a part of; a graph with that op was seen before.
+            pieces: Name of the op that a node is a piece of; a graph with that op was seen before.
         """
         if not self.pins:
             return
-        parts = parts or {}
+        pieces = pieces or {}
         for node in graph.nodes:
             if node.op == "call_function" and node.name not in self._matching:
-                self._matching[node.name] = self._matches(node, parts.get(node.name, ""))
+                self._matching[node.name] = self._matches(node, pieces.get(node.name, ""))
 
     def pin(self, name: str) -> Pin | None:
         """What a node is pinned by."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 
-from etdev.errors import DeviceError, EtdevWarning, PluginError
+from etdev.errors import DeviceError, EtdevWarning
 from etdev.graph.nodes import delegate_device
-from etdev.schema.device import ANY_METHOD, CPU, Device, for_method, per_method
+from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Assumed, Partition
 
 
@@ -37,97 +36,46 @@ def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
                 )
 
 
-def pins(value: Mapping[str, Any] | None) -> dict[str, dict[str, Device]]:
-    """Read `{"trt": "cuda:1", "cuda": {"forward": "cuda:0"}}` as devices per plugin and method."""
-    found = {}
-    for plugin, pinned in (value or {}).items():
-        try:
-            found[plugin] = per_method(pinned)
-        except DeviceError as error:
-            raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
-    return found
-
-
-@frozen
-class Placement:
-    """Who may say where a partition runs.
+def place(
+    partition: Partition,
+    pinned: Device | None,
+    resolve: Callable[[], Device | Assumed | None],
+    strict: bool,
+) -> Partition:
+    """A partition where it is pinned, else where its plugin derives or guesses it, else by default.
 
     Args:
-        explicit: Devices per plugin and method given to the Lowerer; they win.
-        registry: The same from registry.toml.
-        strict: An assumed device is an error.
-    """
-
-    explicit: Mapping[str, Mapping[str, Device]] = field(factory=dict)
-    registry: Mapping[str, Mapping[str, Device]] = field(factory=dict)
-    strict: bool = False
-
-    def check_methods(self, methods: Container[str]) -> None:
-        """Refuse an explicit device for a method that the program doesn't have.
-
-        Raises:
-            PluginError: There is one. The registry is for many programs and may name others.
-        """
-        for plugin, devices in self.explicit.items():
-            for method in devices:
-                if method != ANY_METHOD and method not in methods:
-                    raise PluginError(
-                        plugin, f"is pinned in the unknown method {method!r}", "check devices"
-                    )
-
-    def pinned(self, partition: Partition) -> Device | None:
-        """The device that somebody fixed for a partition."""
-        for table in (self.explicit, self.registry):
-            device = for_method(table.get(partition.plugin, {}), partition.method)
-            if device is not None:
-                return device
-        return None
-
-    def place(self, partition: Partition, answer: Any) -> Partition:
-        """A partition on the device that its plugin derived, guessed or left to the default.
-
-        Raises:
-            PluginError: The answer is no device.
-            DeviceError: It was assumed, and this is strict.
-        """
-        if answer is None:
-            first = partition.device_types[0]
-            return partition.on(
-                CPU if "cpu" in partition.device_types else Device(first), "default"
-            )
-        if isinstance(answer, Device):
-            return partition.on(answer, "derived")
-        if not isinstance(answer, Assumed):
-            raise PluginError(
-                partition.plugin,
-                f"resolve_device returned {answer!r} for {partition.where}",
-                'return a Device, such as Device("cuda", 0)',
-            )
-        cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
-        what = f"had to assume {answer.device} for {partition.where}: {answer.why}"
-        if self.strict:
-            raise DeviceError(partition.plugin, what, cure)
-        warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
-        return partition.on(answer.device, "assumed", answer.why)
-
-
-def with_caveat(partition: Partition, answer: Any) -> Partition:
-    """A partition with what its plugin has to say about its device, as a warning too.
+        partition: Constants settled.
+        pinned: The device that the user gave for it.
+        resolve: Asks its plugin; not called if it is pinned.
+        strict: A guess is an error, not a warning.
 
     Raises:
-        PluginError: The answer is no text.
+        DeviceError: It was guessed and this is strict, or its backend does not run there.
     """
+    if pinned:
+        return partition.on(pinned, "pinned")
+    answer = resolve()
     if answer is None:
+        default = CPU if "cpu" in partition.device_types else Device(partition.device_types[0])
+        return partition.on(default, "default")
+    if isinstance(answer, Device):
+        return partition.on(answer, "derived")
+    cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
+    what = f"had to assume {answer.device} for {partition.where}: {answer.why}"
+    if strict:
+        raise DeviceError(partition.plugin, what, cure)
+    warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
+    return partition.on(answer.device, "assumed", answer.why)
+
+
+def with_caveat(partition: Partition, caveat: str) -> Partition:
+    """A partition with what its plugin has to say about its device, as a warning too."""
+    if not caveat:
         return partition
-    if not isinstance(answer, str):
-        raise PluginError(
-            partition.plugin,
-            f"device_caveat returned {answer!r} for {partition.where}",
-            "return a line of text, or None",
-        )
     what = (
-        f"{partition.where} is put on {partition.device} ({partition.device_source}), but {answer}"
+        f"{partition.where} is put on {partition.device} ({partition.device_source}), but {caveat}"
     )
     warnings.warn(f"{partition.plugin}: {what}", EtdevWarning, stacklevel=2)
-    note = f"{partition.device_note}; {answer}" if partition.device_note else answer
+    note = f"{partition.device_note}; {caveat}" if partition.device_note else caveat
     return evolve(partition, device_note=note)

@@ -1,37 +1,56 @@
-"""Control: what the user decides about partitions himself, and whether the plans keep to it."""
+"""Rules: what the user decides about partitions, and whether the plans keep to it.
+
+What is given to `Lowerer` precedes the registry, everywhere; where neither says anything, the
+plugin derives it, else the default holds.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 
-from etdev.errors import EtdevWarning, PinError, PluginError, RegistryError
-from etdev.registry import Registry
+from etdev.errors import DeviceError, EtdevWarning, PinError, PluginError, RegistryError
+from etdev.registry.registry import Registry
 from etdev.schema.budget import Budget
+from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
 from etdev.schema.ledger import listed
 from etdev.schema.limits import Limits, limits
 from etdev.schema.pins import PORTABLE, Pin, pins
-from etdev.schema.plan import MethodPlan
+from etdev.schema.plan import Draft, MethodPlan
+
+Devices = Mapping[str, Mapping[str, Device]]
 
 
 @frozen
-class Control:
-    """Pins, limits and a budget.
+class Rules:
+    """Devices, pins, limits and a budget.
 
     Args:
-        pins: In the order in which they count.
+        devices: Devices by plugin and method, as given explicitly.
+        registry_devices: The same as the registry has it.
+        pins: In the order in which they count, the explicit ones first.
         limits: By plugin.
         budget: None for no limit.
-        strict: A pin that matches nothing or that its plugin doesn't keep is an error.
+        strict: An assumed device is an error, and so is a pin that matches nothing or that its
+            plugin does not keep.
     """
 
+    devices: Devices = field(factory=dict)
+    registry_devices: Devices = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     limits: Mapping[str, Limits] = field(factory=dict)
     budget: Budget | None = None
     strict: bool = False
+
+    def device_of(self, draft: Draft) -> Device | None:
+        """The device that a partition is pinned to, or None."""
+        for devices in (self.devices, self.registry_devices):
+            if device := for_method(devices.get(draft.plugin, {}), draft.method):
+                return device
+        return None
 
     def pins_of(self, method: str) -> tuple[Pin, ...]:
         """The pins for a method."""
@@ -40,6 +59,18 @@ class Control:
     def limits_of(self, plugin: str) -> Limits:
         """The limits of a plugin."""
         return self.limits.get(plugin, Limits())
+
+    def check_methods(self, methods: Container[str]) -> None:
+        """Refuse an explicit device for a method that the program does not have.
+
+        Raises:
+            PluginError: There is one. The registry is for many programs and may name others.
+        """
+        for plugin, devices in self.devices.items():
+            for method in devices:
+                if method != ANY_METHOD and method not in methods:
+                    what = f"is pinned in the unknown method {method!r}"
+                    raise PluginError(plugin, what, "check devices")
 
     def check_matched(self, matched: Collection[Pin]) -> None:
         """Warn of pins that matched nothing in any method.
@@ -74,42 +105,73 @@ class Control:
             self.budget.check(plans)
 
 
-def control(
+def rules(
     registry: Registry,
     plugins: Collection[str],
     *,
-    given_pins: object = None,
-    given_limits: object = None,
-    given_budget: Any = None,
-    strict: bool = False,
-) -> Control:
-    """What the user says, explicit before the registry.
+    devices: Mapping[str, Any] | None = None,
+    pins: object = None,
+    limits: object = None,
+    budget: Any = None,
+    strict: bool | None = None,
+) -> Rules:
+    """The rules of a registry, and what is given explicitly before it.
 
     Args:
         registry: The registry.
         plugins: Names of the plugins that are asked.
-        given_pins: Pins that precede the registry's.
-        given_limits: Limits by plugin; the registry's hold where these say nothing.
-        given_budget: A budget instead of the registry's.
-        strict: As in Control.
+        devices: Device by plugin, `{"trt": "cuda:1"}`, or by plugin and method.
+        pins: Pins that precede the registry's.
+        limits: Limits by plugin; the registry's hold where these say nothing.
+        budget: A budget instead of the registry's.
+        strict: Instead of the registry's.
 
     Raises:
         PluginError: Something can't be read, or names a plugin that is not asked.
+        DeviceError: A device can't be read.
         RegistryError: A pin of the registry names a plugin that is neither asked nor listed.
     """
-    explicit = pins(given_pins)
-    for pin in explicit:
-        if pin.plugin not in (*plugins, PORTABLE):
-            raise PinError(f"pin {pin}", f"{pin.plugin} is not asked", _there(plugins))
     for pin in registry.pins:
         _check_listed(pin, registry, plugins)
+    return Rules(
+        devices=_devices(devices, plugins),
+        registry_devices={entry.name: entry.devices for entry in registry.entries},
+        pins=(*_pins(pins, plugins), *registry.pins),
+        limits=_limits(limits, registry, plugins),
+        budget=registry.budget if budget is None else Budget.of(budget),
+        strict=registry.strict if strict is None else strict,
+    )
+
+
+def _devices(given: Mapping[str, Any] | None, plugins: Collection[str]) -> Devices:
+    devices = {}
+    for plugin, value in (given or {}).items():
+        try:
+            devices[plugin] = per_method(value)
+        except DeviceError as error:
+            raise DeviceError(f"devices[{plugin!r}]", error.what, error.cure) from None
+    for plugin in devices:
+        if plugin not in plugins:
+            what = "is pinned to a device but not asked"
+            raise PluginError(str(plugin), what, _asked(plugins))
+    return devices
+
+
+def _pins(given: object, plugins: Collection[str]) -> tuple[Pin, ...]:
+    explicit = pins(given)
+    for pin in explicit:
+        if pin.plugin not in (*plugins, PORTABLE):
+            raise PinError(f"pin {pin}", f"{pin.plugin} is not asked", _asked(plugins))
+    return explicit
+
+
+def _limits(given: object, registry: Registry, plugins: Collection[str]) -> dict[str, Limits]:
     table = {entry.name: entry.limits for entry in registry.entries}
-    for name, own in limits(given_limits).items():
+    for name, own in limits(given).items():
         if name not in plugins:
-            raise PluginError(str(name), "has limits but is not asked", _there(plugins))
+            raise PluginError(str(name), "has limits but is not asked", _asked(plugins))
         table[name] = own.over(table.get(name, Limits()))
-    budget = registry.budget if given_budget is None else Budget.of(given_budget)
-    return Control((*explicit, *registry.pins), table, budget, strict)
+    return table
 
 
 def _check_listed(pin: Pin, registry: Registry, plugins: Collection[str]) -> None:
@@ -122,9 +184,11 @@ def _check_listed(pin: Pin, registry: Registry, plugins: Collection[str]) -> Non
             f"pin {pin} names an unknown plugin",
             f"known are {known}",
         )
-    what = f"pin {pin}: {pin.plugin} is not asked, so that its nodes are left to portable kernels"
-    warnings.warn(f"{what}; install it or remove the pin", EtdevWarning, stacklevel=4)
+    what = (
+        f"pin {pin}: plugin {pin.plugin} is not in use, so its nodes fall back to portable kernels"
+    )
+    warnings.warn(f"{what}; install {pin.plugin} or remove the pin", EtdevWarning, stacklevel=5)
 
 
-def _there(plugins: Collection[str]) -> str:
+def _asked(plugins: Collection[str]) -> str:
     return f"the plugins are {', '.join(plugins) or 'none'}"

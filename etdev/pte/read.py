@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,8 @@ from attrs import frozen
 
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.pte.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
-from etdev.registry.payloads import NO_PLUGINS, Payloads
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
 
@@ -45,18 +46,18 @@ class Compiled:
     named_data: Any
 
 
-def read(path: str | Path, payloads: Payloads = NO_PLUGINS) -> Artifact:
+def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
     """Read a .pte.
 
     Args:
         path: The file.
-        payloads: Asked for each delegate which device and which data it really uses.
+        plugins: Asked for each delegate which device and which data it really uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or no .pte at all.
     """
     file = Path(path)
-    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, payloads))
+    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, plugins))
 
 
 def compiled(path: str | Path, method: str) -> list[Compiled]:
@@ -110,12 +111,12 @@ def _compiled(file: Path, parsed: Any, method: str) -> list[Compiled]:
     ]
 
 
-def methods_of(program: Any, payloads: Payloads = NO_PLUGINS) -> tuple[MethodArtifact, ...]:
+def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArtifact, ...]:
     """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
-    return tuple(_method(program, plan, payloads) for plan in program.execution_plan)
+    return tuple(_method(program, plan, plugins) for plan in program.execution_plan)
 
 
-def _artifact(file: Path, size_bytes: int, parsed: Any, payloads: Payloads) -> Artifact:
+def _artifact(file: Path, size_bytes: int, parsed: Any, plugins: Sequence[Plugin]) -> Artifact:
     program = parsed.program
     named = parsed.named_data
     return Artifact(
@@ -124,11 +125,11 @@ def _artifact(file: Path, size_bytes: int, parsed: Any, payloads: Payloads) -> A
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
         named=tuple(named.pte_data) if named else (),
-        methods=methods_of(program, payloads),
+        methods=methods_of(program, plugins),
     )
 
 
-def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
+def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:
     calls = _calls(plan)
     kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
     counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
@@ -137,7 +138,7 @@ def _method(program: Any, plan: Any, payloads: Payloads) -> MethodArtifact:
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(_delegates(program, plan, calls, payloads)),
+        delegates=tuple(_delegates(program, plan, calls, plugins)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
         operators=tuple(_operator(operator) for operator in plan.operators),
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
@@ -156,7 +157,9 @@ def _calls(plan: Any) -> list[Any]:
     return [item for item in _instructions(plan) if type(item).__name__ == "DelegateCall"]
 
 
-def _delegates(program: Any, plan: Any, calls: list[Any], payloads: Payloads) -> Iterable[Delegate]:
+def _delegates(
+    program: Any, plan: Any, calls: list[Any], plugins: Sequence[Plugin]
+) -> Iterable[Delegate]:
     devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
@@ -173,8 +176,8 @@ def _delegates(program: Any, plan: Any, calls: list[Any], payloads: Payloads) ->
             size_bytes=len(payload),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
-            payload_device=payloads.device(delegate.id, bytes(payload)),
-            data=payloads.data(delegate.id, bytes(payload)),
+            payload_device=answers.payload_device(plugins, delegate.id, bytes(payload)),
+            data=answers.payload_data(plugins, delegate.id, bytes(payload)),
         )
 
 

@@ -9,22 +9,10 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import EtdevError, PluginError, first_line
-from etdev.schema.device import Probe
+from etdev.errors import PluginError
 
-HOOKS = (
-    "claim_nodes",
-    "claim_constants",
-    "resolve_device",
-    "device_caveat",
-    "prepare",
-    "keep_whole",
-    "annotate",
-    "compile_context",
-    "payload_device",
-    "payload_data",
-    "probe",
-)
+# In the order of hookspecs; pluggy marks them so.
+HOOKS = tuple(name for name, hook in vars(hookspecs).items() if hasattr(hook, "etdev_spec"))
 _HERE = "this process"
 
 
@@ -64,38 +52,15 @@ class Plugin:
         origin = f"{self.distribution} {self.version}".strip()
         return self.name if self.distribution == _HERE else f"{self.name} ({origin})"
 
-    def ask(self, hook: str, **arguments: Any) -> Any:
-        """Call one hook; None if the plugin does not have it.
-
-        Raises:
-            PluginError: The plugin raised something of its own; the text names it, the hook and
-                the method. An EtdevError of the plugin passes as it is.
-        """
-        try:
-            answers = getattr(self._manager.hook, hook)(**arguments)
-        except EtdevError:
-            raise
-        except (Exception, SystemExit) as error:
-            method = arguments.get("method") or getattr(arguments.get("partition"), "method", "")
-            place = f" for method {method!r}" if method else ""
-            raise PluginError(
-                self.name, f"{hook} raised {first_line(error)}{place}", "the cause is chained below"
-            ) from error
-        return answers[0] if answers else None
-
-    def probe(self) -> Probe:
-        """What it finds on this machine."""
-        answer = self.ask("probe")
-        if not isinstance(answer, Probe | None):
-            raise PluginError(
-                self.name, f"probe returned {answer!r}", 'return a Probe, such as Probe(["cpu"])'
-            )
-        return answer or Probe()
+    @property
+    def hook(self) -> pluggy.HookRelay:
+        """Its hooks, for etdev/registry/answers.py, which checks what they return."""
+        return self._manager.hook
 
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]
         if unknown:
-            raise PluginError(self.title, f"{unknown[0]} is no hook", _did_you_mean(unknown[0]))
+            raise PluginError(self.title, f"{unknown[0]} is not a hook", _did_you_mean(unknown[0]))
         undecorated = [
             name
             for name in HOOKS

@@ -11,6 +11,7 @@ from attrs import define
 
 from etdev.errors import EtdevError, PluginError
 from etdev.registry import discovery, options
+from etdev.registry.answers import probe
 from etdev.registry.discovery import Origin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
@@ -56,7 +57,7 @@ def discover(registry: Registry) -> list[Finding]:
             continue
         try:
             finding.plugin = _load(name, registry, installed)
-            finding.probed = finding.plugin.probe()
+            finding.probed = probe(finding.plugin)
         except EtdevError as error:
             finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
         if finding.plugin and name not in registry.names and registry.unlisted == "ignore":

@@ -9,7 +9,6 @@ from etdev.pte import read
 from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.ptd import without_data
-from etdev.registry.payloads import Payloads
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
@@ -39,7 +38,7 @@ def check(
     """
 
     there = tuple(dict.fromkeys((CPU, *targets)))
-    facts = read.read(path, Payloads(plugins))
+    facts = read.read(path, plugins)
     problems = [*_in_runtime(facts), *without_data(facts, path, data)]
     for method in facts.methods:
         problems += [f"method {method.name}: {text}" for text in _devices(method, there)]

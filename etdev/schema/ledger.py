@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from etdev.schema.pins import PORTABLE, Pin
+from etdev.schema.reasons import FOREIGN
 
-CLAIMED = "claimed"
-LOST = "lost"
-SILENT = "silent"
-FOREIGN = "foreign"
-PARTS = "parts"
-PINNED = "pin"
 # What a call of a delegate is named as an op.
 DELEGATE = "call_delegate"
 # More nodes than these are counted instead of named.
@@ -27,12 +22,8 @@ class Verdict:
     """What came of one plugin's look at one node.
 
     Args:
-        plugin: Who was asked.
-        code: `claimed`; `lost` to an earlier plugin; `group` or `convexity` if an atomic group
-            could not be kept whole; `silent` if the plugin neither claimed nor refused it;
-            `foreign` for a delegate the program came with; `parts` if it was shown the op
-            decomposed and took no part; `pin` if the node is pinned to another; `min_nodes` or
-            `max_partitions` if its partition was given up; else the plugin's own reason code.
+        plugin: The plugin that was asked.
+        code: One of the host's, see `etdev.schema.reasons`, or the plugin's own reason code.
         text: The reason in words.
     """
 
@@ -103,65 +94,13 @@ class Ledger:
 
         `portable` stands for those nobody owns, `foreign` for delegates the program came with.
         """
-        kinds = (entry.owner or (FOREIGN if entry.foreign else PORTABLE) for entry in self)
+        kinds = (entry.owner or (FOREIGN.code if entry.foreign else PORTABLE) for entry in self)
         return dict(Counter(kinds).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
         """Number of nodes per op that nobody owns, most first."""
         nobodys = (entry.op for entry in self if entry.falls_back)
         return dict(Counter(nobodys).most_common())
-
-
-@define
-class LedgerBook:
-    """A ledger being written: one verdict per plugin and node, the last one said counts.
-
-    Args:
-        ops: Op of each node, in graph order.
-        modules: Path of its source module, where that is known.
-        pins: What it is pinned by, if it is.
-    """
-
-    ops: dict[str, str]
-    modules: Mapping[str, str] = field(factory=dict)
-    pins: Mapping[str, Pin] = field(factory=dict)
-    owners: dict[str, tuple[str, str]] = field(factory=dict)
-    verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
-
-    def say(self, node: str, plugin: str, code: str, text: str = "") -> None:
-        """Record a verdict on a node."""
-        self.verdicts.setdefault(node, {})[plugin] = Verdict(plugin, code, text)
-
-    def say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
-        """Record why a plugin has not got some nodes, those apart that it has after all."""
-        for node in nodes:
-            if self.owners.get(node, ("",))[0] != plugin:
-                self.say(node, plugin, code, text)
-
-    def own(self, node: str, plugin: str, partition: str) -> None:
-        """Record the winner of a node."""
-        self.say(node, plugin, CLAIMED)
-        self.owners[node] = (plugin, partition)
-
-    def close(self, plugins: list[str]) -> Ledger:
-        """The finished ledger; a plugin without a verdict on a node was silent about it."""
-        return Ledger(tuple(self._entry(node, op, plugins) for node, op in self.ops.items()))
-
-    def _entry(self, node: str, op: str, plugins: list[str]) -> Entry:
-        owner, partition = self.owners.get(node, (None, None))
-        verdicts = tuple(self._verdict(node, plugin) for plugin in plugins)
-        module = self.modules.get(node, "")
-        return Entry(node, op, owner, partition, verdicts, module, self.pins.get(node))
-
-    def _verdict(self, node: str, plugin: str) -> Verdict:
-        known = self.verdicts.get(node, {}).get(plugin)
-        if known is not None:
-            return known
-        pin = self.pins.get(node)
-        if pin and pin.plugin != plugin:
-            return Verdict(plugin, PINNED, f"pinned by {pin}")
-        owner, _ = self.owners.get(node, (None, None))
-        return Verdict(plugin, LOST, f"owned by {owner}") if owner else Verdict(plugin, SILENT)
 
 
 def listed(nodes: Sequence[tuple[str, Entry]]) -> str:

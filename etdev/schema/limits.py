@@ -9,10 +9,9 @@ from attrs import Attribute, evolve, field, fields, frozen
 
 from etdev.errors import PluginError
 from etdev.schema.converters import unknown_key
+from etdev.schema.reasons import MAX_PARTITIONS, MIN_NODES
 
-MIN_NODES = "min_nodes"
-MAX_PARTITIONS = "max_partitions"
-KEYS = (MIN_NODES, MAX_PARTITIONS)
+KEYS = ("min_nodes", "max_partitions")
 
 
 def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
@@ -60,18 +59,17 @@ class Limits:
         Args:
             partitions: For each its number of nodes and the position of its first node.
         """
-        found: list[tuple[str, str] | None] = [self._too_small(size) for size, _ in partitions]
-        left = [index for index, refusal in enumerate(found) if refusal is None]
-        left.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
-        for index in left[self.max_partitions or len(left) :]:
-            text = f"{self.max_partitions} partitions are allowed and others are larger or earlier"
-            found[index] = (MAX_PARTITIONS, text)
-        return found
+        refusals = [self._too_small(size) for size, _ in partitions]
+        big = [index for index, refusal in enumerate(refusals) if refusal is None]
+        big.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
+        for index in big[self.max_partitions or len(big) :]:
+            refusals[index] = MAX_PARTITIONS.code, MAX_PARTITIONS.say(most=self.max_partitions)
+        return refusals
 
     def _too_small(self, size: int) -> tuple[str, str] | None:
         if self.min_nodes is None or size >= self.min_nodes:
             return None
-        return MIN_NODES, f"a partition of {size} nodes, and {self.min_nodes} is the fewest allowed"
+        return MIN_NODES.code, MIN_NODES.say(size=size, least=self.min_nodes)
 
 
 def limits(value: object) -> dict[str, Limits]:

@@ -28,24 +28,21 @@ class Assumed:
 
 
 @frozen
-class Partition:
-    """The convex set of nodes that becomes one delegate.
+class Draft:
+    """A partition whose constants and device are not settled yet.
+
+    What `claim_constants` is asked about: which values enter the delegate depends on the answer.
 
     Args:
         name: Unique in its method, such as `cpu_0`.
         method: Method of the program, such as `forward`.
-        plugin: Who owns it.
+        plugin: The plugin that owns it.
         backend_id: ExecuTorch backend that runs it.
         nodes: Names of its nodes in graph order, getitems included.
-        inputs: Values it takes from outside, in the order its nodes read them.
-        outputs: Values that others read.
         constants: Parameters, buffers and lifted tensors that its nodes read.
         device_types: Device types that its backend runs on, see `Claim`.
         named_data: Its backend stores equal constants once, see `Claim`.
-        compile_specs: What the backend gets, `target_device` included unless on the CPU.
-        device: Where it runs.
-        device_source: `pinned`, `derived`, `assumed` or `default`.
-        device_note: Why a device was assumed, and why it may not run there.
+        compile_specs: What the backend gets.
         split_by: The node that kept it from being one with an earlier partition; None for the
             first.
         compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.
@@ -56,15 +53,10 @@ class Partition:
     plugin: str
     backend_id: str
     nodes: tuple[str, ...]
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
     constants: tuple[Constant, ...] = ()
     device_types: tuple[str, ...] = ("cpu",)
     named_data: bool = False
     compile_specs: tuple[CompileSpec, ...] = ()
-    device: Device = CPU
-    device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
-    device_note: str = ""
     split_by: str | None = None
     compiler: str | None = None
 
@@ -74,8 +66,27 @@ class Partition:
         return f"{self.method}/{self.name}"
 
     def may_hold(self, constant: Constant) -> bool:
-        """Whether its delegate can hold a constant: nobody else writes it."""
+        """Whether its delegate can hold a constant: nothing else writes it."""
         return constant.update is None or constant.update in self.nodes
+
+
+@frozen
+class Partition(Draft):
+    """The convex set of nodes that becomes one delegate; a draft, settled.
+
+    Args:
+        inputs: Values it takes from outside, in the order its nodes read them.
+        outputs: Values that others read.
+        device: Where it runs; `compile_specs` has its `target_device` unless it is the CPU.
+        device_source: `pinned`, `derived`, `assumed` or `default`.
+        device_note: Why a device was assumed, and why it may not run there.
+    """
+
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    device: Device = CPU
+    device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
+    device_note: str = ""
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:
         """This partition on a device, with exactly one `target_device` spec unless on the CPU.

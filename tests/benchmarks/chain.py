@@ -22,7 +22,6 @@ from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
 from etdev.edge import conversion
 from etdev.graph.nodes import op_name
-from etdev.planner.placement import Placement
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
 
@@ -97,7 +96,7 @@ def converted(count: int, whole: bool = False) -> EdgeProgramManager:
 def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     """Plan, split, compile and join, as `Lowerer.lower` does after the edge conversion."""
     plugins = [from_object(Null())]
-    planner = Planner(plugins, Placement())
+    planner = Planner(plugins)
     plan, program = planner.plan(manager.exported_program(), "forward", {})
     taken = split(program, plan.partitions)
     compiled = compile_all({"forward": taken}, plugins)

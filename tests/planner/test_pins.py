@@ -17,7 +17,7 @@ from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.expand import Expander
 from etdev.graph.order import run_order
 from etdev.planner.planner import Planner
-from etdev.planner.rules import Control
+from etdev.planner.rules import Rules
 from etdev.schema.ledger import Verdict
 from etdev.schema.pins import pins
 
@@ -435,13 +435,13 @@ def assert_can_run(graph, partitions):
 @given(st.lists(ANY_PIN, max_size=4))
 def test_whatever_is_pinned_no_other_plugin_has_and_partitions_stay_convex(several, chosen):
     lowerer, edge, whole = several
-    planner = Planner(lowerer.plugins, lowerer.placement, Expander(), Control(pins=tuple(chosen)))
+    planner = Planner(lowerer.plugins, Rules(pins=tuple(chosen)))
     plan, program = planner.plan(edge, "forward", whole)
     assert all(entry.owner in (None, entry.pin.plugin) for entry in plan.ledger if entry.pin)
     covered = [name for part in plan.partitions for name in part.nodes]
     assert len(covered) == len(set(covered))
     assert_can_run(program.graph, plan.partitions)
-    free = Planner(lowerer.plugins, lowerer.placement, Expander())
+    free = Planner(lowerer.plugins)
     assert bool(chosen) or free.plan(edge, "forward", whole)[0] == plan
 
 

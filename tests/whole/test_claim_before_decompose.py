@@ -27,7 +27,6 @@ from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op, edge_name
 from etdev.graph.order import run_order
-from etdev.planner.planner import Planner
 
 pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is for Linux")
 
@@ -73,7 +72,7 @@ def planned(plugins, program):
     lowerer, expander = Lowerer(plugins), Expander()
     conversion = Conversion(lowerer.plugins, EdgeCompileConfig(), expander)
     edge = conversion.to_edge({"forward": program}).exported_program()
-    planner = Planner(lowerer.plugins, lowerer.placement, expander)
+    planner = lowerer.composition.planner(expander)
     return planner.plan(edge, "forward", take_marks(edge))
 
 

@@ -1,0 +1,96 @@
+"""The composition: which plugins are asked, in which order, under which rules."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from etdev.errors import EtdevWarning
+from etdev.graph.expand import Expander
+from etdev.planner.planner import Planner
+from etdev.planner.rules import Rules, rules
+from etdev.registry import answers
+from etdev.registry.answers import Annotations
+from etdev.registry.plugin import Plugin
+from etdev.registry.registry import Registry, load
+from etdev.registry.selection import select
+from etdev.schema.budget import Budget
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
+from etdev.schema.plan import MethodPlan
+
+
+@frozen(eq=False)
+class Composition:
+    """What `Lowerer` and `etdev.partitioner` both need.
+
+    Args:
+        plugins: In claim order.
+        registry: What they and the rules come from, where nothing else was given.
+        rules: Devices, pins, limits and a budget.
+    """
+
+    plugins: tuple[Plugin, ...]
+    registry: Registry
+    rules: Rules
+
+    @property
+    def by_name(self) -> dict[str, Plugin]:
+        """The plugins by their names."""
+        return {plugin.name: plugin for plugin in self.plugins}
+
+    def planner(self, expander: Expander | None = None) -> Planner:
+        """A planner for the methods of one program."""
+        return Planner(self.plugins, self.rules, expander or Expander())
+
+    def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
+        """What the owner of each partition tells its compiler, for those that do, by partition."""
+        told = {p.name: answers.annotate(self.by_name[p.plugin], p) for p in plan.partitions}
+        return {name: annotations for name, annotations in told.items() if annotations}
+
+
+def compose(
+    plugins: Sequence[object] | None = None,
+    *,
+    registry: Registry | str | os.PathLike[str] | None = None,
+    devices: Mapping[str, Any] | None = None,
+    pins: Sequence[Pin | Mapping[str, Any]] | None = None,
+    limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
+    budget: Budget | Mapping[str, Any] | None = None,
+    strict: bool | None = None,
+) -> Composition:
+    """A composition of what is given and what the registry says; the arguments are Lowerer's.
+
+    Raises:
+        RegistryError: The registry can't be read.
+        PluginError: A plugin is missing or broken, or a pin or limit can't be read.
+        DeviceError: A device can't be read.
+        BudgetError: The budget can't be read.
+    """
+    table = registry if isinstance(registry, Registry) else _load(registry)
+    chosen = tuple(select(table, plugins))
+    if plugins is None and not chosen:
+        what = "no plugin is installed, so that everything runs on portable kernels"
+        warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
+    return Composition(
+        chosen,
+        table,
+        rules(
+            table,
+            [plugin.name for plugin in chosen],
+            devices=devices,
+            pins=pins,
+            limits=limits,
+            budget=budget,
+            strict=strict,
+        ),
+    )
+
+
+def _load(path: str | os.PathLike[str] | None) -> Registry:
+    return load(None if path is None else Path(path))

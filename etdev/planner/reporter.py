@@ -1,0 +1,117 @@
+"""The reporter: is told what happens to claims while a method is planned, and writes the ledger.
+
+The planner knows neither codes nor texts; they are in etdev/schema/reasons.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field
+
+from etdev.graph.method import MethodGraph
+from etdev.planner.pinning import Pinning
+from etdev.schema import reasons
+from etdev.schema.claims import Refusal
+from etdev.schema.ledger import Entry, Ledger, Verdict
+from etdev.schema.pins import Pin
+from etdev.schema.plan import Draft
+
+
+@define
+class Reporter:
+    """What was said of each node, by plugin; the last word counts."""
+
+    _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
+    _drafts: dict[str, Draft] = field(factory=dict)
+
+    def refused(self, plugin: str, refusal: Refusal) -> None:
+        """A plugin does not want a node."""
+        self._say(refusal.node, Verdict(plugin, refusal.code, refusal.text))
+
+    def owned(self, draft: Draft) -> None:
+        """A plugin has the nodes of a partition."""
+        for node in draft.nodes:
+            self._drafts[node] = draft
+            self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code))
+
+    def lost(self, group: Sequence[str], plugin: str, node: str, owner: str) -> None:
+        """A group is lost, since an earlier plugin owns a node of it."""
+        reason = reasons.LOST if len(group) == 1 else reasons.LOST_GROUP
+        self._say_all(group, plugin, reason.code, reason.say(owner=owner, node=node))
+
+    def foreign(self, group: Sequence[str], plugin: str, node: str) -> None:
+        """A group is lost, since a node of it belongs to a delegate that the program came with."""
+        text = reasons.FOREIGN.say(node=node)
+        self._say_all(group, plugin, reasons.FOREIGN.code, text)
+
+    def barred(self, group: Sequence[str], plugin: str, node: str, verdict: Verdict) -> None:
+        """A group is lost, since the plugin can't have a node of it, whoever else does."""
+        text = verdict.text if len(group) == 1 else f"{node}: {verdict.text}"
+        self._say_all(group, plugin, verdict.code, text)
+
+    def orphaned(self, group: Sequence[str], plugin: str, node: str, source: str) -> None:
+        """A group is lost, since it has a getitem and not its op."""
+        text = reasons.GROUP.say(node=node, source=source)
+        self._say_all(group, plugin, reasons.GROUP.code, text)
+
+    def torn(self, group: Sequence[str], plugin: str, by: str) -> None:
+        """A group is lost, since a node outside lies on a path between its nodes."""
+        text = reasons.CONVEXITY.say(node=by)
+        self._say_all(group, plugin, reasons.CONVEXITY.code, text)
+
+    def given_up(self, nodes: Sequence[str], verdict: Verdict) -> None:
+        """A partition does not come up to its plugin's limits."""
+        self._say_all(nodes, verdict.plugin, verdict.code, verdict.text)
+
+    def no_pieces(self, op: str, plugin: str) -> None:
+        """A plugin was shown an op decomposed and has no piece of it."""
+        self._say(op, Verdict(plugin, reasons.PIECES.code, reasons.PIECES.say()))
+
+    def ledger(self, graph: MethodGraph, plugins: Sequence[str], pinning: Pinning) -> Ledger:
+        """The ledger of a method as it was decided; a plugin that said nothing was silent."""
+        modules = graph.modules
+        return Ledger(
+            tuple(
+                self._entry(node, op, modules.get(node, ""), plugins, pinning.pin(node))
+                for node, op in graph.ops.items()
+            )
+        )
+
+    def _entry(
+        self, node: str, op: str, module: str, plugins: Sequence[str], pin: Pin | None
+    ) -> Entry:
+        draft = self._drafts.get(node)
+        return Entry(
+            node=node,
+            op=op,
+            owner=draft.plugin if draft else None,
+            partition=draft.name if draft else None,
+            verdicts=tuple(self._verdict(node, plugin, draft, pin) for plugin in plugins),
+            module=module,
+            pin=pin,
+        )
+
+    def _verdict(self, node: str, plugin: str, draft: Draft | None, pin: Pin | None) -> Verdict:
+        if verdict := self._verdicts.get(node, {}).get(plugin):
+            return verdict
+        if pin and pin.plugin != plugin:
+            return pinned(plugin, pin)
+        if draft:
+            return Verdict(plugin, reasons.LOST.code, reasons.LOST.say(owner=draft.plugin))
+        return Verdict(plugin, reasons.SILENT.code)
+
+    def _say(self, node: str, verdict: Verdict) -> None:
+        self._verdicts.setdefault(node, {})[verdict.plugin] = verdict
+
+    def _say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
+        """Say why a plugin has not got some nodes, apart from those that it has after all."""
+        for node in nodes:
+            draft = self._drafts.get(node)
+            if draft is None or draft.plugin != plugin:
+                self._say(node, Verdict(plugin, code, text))
+
+
+def pinned(plugin: str, pin: Pin) -> Verdict:
+    """Why a plugin can't have a node that is pinned to another."""
+    return Verdict(plugin, reasons.PINNED.code, reasons.PINNED.say(pin=pin))

@@ -1,0 +1,100 @@
+"""Views: the forms in which one method is looked at while it is planned.
+
+Every form is `expand(program, some of the ops that were kept whole)`: what a plugin would be shown
+if it were alone, and what has been decided so far. All of the planner rests on one rule: *a node is
+its name, in every form*. What is not expanded keeps its name, and the pieces of an op are named
+after it, whichever other ops are expanded with it. So owners, pins and reasons are kept by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from attrs import define, field, frozen
+from torch.export import ExportedProgram
+
+from etdev.graph.expand import Expander
+from etdev.graph.method import MethodGraph
+from etdev.planner.pinning import Pinning
+
+
+@frozen(eq=False)
+class View:
+    """One form of a method.
+
+    Args:
+        graph: The method.
+        pieces: For each piece of an op that is whole in other forms, the name of that op.
+    """
+
+    graph: MethodGraph
+    pieces: Mapping[str, str] = field(factory=dict)
+
+
+@define(eq=False)
+class Views:
+    """The forms of one method, each made once.
+
+    Args:
+        program: Edge-dialect program of the method, with the wanted ops whole; it is not changed.
+        method: Its name.
+        whole: Ops that were kept whole, with the plugins that want them so and may have them.
+        expander: Decomposes them.
+        pinning: Notes the nodes of every form.
+    """
+
+    program: ExportedProgram
+    method: str
+    whole: dict[str, Sequence[str]]
+    expander: Expander
+    pinning: Pinning
+    _forms: dict[frozenset[str], View] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.pinning.look_at(self.program.graph)
+        # The conversion may have dropped an op, or called its copy something else. And the wish of
+        # a plugin that can't have an op does not count.
+        present = {node.name for node in self.program.graph.nodes}
+        self.whole = {
+            op: self.pinning.allowed(op, wishers)
+            for op, wishers in self.whole.items()
+            if op in present
+        }
+        unwanted = [op for op, wishers in self.whole.items() if not wishers]
+        self.decompose(self.decomposable(unwanted))
+
+    def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
+        """What a plugin would be shown if it were alone: the ops it wants whole, no others.
+
+        Args:
+            plugin: Its name.
+            torn: Ops that it wants whole, but that another plugin holds a piece of.
+        """
+        unwanted = [op for op, wishers in self.whole.items() if plugin not in wishers]
+        return self.form(self.decomposable([*unwanted, *torn]))
+
+    def form(self, expanded: Iterable[str]) -> View:
+        """The method with some ops expanded."""
+        key = frozenset(expanded)
+        if key not in self._forms:
+            shown = self.expander.expand(self.program, key)
+            self.pinning.look_at(shown.program.graph, shown.parts)
+            self._forms[key] = View(MethodGraph(shown.program, self.method), shown.parts)
+        return self._forms[key]
+
+    def decomposable(self, ops: Iterable[str]) -> list[str]:
+        """Those of some whole ops that have a decomposition."""
+        return self.expander.decomposable(self.program, ops)
+
+    def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
+        """Expand some ops for good, in every form from now on, since no plugin has them whole.
+
+        Returns:
+            For each of their pieces the name of the op.
+        """
+        expanded = self.expander.expand(self.program, ops)
+        self.pinning.look_at(expanded.program.graph, expanded.parts)
+        self.program = expanded.program
+        self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
+        self._forms.clear()
+        return expanded.parts
