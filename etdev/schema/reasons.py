@@ -56,7 +56,7 @@ PIECES = Reason(
 MIN_NODES = Reason(
     "min_nodes",
     "its partition has fewer nodes than the plugin's `min_nodes`",
-    "its partition has {size} nodes, fewer than min_nodes = {least}",
+    "its partition has size {size}, below min_nodes = {least}",
 )
 MAX_PARTITIONS = Reason(
     "max_partitions",

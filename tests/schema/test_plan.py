@@ -6,20 +6,27 @@ import pytest
 
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import Device
-from etdev.schema.ledger import FOREIGN, LedgerBook, Verdict
+from etdev.schema.ledger import Entry, Ledger, Verdict
 from etdev.schema.plan import MethodPlan, Partition, Plan
 from etdev.schema.tensors import Constant, Copy, Tensor
 
 OPS = {"conv": "aten.conv", "add": "aten.add", "add_1": "aten.add", "mul": "aten.mul"}
 
 
+def entry(node, owner=None, partition=None, *verdicts):
+    return Entry(node, OPS[node], owner, partition, verdicts)
+
+
 def a_ledger():
-    book = LedgerBook(OPS)
-    book.own("conv", "trt", "trt_0")
-    book.own("add", "cpu", "cpu_0")
-    book.say("add", "trt", "dtype", "int64 is not supported")
-    book.say("mul", "cpu", "op")
-    return book.close(["trt", "cpu"])
+    refused = Verdict("trt", "dtype", "int64 is not supported")
+    return Ledger(
+        (
+            entry("conv", "trt", "trt_0", Verdict("trt", "claimed"), Verdict("cpu", "silent")),
+            entry("add", "cpu", "cpu_0", refused, Verdict("cpu", "claimed")),
+            entry("add_1", None, None, Verdict("trt", "silent"), Verdict("cpu", "silent")),
+            entry("mul", None, None, Verdict("trt", "silent"), Verdict("cpu", "op")),
+        )
+    )
 
 
 def a_plan():
@@ -45,7 +52,7 @@ def a_plan():
     copies = (Copy(image, Device("cpu"), Device("cuda", 1)),)
     order = ("trt_0", "foreign_call", "cpu_0")
     forward = MethodPlan("forward", (guessed, cpu), order, copies, ("add_1", "mul"), a_ledger())
-    empty = MethodPlan("empty", (), (), (), (), LedgerBook({}).close([]))
+    empty = MethodPlan("empty", (), (), (), (), Ledger(()))
     return Plan((forward, empty), (("trt", "0.1.0"), ("cpu", "")))
 
 
@@ -94,39 +101,11 @@ def test_a_constant_is_inside_unless_its_storage_is_outside():
     assert inside == {"outside": False, "owned": True, "copied": True}
 
 
-def test_an_owner_claimed_and_the_others_lost():
-    entry = a_ledger()["conv"]
-    assert (entry.op, entry.owner, entry.partition) == ("aten.conv", "trt", "trt_0")
-    assert entry.verdicts == (Verdict("trt", "claimed"), Verdict("cpu", "lost", "owned by trt"))
-
-
 def test_a_reason_of_the_plugin_stands_although_another_won():
     assert a_ledger()["add"].verdicts == (
         Verdict("trt", "dtype", "int64 is not supported"),
         Verdict("cpu", "claimed"),
     )
-
-
-def test_a_plugin_that_said_nothing_was_silent():
-    ledger = a_ledger()
-    assert ledger["add_1"].verdicts == (Verdict("trt", "silent"), Verdict("cpu", "silent"))
-    assert ledger["mul"].verdicts == (Verdict("trt", "silent"), Verdict("cpu", "op"))
-
-
-def test_the_last_verdict_of_a_plugin_counts():
-    book = LedgerBook({"add": "aten.add"})
-    book.say("add", "cpu", "op")
-    book.say("add", "cpu", FOREIGN, "came with it")
-    assert book.close(["cpu"])["add"].verdicts == (Verdict("cpu", FOREIGN, "came with it"),)
-
-
-def test_verdicts_are_in_claim_order_and_entries_in_graph_order():
-    book = LedgerBook({"b": "op", "a": "op"})
-    book.say("a", "late", "op")
-    book.say("a", "early", "op")
-    ledger = book.close(["early", "late"])
-    assert [entry.node for entry in ledger] == ["b", "a"]
-    assert [verdict.plugin for verdict in ledger["a"].verdicts] == ["early", "late"]
 
 
 def test_a_ledger_counts_owners_and_what_is_left_most_first():
@@ -137,5 +116,6 @@ def test_a_ledger_counts_owners_and_what_is_left_most_first():
 
 
 def test_the_most_frequent_fallback_op_comes_first():
-    ledger = LedgerBook({"a": "aten.mul", "b": "aten.add", "c": "aten.add"}).close([])
+    ops = {"a": "aten.mul", "b": "aten.add", "c": "aten.add"}
+    ledger = Ledger(tuple(Entry(node, op, None, None, ()) for node, op in ops.items()))
     assert list(ledger.fallback_ops().items()) == [("aten.add", 2), ("aten.mul", 1)]
