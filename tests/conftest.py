@@ -1,4 +1,4 @@
-"""Small .pte files that several test files read and none writes."""
+"""Small .pte files that several test files read and none writes; the option of golden plans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import torch
 from models import nets
 
 from etdev import Lowerer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`, for planner/test_cases.py."""
+    parser.addoption("--rewrite", action="store_true", help="Write the golden plans anew.")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,34 @@
+"""Golden plans: for the models, plugins and rules of cases/*.txt, the plans that stand there.
+
+After a deliberate change write them anew and read the diff:
+
+    pytest tests/planner/test_cases.py --rewrite
+"""
+
+from pathlib import Path
+
+import pytest
+from golden import cases
+
+FILES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
+CASES = [
+    pytest.param(file, index, id=f"{file.stem}: {case.title}")
+    for file in FILES
+    for index, case in enumerate(cases.read(file)[1])
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rewritten(request):
+    if request.config.getoption("--rewrite"):
+        for file in FILES:
+            cases.rewrite(file)
+
+
+@pytest.mark.parametrize(("file", "index"), CASES)
+def test_a_plan_is_as_its_case_says(file, index):
+    case = cases.read(file)[1][index]
+    result = case.result()
+    assert result.keys() == case.expected.keys(), result
+    for section, text in case.expected.items():
+        assert result[section] == text
