@@ -146,7 +146,8 @@ def plugin_class(body):
     [
         (plugin_class(" @hookimpl\n def claim_nods(self, program): ..."),
          "claim_nods is not a hook; did you mean claim_nodes?"),
-        (plugin_class(" @hookimpl\n def zzz(self): ..."), f"zzz is not a hook; the hooks are {HOOKS}"),
+        (plugin_class(" @hookimpl\n def zzz(self): ..."),
+         f"zzz is not a hook; the hooks are {HOOKS}"),
         (plugin_class(" @hookimpl\n def claim_nodes(self, progam): ..."),
          "hookimpl definition: claim_nodes(progam) Argument(s) {'progam'} are declared in the "
          "hookimpl but can not be found in the hookspec; see etdev/hookspecs.py"),
