@@ -50,8 +50,9 @@ class Composition:
 
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""
-        told = {p.name: answers.annotate(self.by_name[p.plugin], p) for p in plan.partitions}
-        return {name: annotations for name, annotations in told.items() if annotations}
+        owners = self.by_name
+        all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
+        return {name: notes for name, notes in all_notes.items() if notes}
 
 
 def compose(

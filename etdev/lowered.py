@@ -10,8 +10,8 @@ from pathlib import Path
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
-from etdev.pte import read
 from etdev.pte.emit import Emitted, emit
+from etdev.pte.read import read
 from etdev.pte.write import write_program
 from etdev.schema.plan import Plan
 from etdev.stages import Stages, guarded
@@ -34,7 +34,8 @@ class Lowered:
     def edge(self) -> EdgeProgramManager:
         """ExecuTorch's own manager of the delegated programs; go on from there if you like.
 
-        Its `to_executorch` uses it up, as ExecuTorch's managers are; ours can be called again.
+        Calling `to_executorch` on this manager consumes it; `Lowered.to_executorch` can be called
+        again.
         """
         return self._build()
 
@@ -67,7 +68,7 @@ class Lowered:
 
         def check(written: Path) -> None:
             with self.stages.stage("audit"):
-                emitted.audit(self.plan, read.read(written).methods, str(path))
+                emitted.audit(self.plan, read(written).methods, str(path))
 
         with self.stages.stage("write"):
             return write_program(emitted.program, Path(path), check)

@@ -1,4 +1,4 @@
-"""Stages of a lowering: their names, their times, and somebody to tell."""
+"""Stages of a lowering: their names, their times, a listener; and naming the stage that fails."""
 
 from __future__ import annotations
 

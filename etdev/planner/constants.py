@@ -60,7 +60,7 @@ class _Settlement:
     holders: dict[str, list[int]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.home = {name: i for i, part in enumerate(self.drafts) for name in part.nodes}
+        self.home = {name: i for i, draft in enumerate(self.drafts) for name in draft.nodes}
         self.holders = {}
         for index, names in enumerate(self.claimed):
             for name in names:

@@ -36,15 +36,15 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
     }
     # The new value of a buffer that a delegate owns never leaves it.
     kept = {c.update for part in partitions for c in part.constants if c.inside and c.mutated}
-    found: list[Copy] = []
+    copies: list[Copy] = []
     for node in graph.program.graph.nodes:
         if node.name in kept:
             continue
         home = homes.get(node.name)
         source = home.device if home else CPU
         readers = _reader_devices(node, homes, inside)
-        found += _copies(node, source, readers - {source})
-    return tuple(found)
+        copies += _copies(node, source, readers - {source})
+    return tuple(copies)
 
 
 @frozen

@@ -27,7 +27,7 @@ class Pinning:
     # For each node the positions of the pins that match it, ascending.
     _matching: dict[str, list[int]] = field(factory=dict)
 
-    def look_at(self, graph: Graph, pieces: Mapping[str, str] | None = None) -> None:
+    def note(self, graph: Graph, pieces: Mapping[str, str] | None = None) -> None:
         """Note the nodes of a graph.
 
         Args:

@@ -51,7 +51,7 @@ class Views:
     _forms: dict[frozenset[str], View] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self.pinning.look_at(self.program.graph)
+        self.pinning.note(self.program.graph)
         # The conversion may have dropped an op, or called its copy something else. And the wish of
         # a plugin that can't have an op does not count.
         present = {node.name for node in self.program.graph.nodes}
@@ -78,7 +78,7 @@ class Views:
         key = frozenset(expanded)
         if key not in self._forms:
             shown = self.expander.expand(self.program, key)
-            self.pinning.look_at(shown.program.graph, shown.parts)
+            self.pinning.note(shown.program.graph, shown.parts)
             self._forms[key] = View(MethodGraph(shown.program, self.method), shown.parts)
         return self._forms[key]
 
@@ -93,7 +93,7 @@ class Views:
             For each of their pieces the name of the op.
         """
         expanded = self.expander.expand(self.program, ops)
-        self.pinning.look_at(expanded.program.graph, expanded.parts)
+        self.pinning.note(expanded.program.graph, expanded.parts)
         self.program = expanded.program
         self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
         self._forms.clear()
