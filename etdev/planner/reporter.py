@@ -46,7 +46,7 @@ class Reporter:
         self._say_all(group, plugin, reasons.FOREIGN.code, text)
 
     def barred(self, group: Sequence[str], plugin: str, node: str, verdict: Verdict) -> None:
-        """A group is lost, since the plugin can't have a node of it, whether or not another does."""
+        """A group is lost, since a node of it is pinned elsewhere or was given up before."""
         text = verdict.text if len(group) == 1 else f"{node}: {verdict.text}"
         self._say_all(group, plugin, verdict.code, text)
 
