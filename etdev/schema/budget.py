@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen
 
 from etdev.errors import BudgetError
 from etdev.schema import globs
-from etdev.schema.converters import unknown_key
 from etdev.schema.ledger import listed
+from etdev.schema.structuring import structured, table
 
 if TYPE_CHECKING:
     from etdev.schema.plan import MethodPlan
-
-KEYS = ("max_fallback_nodes", "fallback_ops")
 
 
 def _check_count(_: Budget, attribute: Attribute[Any], value: object) -> None:
@@ -55,14 +53,8 @@ class Budget:
     @classmethod
     def of(cls, value: object) -> Budget:
         """A budget from a mapping of its fields, or as it is."""
-        if isinstance(value, Budget):
-            return value
-        if not isinstance(value, Mapping) or not value:
-            cure = "write {'max_fallback_nodes': 10}"
-            raise BudgetError("budget", f"{value!r} is no budget", cure)
-        if found := unknown_key(value, KEYS):
-            raise BudgetError("budget", f"{found[0]} is an unknown key", found[1])
-        return cls(**value)
+        budget: Budget = structured(value, cls, "budget", BudgetError)
+        return budget
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
         """Compare it with the plans of a program's methods.
@@ -85,3 +77,6 @@ class Budget:
                 f"not {len(over)}: {listed(over)}",
                 "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
             )
+
+
+table(Budget, "budget", "write {'max_fallback_nodes': 10}", empty=False)

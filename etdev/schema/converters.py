@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import Attribute, validators
@@ -46,14 +45,3 @@ def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
     if not value:
         name = f"{type(instance).__name__}.{attribute.name}"
         raise ClaimError("claim", f"{name} is empty", "leave the whole claim out instead")
-
-
-def unknown_key(table: Iterable[object], valid: Sequence[str]) -> tuple[str, str] | None:
-    """The first key that is none of the valid ones, with the cure; None if all are valid."""
-    for key in table:
-        if key not in valid:
-            close = difflib.get_close_matches(str(key), valid, 1)
-            return str(key), f"did you mean {close[0]}?" if close else (
-                f"valid are {', '.join(valid)}"
-            )
-    return None

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from attrs import Attribute, field, frozen
 
 from etdev.errors import DeviceError
+from etdev.schema.structuring import CONVERTER
 
 # Members of executorch.exir.schema.DeviceType, spelled out because importing the schema imports
-# torch; tests/test_device.py holds the two together.
+# torch; tests/schema/test_device.py holds the two together.
 DEVICE_TYPES = ("cpu", "cuda")
 # The .pte stores the index in a signed byte.
 MAX_INDEX = 127
@@ -75,6 +76,8 @@ class Device:
         return self.type if self.is_cpu else f"{self.type}:{self.index}"
 
 
+CONVERTER.register_structure_hook(Device, lambda value, _: Device.parse(value))
+
 CPU = Device("cpu")
 # Stands for all methods that are not named.
 ANY_METHOD = "*"
@@ -97,7 +100,7 @@ def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
 
 def _devices(value: Iterable[object]) -> tuple[Device, ...]:
     if isinstance(value, str):
-        raise DeviceError("device", f"{value!r} is no list of devices", f'write ["{value}"]')
+        raise DeviceError("device", f"{value!r} is not a list of devices", f'write ["{value}"]')
     return tuple(Device.parse(item) for item in value)
 
 

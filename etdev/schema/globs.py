@@ -17,14 +17,14 @@ def matches(pattern: str, name: str) -> bool:
 def fault(pattern: object) -> str | None:
     """What is wrong with a pattern, to be read after its name; None if it is one."""
     if not isinstance(pattern, str) or not pattern:
-        return f"is {pattern!r}, which is no glob"
+        return f"is {pattern!r}, which is not a glob"
     # A shell takes an unclosed bracket as it is, but no name has one.
     if "[" in _CLASS.sub("", pattern):
         return f"is {pattern!r}, whose [ is never closed"
     try:
         _compiled(pattern)
     except re.error as error:
-        return f"is {pattern!r}, which is no glob ({error})"
+        return f"is {pattern!r}, which is not a glob ({error})"
     return None
 
 

@@ -8,11 +8,8 @@ from typing import Any
 from attrs import Attribute, evolve, field, fields, frozen
 
 from etdev.errors import PluginError
-from etdev.schema.converters import unknown_key
-
-MIN_NODES = "min_nodes"
-MAX_PARTITIONS = "max_partitions"
-KEYS = (MIN_NODES, MAX_PARTITIONS)
+from etdev.schema import reasons
+from etdev.schema.structuring import structured, table
 
 
 def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
@@ -32,7 +29,7 @@ class Limits:
             first in the graph. Of those with enough nodes.
 
     Raises:
-        PluginError: One is no whole number of at least 1.
+        PluginError: One is not a whole number of at least 1.
     """
 
     min_nodes: int | None = field(default=None, validator=_check_count)
@@ -41,13 +38,8 @@ class Limits:
     @classmethod
     def of(cls, value: object) -> Limits:
         """Limits from a mapping of the fields, or as they are."""
-        if isinstance(value, Limits):
-            return value
-        if not isinstance(value, Mapping):
-            raise PluginError("limits", f"{value!r} are no limits", "write {'min_nodes': 3}")
-        if found := unknown_key(value, KEYS):
-            raise PluginError("limits", f"{found[0]} is an unknown key", found[1])
-        return cls(**value)
+        own: Limits = structured(value, cls, "limits", PluginError)
+        return own
 
     def over(self, others: Limits) -> Limits:
         """These, and the others where these say nothing."""
@@ -60,18 +52,21 @@ class Limits:
         Args:
             partitions: For each its number of nodes and the position of its first node.
         """
-        found: list[tuple[str, str] | None] = [self._too_small(size) for size, _ in partitions]
-        left = [index for index, refusal in enumerate(found) if refusal is None]
-        left.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
-        for index in left[self.max_partitions or len(left) :]:
-            text = f"{self.max_partitions} partitions are allowed and others are larger or earlier"
-            found[index] = (MAX_PARTITIONS, text)
-        return found
+        refusals = [self._too_small(size) for size, _ in partitions]
+        large = [index for index, refusal in enumerate(refusals) if refusal is None]
+        large.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
+        for index in large[self.max_partitions or len(large) :]:
+            text = reasons.MAX_PARTITIONS.say(most=self.max_partitions)
+            refusals[index] = (reasons.MAX_PARTITIONS.code, text)
+        return refusals
 
     def _too_small(self, size: int) -> tuple[str, str] | None:
         if self.min_nodes is None or size >= self.min_nodes:
             return None
-        return MIN_NODES, f"a partition of {size} nodes, and {self.min_nodes} is the fewest allowed"
+        return reasons.MIN_NODES.code, reasons.MIN_NODES.say(size=size, least=self.min_nodes)
+
+
+table(Limits, "mapping of limits", "write {'min_nodes': 3}")
 
 
 def limits(value: object) -> dict[str, Limits]:
@@ -81,11 +76,7 @@ def limits(value: object) -> dict[str, Limits]:
         PluginError: One can't be read; the text names the plugin.
     """
     if not isinstance(value, (Mapping, type(None))):
-        raise PluginError("limits", f"{value!r} is no mapping", "write {'cpu': {'min_nodes': 3}}")
-    found = {}
-    for plugin, given in (value or {}).items():
-        try:
-            found[plugin] = Limits.of(given)
-        except PluginError as error:
-            raise PluginError(f"limits[{plugin!r}]", error.what, error.cure) from None
-    return found
+        cure = "write {'cpu': {'min_nodes': 3}}"
+        raise PluginError("limits", f"{value!r} is not a mapping", cure)
+    given: dict[str, Limits] = structured(value or {}, dict[str, Limits], "limits", PluginError)
+    return given
