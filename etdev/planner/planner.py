@@ -72,9 +72,9 @@ class Planner:
         while True:
             expanded = self.expander.expand(program, left)
             program = expanded.program
-            pinning.look_at(program.graph, expanded.parts)
+            pinning.look_at(program.graph, expanded.pieces)
             # Who gave up an op, as its partition was too small, is not to have its parts either.
-            barred |= {p: given_up[op] for p, op in expanded.parts.items() if op in given_up}
+            barred |= {p: given_up[op] for p, op in expanded.pieces.items() if op in given_up}
             whole = {name: wishers for name, wishers in whole.items() if name not in left}
             partitioning = Partitioning(MethodGraph(program, method), pinning, barred)
             self._partition(partitioning, program, whole)
@@ -111,7 +111,7 @@ class Planner:
         graph = partitioning.graph
         if shown.program is not graph.program:
             graph = MethodGraph(shown.program, graph.method)
-        return View(graph, shown.parts)
+        return View(graph, shown.pieces)
 
     def _accept(
         self,
