@@ -43,7 +43,7 @@ class Pieces:
 
 
 def key_of(node: Node) -> Hashable:
-    """Equal for two nodes exactly if they decompose alike."""
+    """A key that two nodes share exactly if they decompose alike."""
 
     def look(value: Any) -> Hashable:
         if isinstance(value, Node):
@@ -55,7 +55,7 @@ def key_of(node: Node) -> Hashable:
             return tuple(look(item) for item in value)
         return (type(value).__name__, str(value))
 
-    # Two nodes that read one tensor twice and two tensors are not alike.
+    # A node that reads one tensor twice is not like one that reads two tensors.
     reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
     return (_mode(node), node.target, look(node.args), kwargs, tuple(reads))
@@ -85,7 +85,7 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
         copies[source] = graph.placeholder(f"arg_{index}")
         copies[source].meta = {"val": source.meta["val"]}
     if not any(isinstance(n.meta["val"], torch.Tensor) for n in copies):
-        # Nothing else would tell ExecuTorch which fake mode the results are to be of.
+        # Nothing else would tell ExecuTorch the fake mode of the results.
         graph.placeholder("mode").meta = {"val": pytree.tree_leaves(node.meta["val"])[0]}
     call = graph.call_function(
         aten_op(node.target),

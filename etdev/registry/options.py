@@ -1,4 +1,4 @@
-"""Options: how a plugin is made from what the registry says of it."""
+"""Options: how a plugin is made with what the registry says about it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from etdev.errors import PluginError, first_line
 from etdev.schema.structuring import Problem, problems, strict_converter
 
 
-def make(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """The object an entry point stands for; a class is made with the registry's options."""
+def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """Make the object that an entry point names; a class is called with the registry's options.
+
+    Args:
+        title: Who offers it, for messages.
+        target: What the entry point names.
+        options: The registry's.
+
+    Raises:
+        PluginError: It takes no options, other options, or failed.
+    """
     if inspect.isclass(target):
-        return call(title, target, options)
+        return call_with(title, target, options)
     if options:
         raise PluginError(title, f"takes no options, got {', '.join(options)}", "remove them")
     return target
 
 
-def call(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """What a class or a function makes of the registry's options."""
+def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """Call a class or a function with the registry's options; attrs classes have them checked."""
     try:
         if attrs.has(target):
             return strict_converter().structure(dict(options), target)

@@ -95,7 +95,7 @@ class Plugin:
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]
         if unknown:
-            raise PluginError(self.title, f"{unknown[0]} is no hook", _did_you_mean(unknown[0]))
+            raise PluginError(self.title, f"{unknown[0]} is not a hook", _did_you_mean(unknown[0]))
         undecorated = [
             name
             for name in HOOKS

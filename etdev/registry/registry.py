@@ -1,4 +1,4 @@
-"""registry.toml: which plugins, in which order, with which options, devices, pins and limits."""
+"""registry.toml: the plugins in claim order, their options, devices and limits, pins, budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @frozen
 class PluginEntry:
-    """What the registry says of one plugin.
+    """What the registry says about one plugin.
 
     Args:
         name: Its entry-point name.
@@ -33,7 +33,7 @@ class PluginEntry:
         options: Handed to the plugin's class as keyword arguments.
         partitioner: Where to find an ExecuTorch Partitioner to adapt, `package.module:Class`; empty
             for a plugin that is installed.
-        limits: What its partitions must come up to.
+        limits: How small its partitions may be, and how many.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Registry:
         return tuple(entry.name for entry in self.entries)
 
     def entry(self, name: str) -> PluginEntry:
-        """What it says of a plugin; an empty entry if it is not listed."""
+        """What it says about a plugin; an empty entry if it is not listed."""
         listed = {entry.name: entry for entry in self.entries}
         return listed.get(name) or PluginEntry(name, optional=True)
 
@@ -95,8 +95,8 @@ def find(path: str | Path | None = None) -> Path:
     """The file to read: the one given, else ./registry.toml, else the one that etdev ships."""
     if path is not None:
         return Path(path)
-    own = Path(FILE_NAME)
-    return own if own.is_file() else default_path()
+    here = Path(FILE_NAME)
+    return here if here.is_file() else default_path()
 
 
 def load(path: str | Path | None = None) -> Registry:
@@ -119,7 +119,7 @@ def load(path: str | Path | None = None) -> Registry:
 
 
 def parse(text: str, path: Path) -> Registry:
-    """Check the text of a registry file; `path` is for messages."""
+    """Make a Registry of the text of a registry file; `path` is for messages."""
     file = read_toml(text, path, _File)
     return Registry(
         entries=tuple(table.entry(name) for name, table in file.plugins.items()),

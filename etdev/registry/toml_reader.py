@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from etdev.errors import RegistryError
-from etdev.schema.structuring import CONVERTER, Problem, problems
+from etdev.schema.structuring import CONVERTER, REFUSALS, Problem, problems
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -39,7 +39,7 @@ def read_toml(text: str, path: Path, kind: type[T]) -> T:
         raise RegistryError(str(path), f"is not valid TOML: {error}", "mend that line") from error
     try:
         return CONVERTER.structure(data, kind)
-    except Exception as refusal:
+    except REFUSALS as refusal:
         faults = list(problems(refusal))
     raise _error(path, [(line_of(text, problem.key) or 0, problem) for problem in faults])
 

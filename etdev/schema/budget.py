@@ -1,4 +1,4 @@
-"""The budget: how much may fall back to portable kernels."""
+"""The budget: how many nodes may fall back to portable kernels."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def _check_ops(_: Budget, attribute: Attribute[Any], value: tuple[object, ...]) 
 
 def _globs(value: object) -> tuple[object, ...]:
     if not isinstance(value, (list, tuple)):
-        # A text would be taken for a glob per letter.
+        # Each letter of a text would be taken for a glob.
         raise BudgetError("budget", f"fallback_ops is {value!r}", 'write ["aten.add.*"]')
     return tuple(value)
 
 
 @frozen
 class Budget:
-    """What may be left to portable kernels in a whole program, pinned nodes included.
+    """How much may fall back to portable kernels in a whole program, pinned nodes included.
 
     Args:
         max_fallback_nodes: Most nodes of ops that are not in `fallback_ops`.
-        fallback_ops: Globs of op names that may fall back as often as they like.
+        fallback_ops: Globs of op names whose nodes may fall back in any number.
 
     Raises:
         BudgetError: A value makes no sense.
@@ -57,7 +57,7 @@ class Budget:
         return budget
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
-        """Compare it with the plans of a program's methods.
+        """Refuse plans of a program's methods that exceed the budget.
 
         Raises:
             BudgetError: More falls back than it allows; the text has the nodes with their op, their

@@ -14,7 +14,7 @@ def node_name(value: object) -> str:
     """The name of a graph node, given as its name or as the torch.fx node itself."""
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(name, str) or not name:
-        raise ClaimError("claim", f"{value!r} is no node", "give torch.fx nodes or their names")
+        raise ClaimError("claim", f"{value!r} is not a node", "give torch.fx nodes or their names")
     return name
 
 
@@ -24,14 +24,14 @@ def node_names(value: object) -> tuple[str, ...]:
     Named, since bare `tuple` would take the string "add" for three nodes.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ClaimError("claim", f"{value!r} is no sequence of nodes", "give a list of nodes")
+        raise ClaimError("claim", f"{value!r} is not a sequence of nodes", "give a list of nodes")
     return tuple(dict.fromkeys(node_name(item) for item in value))
 
 
 def frozen_tuple(value: object) -> tuple[Any, ...]:
     """Any iterable but text, as a tuple."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise ClaimError("claim", f"{value!r} is no sequence", "give a list or a tuple")
+        raise ClaimError("claim", f"{value!r} is not a sequence", "give a list or a tuple")
     return tuple(value)
 
 

@@ -21,12 +21,12 @@ def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
 
 @frozen
 class Limits:
-    """What a plugin's partitions in a method must come up to; the others are given up.
+    """Limits on a plugin's partitions in a method; partitions beyond them are given up.
 
     Args:
         min_nodes: Fewest nodes of a partition, getitems not counted.
-        max_partitions: Most partitions per method: those with the most nodes, of equal ones the
-            first in the graph. Of those with enough nodes.
+        max_partitions: Most partitions per method, among those with enough nodes: the largest
+            stay, and of equally large ones the first in the graph.
 
     Raises:
         PluginError: One is not a whole number of at least 1.
@@ -42,7 +42,7 @@ class Limits:
         return own
 
     def over(self, others: Limits) -> Limits:
-        """These, and the others where these say nothing."""
+        """These limits, completed with others where they say nothing."""
         own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
         return evolve(others, **own)
 

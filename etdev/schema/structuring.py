@@ -30,8 +30,8 @@ _SCALARS = {
 _LISTS = (list, tuple, set, frozenset)
 
 
-class Field(str):
-    """A step of a path to a field of a class; others are positions and keys of collections."""
+class FieldName(str):
+    """A step of a path: the field of a class. Other steps are positions and keys of collections."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class Problem:
         cure: What to do about it.
     """
 
-    path: tuple[Field | str | int, ...]
+    path: tuple[FieldName | str | int, ...]
     what: str
     cure: str = ""
 
@@ -59,7 +59,7 @@ class Problem:
     def error(self, who: str, kind: type[EtdevError]) -> EtdevError:
         """The problem of an argument that is called `who`: `pins[1]: op is 3; …`."""
         path, what = self.path, self.what
-        if path and isinstance(path[-1], Field):
+        if path and isinstance(path[-1], FieldName):
             path, what = path[:-1], f"{path[-1]} {what}"
         return kind(who + "".join(f"[{step!r}]" for step in path), what, self.cure)
 
@@ -75,7 +75,7 @@ def strict_converter() -> cattrs.Converter:
 
 
 def _exactly(value: Any, kind: type) -> Any:
-    """No conversion: bool("false") would be True."""
+    """The value, if it is of that kind; no conversion, since bool("false") would be True."""
     if type(value) is kind or (kind is float and type(value) is int):
         return value
     raise EtdevError("", f"is {value!r}", f"it must be {_SCALARS[kind]}")
@@ -114,6 +114,8 @@ def _mapping_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any]
 
 
 CONVERTER = strict_converter()
+# What it raises about a value, as opposed to a mistake of ours.
+REFUSALS = (cattrs.BaseValidationError, ForbiddenExtraKeysError, EtdevError)
 
 
 def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
@@ -123,7 +125,7 @@ def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
         kind: An attrs class; its own converters and validators check each field.
         noun: What it is called in `is 3, which is not a pin`.
         cure: What to write instead of something else, or of a table that lacks a key.
-        empty: A table without keys is one, too.
+        empty: Whether a table without keys will do.
     """
     fields = attrs.fields(kind)
     names = [field.name for field in fields]
@@ -151,7 +153,7 @@ def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
 
 
 def _checked(field: Attribute[Any]) -> Callable[[Any, Any], Any]:
-    """What the class itself does with one of its fields, so that an error has the field's path."""
+    """Convert and check a field as its class does, so that an error has the path of the field."""
 
     def hook(value: Any, _: Any) -> Any:
         try:
@@ -179,18 +181,18 @@ def structured(value: object, kind: Any, who: str, error: type[EtdevError]) -> A
     """
     try:
         return CONVERTER.structure(value, kind)
-    except Exception as refusal:
+    except REFUSALS as refusal:
         first = next(problems(refusal))
     raise first.error(who, error)
 
 
 def problems(refusal: Exception) -> Iterator[Problem]:
-    """What a converter refused, value by value, in the order of the fields."""
+    """List what a converter refused, in the order of the fields."""
     for path, leaf in _leaves(refusal):
         if isinstance(leaf, ForbiddenExtraKeysError):
             valid = [field.name for field in attrs.fields(leaf.cl) if field.init]
-            for key in leaf.extra_fields:
-                yield Problem((*path, Field(key)), "is an unknown key", _close(key, valid))
+            for key in sorted(leaf.extra_fields):
+                yield Problem((*path, FieldName(key)), "is an unknown key", _close(key, valid))
         elif isinstance(leaf, EtdevError):
             yield Problem(path, leaf.what, leaf.cure)
         elif type(leaf) in (TypeError, ValueError) and leaf.args:
@@ -201,15 +203,15 @@ def problems(refusal: Exception) -> Iterator[Problem]:
 
 
 def _leaves(
-    refusal: Exception, path: tuple[Field | str | int, ...] = ()
-) -> Iterator[tuple[tuple[Field | str | int, ...], Exception]]:
+    refusal: Exception, path: tuple[FieldName | str | int, ...] = ()
+) -> Iterator[tuple[tuple[FieldName | str | int, ...], Exception]]:
     """The errors in a tree of cattrs' groups, with their paths."""
     if not isinstance(refusal, (cattrs.ClassValidationError, cattrs.IterableValidationError)):
         yield path, refusal
         return
     noted, others = refusal.group_exceptions()
     for inner, note in noted:
-        step = Field(note.name) if isinstance(note, AttributeValidationNote) else note.index
+        step = FieldName(note.name) if isinstance(note, AttributeValidationNote) else note.index
         yield from _leaves(inner, (*path, step))
     for inner in others:
         yield from _leaves(inner, path)

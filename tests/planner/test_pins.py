@@ -304,7 +304,10 @@ def test_strict_refuses_a_pin_that_matches_nothing():
 def test_no_plugin_is_called_portable():
     with pytest.raises(PluginError) as caught:
         Lowerer([takes("portable")])
-    assert str(caught.value) == "portable: stands for no plugin at all; give it another name"
+    assert (
+        str(caught.value)
+        == "portable: is reserved for nodes left to portable kernels; rename the plugin"
+    )
 
 
 # Ops that are kept whole

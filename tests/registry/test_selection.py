@@ -42,7 +42,7 @@ HOOKS = ", ".join(plugin.HOOKS)
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Installs a plugin where there is no other: a module, and what pip writes beside it."""
+    """Installs a plugin where no other is installed: a module, and what pip writes beside it."""
     bare = [
         folder
         for folder in sys.path
@@ -147,8 +147,9 @@ def plugin_class(body):
     ("source", "message"),
     [
         (plugin_class(" @hookimpl\n def claim_nods(self, program): ..."),
-         "claim_nods is no hook; did you mean claim_nodes?"),
-        (plugin_class(" @hookimpl\n def zzz(self): ..."), f"zzz is no hook; the hooks are {HOOKS}"),
+         "claim_nods is not a hook; did you mean claim_nodes?"),
+        (plugin_class(" @hookimpl\n def zzz(self): ..."),
+         f"zzz is not a hook; the hooks are {HOOKS}"),
         (plugin_class(" @hookimpl\n def claim_nodes(self, progam): ..."),
          "hookimpl definition: claim_nodes(progam) Argument(s) {'progam'} are declared in the "
          "hookimpl but can not be found in the hookspec; see etdev/hookspecs.py"),
@@ -174,7 +175,7 @@ def test_a_broken_plugin_stops_a_selection_named_with_its_distribution(install, 
     assert refusal(listed("a")) == f"a (etdev-a 1.0): {message}"
 
 
-def test_a_broken_plugin_nobody_listed_stops_a_selection_too(install):
+def test_a_broken_plugin_that_is_not_listed_stops_a_selection_too(install):
     install("a", "raise OSError('gone')")
     assert refusal(Registry(unlisted="first")) == (
         "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it"
@@ -388,13 +389,13 @@ def test_a_class_that_needs_arguments_is_refused():
 def test_the_same_plugin_twice_is_refused(install, wanted, who):
     install("a")
     install("b")
-    message = f"{who}: is there twice; give each plugin a name of its own"
+    message = f"{who}: is given twice; give each plugin its own name"
     assert refusal(Registry(), wanted()) == message
 
 
 @pytest.mark.parametrize("wanted", ["cpu", {"cpu": "cuda:0"}, 3])
 def test_what_is_no_list_of_plugins_is_refused(wanted):
-    message = f'plugins: {wanted!r} is no list; write plugins=["cpu"]'
+    message = f'plugins: {wanted!r} is not a list; write plugins=["cpu"]'
     assert refusal(Registry(), wanted) == message
 
 
@@ -416,7 +417,7 @@ def test_discovery_lists_the_broken_ones_and_goes_on(install):
     assert [(found.name, found.problem) for found in selection.discover(registry)] == [
         ("missing", "not installed; pip install etdev-missing (installed are answer, exit, good, "
                     "import, probe, raises, twice, typo)"),
-        ("typo", "prob is no hook; did you mean probe?"),
+        ("typo", "prob is not a hook; did you mean probe?"),
         ("answer", "probe returned 'cuda'; return a Probe, such as Probe([\"cpu\"])"),
         ("exit", "import failed with SystemExit: 3; reinstall or uninstall it"),
         ("good", ""),
