@@ -8,7 +8,6 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.dialects._ops import ops as exir_ops
@@ -20,6 +19,7 @@ from torch.fx.node import map_arg
 
 from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.order import run_order
+from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 from etdev.schema.plan import Partition
 
@@ -44,12 +44,12 @@ class Join:
 
     def build(self) -> ExportedProgram:
         self.nodes = {node.name: node for node in self.program.graph.nodes}
-        self.home = {name: i for i, part in enumerate(self.partitions) for name in part.nodes}
+        self.home = {name: i for i, p in enumerate(self.partitions) for name in p.nodes}
         self.inside = {
-            (i, c.name)
-            for i, part in enumerate(self.partitions)
-            for c in part.constants
-            if c.inside
+            (index, constant.name)
+            for index, partition in enumerate(self.partitions)
+            for constant in partition.constants
+            if constant.inside
         }
         self.frozen = {
             constant.name
@@ -70,7 +70,7 @@ class Join:
         return self._finish(kept, self._copy_output())
 
     def _copy_placeholders(self) -> set[str]:
-        """Keep the inputs, but the constants that only delegates hold now."""
+        """Keep all inputs except constants that only delegates hold now."""
         gone = {name for _, name in self.inside if self._only_inside(name)}
         kept = set()
         for node in self.program.graph.find_nodes(op="placeholder"):
@@ -110,9 +110,9 @@ class Join:
             self.copies[node] = item
 
     def _input(self, partition: Partition, node: Node) -> Node:
-        """What a delegate is called with; a constant for another device in planned memory first.
+        """What a delegate is called with; a constant for another device is cloned first.
 
-        ExecuTorch copies inputs to the device from planned memory, and has none for a constant.
+        ExecuTorch copies inputs to the device from planned memory, and a constant has none.
         """
         if partition.device.is_cpu or node.name not in self.frozen:
             return self.copies[node]
@@ -123,7 +123,7 @@ class Join:
         return self.planned[node.name]
 
     def _copy_output(self) -> list[OutputSpec]:
-        """Return what is left to return: new values of buffers that delegates own are not."""
+        """Return what the method returned, except new values of buffers that delegates own."""
         written = {
             constant.update
             for partition in self.partitions
@@ -146,24 +146,7 @@ class Join:
         program = self.program
         names = {node.name: copy.name for node, copy in self.copies.items()}
         specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
-        targets = {spec.target for spec in specs}
-        made = ExportedProgram(
-            root=self.root,
-            graph=self.graph,
-            graph_signature=ExportGraphSignature(
-                input_specs=specs,
-                output_specs=[renamed(spec, names) for spec in outputs],
-            ),
-            state_dict={k: v for k, v in program.state_dict.items() if k in targets},
-            range_constraints=dict(program.range_constraints),
-            module_call_graph=program.module_call_graph,
-            example_inputs=program.example_inputs,
-            constants={
-                k: v
-                for k, v in program.constants.items()
-                if k in targets or not isinstance(v, torch.Tensor)
-            },
-            verifiers=[program.verifier],
+        signature = ExportGraphSignature(
+            input_specs=specs, output_specs=[renamed(spec, names) for spec in outputs]
         )
-        made.graph_module.meta.update(program.graph_module.meta)
-        return made
+        return rebuilt(program, self.graph, signature, self.root)

@@ -1,4 +1,4 @@
-"""One sweep over a method: each partition becomes a program of its own and a call to it."""
+"""Split: each partition of a method becomes a program that a backend can compile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -25,9 +24,9 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, Interpreter, Node
 from torch.fx.graph import PythonCode
-from torch.utils import _pytree as pytree
 
 from etdev.delegate.join import Join
+from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.registry.answers import Annotations
 from etdev.schema.plan import Partition
@@ -37,12 +36,12 @@ _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 @define(eq=False)
 class Split:
-    """A method taken apart.
+    """A method and its partitions, each as a program.
 
     Args:
-        program: The program that was split; it is not changed.
-        partitions: What was split out, in plan order.
-        annotations: By partition and node, what goes to `node.meta` of its program.
+        program: The program of the method; it is not changed.
+        partitions: Its partitions, in plan order.
+        annotations: What goes to `node.meta` of their programs, by partition and node.
         programs: A program for each partition: owned constants first, then its inputs.
     """
 
@@ -57,16 +56,16 @@ class Split:
     def __attrs_post_init__(self) -> None:
         self._nodes = {node.name: node for node in self.program.graph.nodes}
         self._specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
-        # The whole program was verified op by op; its parts need no second look.
+        # The whole program was verified op by op; its partitions need no second look.
         config = EdgeCompileConfig(_check_ir_validity=False)
         self._verifier = EXIREdgeDialectVerifier(config, class_only=True)
         with settled_heap():
             self.programs = [self._extract(partition) for partition in self.partitions]
 
     def isolated(self, partition: Partition) -> ExportedProgram:
-        """A partition's program for a backend to change: graph and weights are its own.
+        """Extract a partition again, for a backend that changes the program it compiles.
 
-        Taken out of the method a second time, which costs half of what a deep copy does.
+        Graph and weights are copies. This costs half of what a deep copy of the program does.
         """
         program = self._extract(partition)
         for tensors in (program.state_dict, program.constants):
@@ -83,11 +82,11 @@ class Split:
             return Join(self.program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
-        made = _extract(self.program, partition, self._nodes, self._specs, self._verifier)
+        program = _extract(self.program, partition, self._nodes, self._specs, self._verifier)
         if annotations := self.annotations.get(partition.name):
-            for node in made.graph.nodes:
+            for node in program.graph.nodes:
                 node.meta.update(annotations.get(node.name, {}))
-        return made
+        return program
 
 
 def split(
@@ -95,7 +94,7 @@ def split(
     partitions: Sequence[Partition],
     annotations: Mapping[str, Annotations] | None = None,
 ) -> Split:
-    """Take the partitions out of a program, each into a program that a backend can compile."""
+    """Make a program of each partition, which a backend can compile."""
     return Split(program, partitions, annotations or {})
 
 
@@ -138,30 +137,7 @@ def _extract(
     output = graph.output(tuple(results))
     output.meta = dict(program.graph.output_node().meta)
     signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
-    return _program(program, root, graph, signature, verifier)
-
-
-def _program(
-    owner: ExportedProgram,
-    root: dict[str, Any],
-    graph: Graph,
-    signature: ExportGraphSignature,
-    verifier: type[Verifier],
-) -> ExportedProgram:
-    targets = [spec.target for spec in signature.input_specs if spec.target is not None]
-    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
-    _, out_spec = pytree.tree_flatten(signature.user_outputs)
-    call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec)
-    return ExportedProgram(
-        root=root,
-        graph=graph,
-        graph_signature=signature,
-        state_dict={t: owner.state_dict[t] for t in targets if t in owner.state_dict},
-        range_constraints=dict(owner.range_constraints),
-        module_call_graph=[ModuleCallEntry("", call)],
-        constants={t: owner.constants[t] for t in targets if t in owner.constants},
-        verifiers=[verifier],
-    )
+    return extracted(program, graph, signature, root, verifier)
 
 
 class InterpretedGraph(Graph):
@@ -189,8 +165,8 @@ def settled_heap() -> Iterator[None]:
     """Collect only what is made meanwhile.
 
     Building thousands of small graphs sets off collections that walk all of torch and of the
-    program each time; on 1000 partitions that is a third of the work. Somebody who has frozen the
-    heap himself is left alone.
+    program each time; on 1000 partitions that is a third of the work. A heap that the caller has
+    frozen stays as it is.
     """
     if gc.get_freeze_count():
         yield

@@ -1,7 +1,7 @@
 """Branches: the conversion of programs that have wanted ops inside control flow.
 
-Nobody claims in a branch, so that an op which is kept whole outside is decomposed there. ExecuTorch
-can do that, at the price of tracing the program three times.
+Plugins claim nothing in a branch, so an op that is kept whole outside is decomposed there.
+ExecuTorch can do that, at the price of tracing the program three times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ask = Callable[[ExportedProgram], Wishes]
 
 
 def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
-    """Whether some branch has an op that some plugin wants whole."""
+    """Whether a branch has an op that a plugin wants whole."""
     ops = set(wishes.ops)
     return any(
         node.target in ops
@@ -32,7 +32,7 @@ def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
 
 
 def to_edge(program: ExportedProgram, ask: Ask, config: EdgeCompileConfig) -> ExportedProgram:
-    """Convert a program, keeping wanted ops whole outside its branches only."""
+    """Convert a program, keeping wanted ops whole only outside its branches."""
     manager = to_edge_transform_and_lower(
         program, partitioner=[_KeepsWhole(ask)], compile_config=copy.copy(config)
     )
@@ -43,8 +43,8 @@ def whole_ops(
     program: ExportedProgram, ask: Ask
 ) -> tuple[list[Any], Callable[[Node], bool] | None]:
     """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them."""
-    # ExecuTorch asks again with the edge program, to complain of whole ops that nobody has taken.
-    # The plan sees to those.
+    # ExecuTorch asks again with the edge program, to complain about whole ops that were not
+    # delegated. The plan takes care of those.
     if program.dialect == "EDGE":
         return [], None
     wishes = ask(program)
@@ -52,7 +52,7 @@ def whole_ops(
 
 
 class _KeepsWhole(Partitioner):  # type: ignore[misc]
-    """Delegates nothing; the partitioner API is ExecuTorch's way to ask for whole ops."""
+    """Delegates nothing; ExecuTorch asks partitioners which ops to keep whole."""
 
     def __init__(self, ask: Ask) -> None:
         super().__init__()

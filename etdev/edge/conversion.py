@@ -1,4 +1,6 @@
-"""From ATen to edge dialect, once for all plugins, with the ops whole that some plugin wants so."""
+"""Convert ATen programs to the edge dialect once for all plugins, keeping whole every op that some
+plugin asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from etdev.graph.ops import edge_name, is_functional
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
-# Views that a functional program has as they are, and calls that become views and copies which
-# have no decomposition.
+# Views that a functional program keeps, and calls that become views and copies which have no
+# decomposition.
 _PLAIN_VIEWS = {
     *("alias", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
     *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
@@ -54,17 +56,17 @@ class Settings:
 
 @define(eq=False)
 class Conversion:
-    """Converts programs to the edge dialect, with every plugin's wishes at once.
+    """Converts programs to the edge dialect, with the wishes of all plugins together.
 
     ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
     verifies it after every step. Here it is decomposed in one go with all wanted ops whole; those
-    that the plugins don't want on a second look are decomposed one by one.
+    that no plugin wants at their place in the decomposed program are then decomposed one by one.
 
-    ExecuTorch's partitioners are asked about a functional program, which takes a trace more. Here
-    only programs take it in which that would show.
+    ExecuTorch asks its partitioners about a functional program, which takes one more trace. Here
+    only programs are traced again in which an op would differ.
 
     Args:
-        plugins: Who is asked for ops to keep whole.
+        plugins: Asked for ops to keep whole, in claim order.
         compile_config: ExecuTorch's; not changed.
         expander: Decomposes single ops.
     """
@@ -133,13 +135,13 @@ class Conversion:
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """A program as the plugins have rewritten it, each what the one before it returned."""
+        """A program as the plugins rewrite it, each given what the one before returned."""
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
         return program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
-        """Whole ops that nobody wants at this very place, and that have a decomposition."""
+        """Ops kept whole that have a decomposition and that no plugin wants at their place."""
         names = {edge_name(op) for op in ops}
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
@@ -147,13 +149,13 @@ class Conversion:
 
 
 def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
-    """ExecuTorch's passes may settle a dynamic size on the example's, and say nothing.
+    """Refuse a dynamic size that ExecuTorch's passes silently fixed to the example's.
 
-    The .pte would fail on every other size, in whatever kernel comes first.
+    The .pte would fail on every other size, in the first kernel that looks at it.
     """
     for node in program.graph.find_nodes(op="placeholder"):
         for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
-            # A symbol still, but with one value left.
+            # Still a symbol, but with one possible value.
             if not isinstance(size, int) and size.node.maybe_as_int() is not None:
                 raise LoweringError(
                     "edge conversion",
@@ -164,7 +166,7 @@ def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:
-    """A program without `silu_`, for the plugins that want `silu`."""
+    """Make a program functional, so that plugins which want `silu` see it for `silu_`."""
     for node in program.graph.nodes:
         op = node.target
         if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
@@ -178,10 +180,10 @@ def rebuilt(
     compile_config: EdgeCompileConfig,
     constant_methods: Mapping[str, Any] | None,
 ) -> EdgeProgramManager:
-    """A manager like another, with other programs: what `to_backend` would have returned."""
+    """Make a manager like another with other programs, as `to_backend` would return it."""
     config = copy.copy(compile_config)
-    # The programs hold delegate calls now, which the edge verifier doesn't know.
+    # The programs call delegates now, which the edge verifier doesn't know.
     config._check_ir_validity = False
-    made = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
-    made._etrecord = manager._etrecord
-    return made
+    rebuilt = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    rebuilt._etrecord = manager._etrecord
+    return rebuilt

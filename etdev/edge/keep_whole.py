@@ -1,4 +1,4 @@
-"""Wishes: which ATen ops the plugins want to see whole, node by node."""
+"""Keep whole: the ATen ops that plugins want to see whole, node by node."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
 
-# The node's edge op, then who wants it whole.
-# `custom` is the node metadata that torch.export hands through decompositions.
+# Key of the mark: the node's edge op, then the plugins that want it whole. It is in `custom`, the
+# metadata that torch.export preserves through decompositions.
 _MARK = "etdev.kept_whole"
 
 
 @define(eq=False)
 class Wishes:
-    """What the plugins want kept whole in one program.
+    """The ops of one program that the plugins want whole.
 
     Args:
         program: ATen-dialect program of one method.
         method: Its name.
-        plugins: Who is asked, in claim order.
+        plugins: The plugins to ask, in claim order.
     """
 
     program: ExportedProgram
@@ -48,8 +48,8 @@ class Wishes:
         return list(dict.fromkeys(op for wish in self.by_plugin.values() for op in wish.ops))
 
     def mark(self, node: Node) -> bool:
-        """Mark a node with those who want it whole; False if nobody does."""
-        # Branches of control flow have graphs of their own and nobody claims in them.
+        """Mark a node with the plugins that want it whole; returns whether any does."""
+        # Branches of control flow have their own graphs, and plugins claim nothing in them.
         if node.op != "call_function" or node.graph is not self.program.graph:
             return False
         wishers = [name for name, wish in self.by_plugin.items() if wish.wants(node)]
@@ -62,17 +62,17 @@ class Wishes:
 def wishers(node: Node) -> tuple[str, ...]:
     """The plugins that want an edge-dialect op whole at this place."""
     op, *names = node.meta.get("custom", {}).get(_MARK, ("",))
-    # Nodes that the conversion puts beside an op inherit its mark.
+    # Nodes that the conversion adds beside an op inherit its mark.
     return tuple(names) if op_name(node) == op else ()
 
 
 def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
-    """Ops that were kept whole, with the plugins that wanted them; removes the marks."""
-    found = {}
+    """Remove the marks; returns the ops that were kept whole, with the plugins that wanted them."""
+    kept = {}
     for node in program.graph.nodes:
         if names := wishers(node):
-            found[node.name] = names
+            kept[node.name] = names
         if _MARK in node.meta.get("custom", {}):
             rest = {key: value for key, value in node.meta["custom"].items() if key != _MARK}
             node.meta["custom"] = rest
-    return found
+    return kept

@@ -1,4 +1,4 @@
-"""Sources: what a user hands in, as ATen programs per method."""
+"""Sources: the models that users give, as methods that can be exported to ATen programs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 from etdev.errors import EtdevWarning, SourceError, first_line
 
 FORWARD = "forward"
-# Modules that compute something else in training mode; the flag on others changes nothing.
-_MOODY = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+# Modules that compute differently in training mode; on others the flag changes nothing.
+_MODAL = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
 
@@ -27,7 +27,7 @@ class Method:
     Args:
         name: Its name in the .pte.
         model: A module, or a program that is exported already.
-        inputs: Positional example inputs; those of the program if it has some.
+        inputs: Positional example inputs; None takes those of the program.
         kwargs: Example inputs by keyword.
         dynamic_shapes: As `torch.export.export` takes them.
     """
@@ -39,14 +39,14 @@ class Method:
     dynamic_shapes: Any = None
 
     def export(self) -> ExportedProgram:
-        """The ATen program; a module is exported without gradients and left as it is."""
+        """Export to an ATen program, without gradients; the module is not changed."""
         if isinstance(self.model, ExportedProgram):
             return self.model
         if self.inputs is None:
             raise SourceError(
                 self.name, "a module can't be exported without example inputs", "give inputs="
             )
-        if any(module.training and isinstance(module, _MOODY) for module in self.model.modules()):
+        if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
             warnings.warn(
                 f"{self.name}: dropout or batch norm is in training mode; call .eval() on the "
                 "module first",
@@ -54,7 +54,7 @@ class Method:
                 stacklevel=2,
             )
         try:
-            # With gradients, a buffer that the method writes fails much later, in to_executorch.
+            # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad():
                 return torch.export.export(
                     self.model, self.inputs, self.kwargs, dynamic_shapes=self.dynamic_shapes
@@ -102,7 +102,7 @@ def methods_of(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> dict[str, Method]:
-    """Read whatever a user hands in.
+    """Make methods of a model in any of the accepted forms.
 
     Args:
         model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
@@ -112,7 +112,7 @@ def methods_of(
         dynamic_shapes: As `torch.export.export` takes them.
 
     Raises:
-        SourceError: It is none of these, or a file that can't be loaded.
+        SourceError: It has none of these forms, or is a file that can't be loaded.
     """
     if not isinstance(model, Mapping):
         return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
@@ -126,10 +126,10 @@ def methods_of(
 
 
 def _unpacked(value: Any) -> tuple[Any, Any, None, Any]:
-    parts = value if isinstance(value, tuple) else (value,)
-    if not 1 <= len(parts) <= 3:
-        raise SourceError("model", f"is a tuple of {len(parts)}", "give (module, example inputs)")
-    model, inputs, dynamic_shapes = (*parts, None, None)[:3]
+    items = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(items) <= 3:
+        raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
+    model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
 
 
@@ -141,7 +141,7 @@ def _method(
     if isinstance(model, (str, Path)):
         model = load_pt2(Path(model))
     if not isinstance(model, (torch.nn.Module, ExportedProgram)):
-        raise SourceError(name, f"{type(model).__name__} is no model", _SHAPE)
+        raise SourceError(name, f"{type(model).__name__} is not a model", _SHAPE)
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
     if inputs is not None and not isinstance(inputs, (tuple, list)):
@@ -154,13 +154,13 @@ def _method(
 
 
 def load_pt2(path: Path) -> ExportedProgram:
-    """Load what `torch.export.save` wrote.
+    """Load a .pt2 file, as `torch.export.save` writes it.
 
     Raises:
-        SourceError: It is missing, truncated, or something else.
+        SourceError: It is missing, truncated, or not a .pt2 file.
     """
     if not path.is_file():
-        raise SourceError(str(path), "there is no such file", "give the path of a .pt2 file")
+        raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
     try:
         return torch.export.load(path)
     except Exception as error:

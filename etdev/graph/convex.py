@@ -1,6 +1,8 @@
 """Convex partitions of a graph: the fewest, and in linear time.
 
-Works on bare numbers, nodes 0..n-1 in topological order, so that it can be tested apart from torch.
+Works on bare numbers, so that it can be tested without torch. It relies on them being topological:
+node n reads smaller numbers only, as `MethodGraph.inputs` has them. Otherwise a single node could
+close a cycle, and `_join_groups` would find no group to refuse.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from attrs import define, field, frozen
 
 @frozen
 class Convexity:
-    """The partitions found.
+    """Partitions, and the groups that no partition could hold.
 
     Args:
         partitions: Node numbers, ascending, in an order in which the partitions can run.
         torn: Groups (by position) that had to be refused, each with a node on a path that leaves
             the group and comes back through nodes that can't join it.
-        split_by: Per partition, the node that kept it apart from an earlier one, or None.
+        split_by: Per partition the node that kept it apart from an earlier one; None for the first.
     """
 
     partitions: tuple[tuple[int, ...], ...]
@@ -55,19 +57,19 @@ def find_partitions(
     joinable = _join_groups(units, groups, torn)
     order = units.order()
     if not merge:
-        wanted = [tuple(units.members[unit]) for unit in order if unit in joinable]
-        return Convexity(tuple(wanted), torn, (None,) * len(wanted))
+        single = [tuple(units.members[unit]) for unit in order if unit in joinable]
+        return Convexity(tuple(single), torn, (None,) * len(single))
     levels, causes = _levels(units, order, joinable)
     _delay(units, order, joinable, levels)
-    found: dict[int, list[int]] = {}
+    by_level: dict[int, list[int]] = {}
     split_by: dict[int, int | None] = {}
     for unit in order:
         if unit in joinable:
-            found.setdefault(levels[unit], []).extend(units.members[unit])
+            by_level.setdefault(levels[unit], []).extend(units.members[unit])
             split_by.setdefault(levels[unit], causes.get(levels[unit]))
-    ranks = sorted(found)
+    ranks = sorted(by_level)
     return Convexity(
-        tuple(tuple(sorted(found[rank])) for rank in ranks),
+        tuple(tuple(sorted(by_level[rank])) for rank in ranks),
         torn,
         tuple(split_by[rank] if rank != ranks[0] else None for rank in ranks),
     )
@@ -75,7 +77,7 @@ def find_partitions(
 
 @define
 class _Units:
-    """Nodes joined to units: what the graph looks like when each unit is one node."""
+    """Nodes joined to units: the graph in which each unit is one node."""
 
     inputs: Sequence[Sequence[int]]
     unit_of: list[int] = field(init=False)
@@ -86,7 +88,7 @@ class _Units:
         self.members = {node: [node] for node in self.unit_of}
 
     def join(self, nodes: Iterable[int]) -> int:
-        """Make the units of some nodes one; it is called by its smallest node."""
+        """Join the units of some nodes; the joined unit has the number of its smallest node."""
         units = sorted({self.unit_of[node] for node in nodes})
         first, rest = units[0], units[1:]
         for unit in rest:
@@ -98,7 +100,7 @@ class _Units:
         return first
 
     def split(self, unit: int) -> None:
-        """Undo: every node of a unit is alone again."""
+        """Undo a join: every node is its own unit again."""
         for node in self.members.pop(unit):
             self.unit_of[node] = node
             self.members[node] = [node]
@@ -106,9 +108,9 @@ class _Units:
     def reads(self, unit: int) -> list[int]:
         """The other units that a unit reads."""
         of = self.unit_of
-        found = {of[source] for node in self.members[unit] for source in self.inputs[node]}
-        found.discard(unit)
-        return sorted(found)
+        sources = {of[source] for node in self.members[unit] for source in self.inputs[node]}
+        sources.discard(unit)
+        return sorted(sources)
 
     def order(self) -> list[int]:
         """Units so that each comes after what it reads; the graph of units must have no cycle."""
@@ -116,10 +118,18 @@ class _Units:
 
 
 def _join_groups(units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]) -> set[int]:
-    """Join each group; where units then wait for each other, merge or refuse.
+    """Join each group; where units then wait for each other, merge or refuse groups.
 
-    A cycle of groups alone is one bigger group. A cycle through anything else tears a group: the
-    one with the widest span in it is refused, until none is left.
+    A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group: the
+    one with the widest span in it is refused, until no cycle is left.
+
+    Args:
+        units: The units, each a node before; changed in place.
+        groups: Disjoint groups.
+        torn: Filled with the refused groups, see `Convexity`.
+
+    Returns:
+        The units that are groups, or several merged.
     """
     group_of = {units.join(group): index for index, group in enumerate(groups)}
     pending: list[int] | None = None
@@ -156,7 +166,7 @@ def _components(units: _Units, only: list[int] | None = None) -> list[list[int]]
     low: dict[int, int] = {}
     path: list[int] = []
     on_path: set[int] = set()
-    found: list[list[int]] = []
+    components: list[list[int]] = []
     for root in sorted(units.members if only is None else only):
         if root in number:
             continue
@@ -184,10 +194,10 @@ def _components(units: _Units, only: list[int] | None = None) -> list[list[int]]
                     low[above] = min(low[above], low[unit])
                 if low[unit] == number[unit]:
                     at = _last(path, unit)
-                    found.append(sorted(path[at:]))
+                    components.append(sorted(path[at:]))
                     on_path.difference_update(path[at:])
                     del path[at:]
-    return found
+    return components
 
 
 def _last(path: list[int], unit: int) -> int:
@@ -228,7 +238,7 @@ def _delay(units: _Units, order: list[int], joinable: set[int], levels: dict[int
         for source in units.reads(unit):
             readers[source].append(unit)
     for unit in reversed(order):
-        # A reader outside any partition could be delayed itself; to stay simple, it pins.
+        # A reader outside any partition could be delayed itself; to stay simple, it is not.
         if unit not in joinable or not readers[unit]:
             continue
         if any(reader not in joinable for reader in readers[unit]):

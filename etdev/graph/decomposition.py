@@ -1,4 +1,4 @@
-"""Parts: what one op of an edge program decomposes into."""
+"""Decomposition: the pieces that one op of an edge program decomposes into."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from attrs import frozen
 from executorch.exir import EdgeCompileConfig, to_edge
+from torch._export.verifier import Verifier
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -20,17 +20,18 @@ from torch.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from etdev.graph.ops import aten_op
+from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 
 
 @frozen(eq=False)
-class Parts:
-    """What an op decomposes into.
+class Pieces:
+    """The pieces that an op decomposes into.
 
     Args:
         program: Edge program whose inputs are the op's tensors and symbolic sizes in order of use.
@@ -42,7 +43,7 @@ class Parts:
 
 
 def key_of(node: Node) -> Hashable:
-    """Equal for two nodes exactly if they decompose alike."""
+    """A key that two nodes share exactly if they decompose alike."""
 
     def look(value: Any) -> Hashable:
         if isinstance(value, Node):
@@ -54,7 +55,7 @@ def key_of(node: Node) -> Hashable:
             return tuple(look(item) for item in value)
         return (type(value).__name__, str(value))
 
-    # Two nodes that read one tensor twice and two tensors are not alike.
+    # A node that reads one tensor twice is not like one that reads two tensors.
     reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
     return (_mode(node), node.target, look(node.args), kwargs, tuple(reads))
@@ -70,15 +71,21 @@ def _leaves(node: Node) -> list[Node]:
     return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
 
 
-def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Parts:
-    """Run one op alone through ExecuTorch's own decomposition and edge conversion."""
+def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Pieces:
+    """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
+
+    Args:
+        node: The op, in an edge program.
+        owner: That program; it is not changed.
+        compile_config: The edge conversion's; not changed.
+    """
     graph = Graph()
     copies: dict[Node, Node] = {}
     for index, source in enumerate(node.all_input_nodes):
         copies[source] = graph.placeholder(f"arg_{index}")
         copies[source].meta = {"val": source.meta["val"]}
     if not any(isinstance(n.meta["val"], torch.Tensor) for n in copies):
-        # Nothing else would tell ExecuTorch which fake mode the results are to be of.
+        # Nothing else would tell ExecuTorch the fake mode of the results.
         graph.placeholder("mode").meta = {"val": pytree.tree_leaves(node.meta["val"])[0]}
     call = graph.call_function(
         aten_op(node.target),
@@ -93,24 +100,12 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
         input_specs=[InputSpec(InputKind.USER_INPUT, argument(n), None) for n in inputs],
         output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
     )
-    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
-    _, out_spec = pytree.tree_flatten(tuple(signature.user_outputs))
-    program = ExportedProgram(
-        root=GraphModule(torch.nn.Module(), graph),
-        graph=graph,
-        graph_signature=signature,
-        state_dict={},
-        range_constraints=dict(owner.range_constraints),
-        module_call_graph=[
-            ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec)),
-        ],
-        constants={},
-    )
-    # A custom op is no core ATen op and needs no complaint: it stays as it is.
+    program = extracted(owner, graph, signature, {}, Verifier)
+    # A custom op is not a core ATen op, which is no reason to complain: it stays as it is.
     config = copy.copy(compile_config)
     config._check_ir_validity = False
     edge = to_edge(program, compile_config=config).exported_program()
-    return Parts(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
+    return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
 
 
 def _results(graph: Graph, call: Node) -> list[Node]:

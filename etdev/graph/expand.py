@@ -1,4 +1,4 @@
-"""Expansion: ops that were kept whole are decomposed after all, where nobody took them."""
+"""Expansion: ops that were kept whole are decomposed after all where no plugin took them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from torch.export.graph_signature import (
     InputSpec,
     TensorArgument,
 )
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.decomposition import Parts, decompose, key_of
+from etdev.graph.decomposition import Pieces, decompose, key_of
 from etdev.graph.ops import aten_op
+from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 
-# What a part inherits from the op it is a part of: where the user's code called it.
+# What a piece inherits from its op: where the user's code called it.
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
 
 
@@ -32,12 +33,12 @@ class Expanded:
     """A program with some ops decomposed.
 
     Args:
-        program: The program; what was not expanded is called the same as before.
-        parts: Name of the op that each new node is a part of.
+        program: The program; nodes that were not expanded keep their names.
+        pieces: Name of the op that each new node is a piece of.
     """
 
     program: ExportedProgram
-    parts: Mapping[str, str]
+    pieces: Mapping[str, str]
 
 
 @define(eq=False)
@@ -49,32 +50,33 @@ class Expander:
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
-    _known: dict[Hashable, Parts] = field(factory=dict)
+    _known: dict[Hashable, Pieces] = field(factory=dict)
     _table: Container[Any] = field(factory=_default_decomposition_table)
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
         """Those of some whole ops that have a decomposition."""
         nodes = {node.name: node for node in program.graph.nodes}
-        return [name for name in names if self._has_parts(nodes[name], program)]
+        return [name for name in names if self._has_pieces(nodes[name], program)]
 
     def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
         """Decompose some whole ops of a program; the program itself is not changed.
 
-        The parts of an op are called the same whichever other ops are expanded with it.
+        A node is its name, in every form of a method: the pieces of an op have the same names
+        whichever other ops are expanded with it.
         """
         wanted = set(names)
         if not wanted:
             return Expanded(program, {})
-        parts = {
-            node: self._parts(node, program) for node in program.graph.nodes if node.name in wanted
+        pieces = {
+            node: self._pieces(node, program) for node in program.graph.nodes if node.name in wanted
         }
-        return _Inlining(program, parts).build()
+        return _Inlining(program, pieces).build()
 
-    def _has_parts(self, node: Node, program: ExportedProgram) -> bool:
+    def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
-        return aten_op(node.target) in self._table and not self._parts(node, program).trivial
+        return aten_op(node.target) in self._table and not self._pieces(node, program).trivial
 
-    def _parts(self, node: Node, program: ExportedProgram) -> Parts:
+    def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
         key = key_of(node)
         if key not in self._known:
             self._known[key] = decompose(node, program, self.compile_config)
@@ -83,17 +85,17 @@ class Expander:
 
 @define(eq=False)
 class _Inlining:
-    """Copies a graph and puts parts in place of some ops."""
+    """Copies a graph and puts pieces in place of some ops."""
 
     program: ExportedProgram
-    parts: Mapping[Node, Parts]
+    pieces: Mapping[Node, Pieces]
     graph: Graph = field(factory=Graph)
     copies: dict[Node, Node] = field(factory=dict)
     results: dict[Node, Sequence[Any]] = field(factory=dict)
     specs: list[InputSpec] = field(factory=list)
     constants: dict[str, Any] = field(factory=dict)
     lifted: dict[tuple[Node, str], Node] = field(factory=dict)
-    homes: dict[str, str] = field(factory=dict)
+    op_of: dict[str, str] = field(factory=dict)
 
     def build(self) -> Expanded:
         """The new program."""
@@ -105,21 +107,20 @@ class _Inlining:
                 self._place_constants(self._constants())
                 placed = True
             self._copy(node)
-        module = GraphModule(self.program.graph_module, self.graph)
-        return Expanded(self._finish(module), self.homes)
+        return Expanded(self._finish(), self.op_of)
 
     def _constants(self) -> list[tuple[Node, InputSpec]]:
         """Constants that decompositions bring along: their op and what they are."""
         return [
             (node, spec)
-            for node, parts in self.parts.items()
-            for spec in parts.program.graph_signature.input_specs
+            for node, pieces in self.pieces.items()
+            for spec in pieces.program.graph_signature.input_specs
             if spec.kind != InputKind.USER_INPUT
         ]
 
     def _place_constants(self, lifted: Sequence[tuple[Node, InputSpec]]) -> None:
         for node, spec in lifted:
-            source = self.parts[node].program
+            source = self.pieces[node].program
             name = f"{node.name}__{spec.arg.name}"
             placeholder = self.graph.create_node("placeholder", name, name=name)
             (inner,) = (n for n in source.graph.nodes if n.name == spec.arg.name)
@@ -132,7 +133,7 @@ class _Inlining:
             self.lifted[node, inner.name] = placeholder
 
     def _copy(self, node: Node) -> None:
-        if node in self.parts:
+        if node in self.pieces:
             self.results[node] = self._inline(node)
             if not isinstance(node.meta["val"], (list, tuple)):
                 self.copies[node] = self.results[node][0]
@@ -143,51 +144,42 @@ class _Inlining:
             self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
 
     def _inline(self, node: Node) -> list[Any]:
-        inner = self.parts[node].program
+        inner = self.pieces[node].program
         given = dict(zip(inner.graph_signature.user_inputs, node.all_input_nodes, strict=False))
         inside: dict[Node, Node] = {}
-        for part in inner.graph.nodes:
-            if part.op == "placeholder":
-                if made := self.lifted.get((node, part.name)):
-                    inside[part] = made
-                elif part.name in given:
-                    inside[part] = self.copies[given[part.name]]
-            elif part.op == "output":
-                return list(map_arg(part.args[0], inside.__getitem__))
+        for inner_node in inner.graph.nodes:
+            if inner_node.op == "placeholder":
+                if placeholder := self.lifted.get((node, inner_node.name)):
+                    inside[inner_node] = placeholder
+                elif inner_node.name in given:
+                    inside[inner_node] = self.copies[given[inner_node.name]]
+            elif inner_node.op == "output":
+                return list(map_arg(inner_node.args[0], inside.__getitem__))
             else:
-                inside[part] = self._part(node, part, inside)
+                inside[inner_node] = self._piece(node, inner_node, inside)
         raise AssertionError("a graph without an output node")
 
-    def _part(self, node: Node, part: Node, inside: Mapping[Node, Node]) -> Node:
-        made = self.graph.create_node(
-            part.op,
-            part.target,
-            map_arg(part.args, inside.__getitem__),
-            map_arg(part.kwargs, inside.__getitem__),
-            name=f"{node.name}__{part.name}",
+    def _piece(self, node: Node, inner: Node, inside: Mapping[Node, Node]) -> Node:
+        piece = self.graph.create_node(
+            inner.op,
+            inner.target,
+            map_arg(inner.args, inside.__getitem__),
+            map_arg(inner.kwargs, inside.__getitem__),
+            name=f"{node.name}__{inner.name}",
         )
-        self.homes[made.name] = node.name
-        made.meta = dict(part.meta)
-        made.meta.update({key: node.meta[key] for key in _INHERITED if key in node.meta})
-        return made
+        self.op_of[piece.name] = node.name
+        piece.meta = dict(inner.meta)
+        piece.meta.update({key: node.meta[key] for key in _INHERITED if key in node.meta})
+        return piece
 
-    def _finish(self, module: GraphModule) -> ExportedProgram:
-        program = self.program
+    def _finish(self) -> ExportedProgram:
         names = {node.name: copy.name for node, copy in self.copies.items()}
-        old = program.graph_signature
+        old = self.program.graph_signature
         users = [s for s in old.input_specs if s.kind == InputKind.USER_INPUT]
         others = [s for s in old.input_specs if s.kind != InputKind.USER_INPUT]
-        return ExportedProgram(
-            root=module,
-            graph=module.graph,
-            graph_signature=ExportGraphSignature(
-                input_specs=[*others, *self.specs, *users],
-                output_specs=[renamed(spec, names) for spec in old.output_specs],
-            ),
-            state_dict=program.state_dict,
-            range_constraints=dict(program.range_constraints),
-            module_call_graph=program.module_call_graph,
-            example_inputs=program.example_inputs,
-            constants={**program.constants, **self.constants},
-            verifiers=[program.verifier],
+        signature = ExportGraphSignature(
+            input_specs=[*others, *self.specs, *users],
+            output_specs=[renamed(spec, names) for spec in old.output_specs],
         )
+        root = self.program.graph_module
+        return rebuilt(self.program, self.graph, signature, root, self.constants)

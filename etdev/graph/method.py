@@ -1,4 +1,4 @@
-"""The graph of one method, indexed once: nodes by number, constants, and what goes with what."""
+"""The graph of one method, indexed once: nodes by number, constants, foreign delegates."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _KINDS = {
 
 @define(eq=False)
 class MethodGraph:
-    """An edge-dialect program of one method, read and never written.
+    """An edge-dialect program of one method, indexed for reading.
+
+    The numbers of its nodes are topological, since torch.fx keeps a graph in such an order: a node
+    reads smaller numbers only. `convex.find_partitions` relies on that.
 
     Args:
         program: The program.
         method: Name of its method.
-        nodes: Its computing nodes and get_attrs in graph order; their positions are their numbers.
+        nodes: Its computing nodes and get_attrs in graph order; positions are their numbers.
         number: Number of each node by name.
-        inputs: For each number the numbers it reads.
+        inputs: For each number the numbers that its node reads.
         placeholders: The graph's inputs by name.
         constants: Parameters, buffers and lifted tensors by graph input name.
         foreign: Names of the delegates that the program came with: call, get_attr, getitems.
@@ -74,13 +77,13 @@ class MethodGraph:
         return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
-        """Some nodes with all that can't be apart from them, ascending.
+        """Complete some nodes with those that can't be separated from them, ascending.
 
         The getitems of an op with several outputs go with it, and the get_attr of a control-flow
         branch with the op that calls it.
         """
-        found = set(numbers)
-        work = list(found)
+        complete = set(numbers)
+        work = list(complete)
         while work:
             node = self.nodes[work.pop()]
             follow = [user for user in node.users if user.target is operator.getitem]
@@ -91,10 +94,10 @@ class MethodGraph:
             ]
             for other in follow:
                 number = self.number[other.name]
-                if number not in found:
-                    found.add(number)
+                if number not in complete:
+                    complete.add(number)
                     work.append(number)
-        return sorted(found)
+        return sorted(complete)
 
     def orphan(self, numbers: Iterable[int]) -> Node | None:
         """A getitem whose op is not among the nodes, or None."""
@@ -108,15 +111,15 @@ class MethodGraph:
     def reads(self, numbers: Iterable[int]) -> list[Node]:
         """Values that some nodes read from outside, constants included, in order of first use."""
         inside = {self.nodes[number].name for number in numbers}
-        found: dict[str, Node] = {}
+        outside: dict[str, Node] = {}
         for number in sorted(numbers):
             for source in self.nodes[number].all_input_nodes:
                 if source.name not in inside:
-                    found.setdefault(source.name, source)
-        return list(found.values())
+                    outside.setdefault(source.name, source)
+        return list(outside.values())
 
     def outputs(self, numbers: Iterable[int]) -> list[Node]:
-        """Those of some nodes that others read, in graph order."""
+        """Those of some nodes that nodes outside read, in graph order."""
         inside = {self.nodes[number].name for number in numbers}
         return [
             self.nodes[number]

@@ -1,4 +1,4 @@
-"""Nodes: what a node of a graph is called, what it computes, and where it comes from."""
+"""Nodes: the op of a graph node, its value, its device, and the source it comes from."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from etdev.schema.ledger import DELEGATE
 from etdev.schema.plan import TARGET_DEVICE
 from etdev.schema.tensors import SCALAR, Tensor
 
-# A getitem that reads a delegate is not the op whose value it carries.
+# A getitem of a delegate has the value of some op, but must not be taken for that op.
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
 def fingerprint(graph: Graph) -> list[str]:
-    """A line for each node; changes when somebody adds, removes or rewires one."""
+    """A line for each node; changes when a node is added, removed or rewired."""
     return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]
 
 
@@ -47,7 +47,7 @@ def source_op(node: Node) -> str | None:
 
 
 def describe(node: Node) -> Tensor:
-    """What a node's value looks like from outside."""
+    """The value of a node, as a Tensor."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return Tensor(node.name, SCALAR, (), 8)
@@ -59,7 +59,7 @@ def delegate_device(call: Node) -> Device:
     """Where the delegate that a node calls runs, by its `target_device` spec.
 
     Raises:
-        DeviceError: The spec names no device.
+        DeviceError: The spec does not name a device.
     """
     module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
     return target_device(call.name, module.compile_specs) or CPU
@@ -69,7 +69,7 @@ def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
     """The device that compile specs name, or None.
 
     Raises:
-        DeviceError: They name several, or something that is none; `who` is for the message.
+        DeviceError: They name several, or something that is not a device; `who` is for the message.
     """
     values = [spec.value for spec in specs if spec.key == TARGET_DEVICE]
     if len(set(values)) > 1:

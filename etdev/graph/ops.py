@@ -1,4 +1,4 @@
-"""Ops: what an ATen op is called in the edge dialect, where a view is a copy, and the way back."""
+"""Ops: names of ATen ops in the edge dialect, where a view is a copy, and the way back."""
 
 from __future__ import annotations
 

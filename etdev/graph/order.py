@@ -9,21 +9,21 @@ from torch.fx import Graph, Node
 
 from etdev.schema.plan import Partition
 
-# A node on its own, or the position of a partition.
+# A node outside all partitions, or the position of a partition.
 Unit = Node | int
 
 
 def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
-    """Nodes and partitions so that each comes after what it reads, else as in the graph.
+    """Order nodes and partitions so that each comes after what it reads, else as in the graph.
 
-    A walk from each node to what it waits for; a partition is one stop on the way.
+    Walks from each node to what it reads; a partition is one stop on the way.
 
     Args:
-        graph: The method, placeholders and output left out of the order.
-        partitions: Its partitions, inputs settled; together they must be convex.
+        graph: The method; placeholders and output have no place in the order.
+        partitions: Its partitions with their inputs; together they must be convex.
     """
     nodes = {node.name: node for node in graph.nodes}
-    home = {name: index for index, part in enumerate(partitions) for name in part.nodes}
+    home = {name: index for index, p in enumerate(partitions) for name in p.nodes}
 
     def sources(unit: Unit) -> list[Unit]:
         if isinstance(unit, int):
@@ -52,7 +52,7 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
 
 
 def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:
-    """Names of all delegates in run order: partitions, and calls that the program came with."""
+    """Names of all delegates in run order: partitions, and calls that were in the program."""
     for unit in order:
         if isinstance(unit, int):
             yield partitions[unit].name

@@ -1,4 +1,4 @@
-"""Graph signatures: small helpers where programs are taken apart and put together."""
+"""Graph signatures: how they name nodes, and what they say about constants."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def constants(program: ExportedProgram) -> dict[str, str]:
 
 
 def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
-    """Names of the nodes that are computed from some graph inputs and nothing else."""
-    found: set[str] = set()
+    """Names of the nodes that are computed from some graph inputs only."""
+    computed: set[str] = set()
     for node in program.graph.nodes:
         if node.op == "call_function" and all(
-            source.name in names or source.name in found for source in node.all_input_nodes
+            source.name in names or source.name in computed for source in node.all_input_nodes
         ):
-            found.add(node.name)
-    return found
+            computed.add(node.name)
+    return computed
 
 
 def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
-    """An output spec whose node is called something else now."""
+    """An output spec with the new name of its node."""
     name: Any = getattr(spec.arg, "name", None)
     if name not in names:
         return spec

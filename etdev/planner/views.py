@@ -78,8 +78,8 @@ class Views:
         key = frozenset(expanded)
         if key not in self._forms:
             shown = self.expander.expand(self.program, key)
-            self.pinning.note(shown.program.graph, shown.parts)
-            self._forms[key] = View(MethodGraph(shown.program, self.method), shown.parts)
+            self.pinning.note(shown.program.graph, shown.pieces)
+            self._forms[key] = View(MethodGraph(shown.program, self.method), shown.pieces)
         return self._forms[key]
 
     def decomposable(self, ops: Iterable[str]) -> list[str]:
@@ -93,8 +93,8 @@ class Views:
             For each of their pieces the name of the op.
         """
         expanded = self.expander.expand(self.program, ops)
-        self.pinning.note(expanded.program.graph, expanded.parts)
+        self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
         self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
         self._forms.clear()
-        return expanded.parts
+        return expanded.pieces

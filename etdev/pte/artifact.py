@@ -1,4 +1,4 @@
-"""The artefact: what a .pte holds, read from the file alone."""
+"""The artifact: what a .pte holds, read from the file alone."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Delegate:
     Args:
         backend_id: Backend that runs it.
         devices: Devices of the tensors it is called with, inputs and outputs, each once.
-        size_bytes: Its payload; weights in named data not included.
+        size_bytes: Size of its payload, without weights in named data.
         calls: How often the method calls it.
         compile_specs: What the backend was given.
-        payload_device: Device that the payload really uses, as a plugin reads it; None if unknown.
+        payload_device: Device that the payload itself uses, as a plugin reads it; None if unknown.
         data: Keys of the named data that the payload looks up, as a plugin reads it.
     """
 
@@ -54,7 +54,7 @@ class Delegate:
 
 @frozen
 class Arena:
-    """Memory that is planned ahead for a method on one device."""
+    """Memory planned for a method on one device."""
 
     device: Device
     size_bytes: int
@@ -66,9 +66,10 @@ class MethodArtifact:
 
     Args:
         name: The method's name.
-        inputs: What it takes.
-        outputs: What it returns.
-        delegates: In the order in which they are first called.
+        inputs: Its inputs.
+        outputs: Its outputs.
+        delegates: In the order of their first calls, which is that of `MethodPlan.delegates`; any
+            that are never called come last.
         kernels: Number of calls of each operator, copies between devices left out.
         operators: All operators that it needs, those copies included.
         host_to_device: Copies to a device per run.
@@ -76,7 +77,7 @@ class MethodArtifact:
         arenas: Planned memory.
         misplaced: Tensors in an arena of another device, and kernels that are given a tensor which
             is not on the CPU; in words.
-        external: Names of the constants that it keeps in a .ptd file.
+        external: Names of its constants in a .ptd file.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Artifact:
     methods: tuple[MethodArtifact, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The artefact as plain data: dicts, lists, text and numbers."""
+        """The artifact as plain data: dicts, lists, text and numbers."""
         data: dict[str, Any] = _converter.unstructure(self)
         return data
 

@@ -1,4 +1,4 @@
-"""The audit: what was emitted, held against what was planned."""
+"""The audit: the emitted program compared with its plan."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ def audit(
 ) -> None:
     """Compare a program with its plan, method by method.
 
+    Delegates are compared by position: `MethodPlan.delegates` is in the order of the first calls,
+    and so are those of a MethodArtifact.
+
     Args:
         plan: What was decided.
         methods: What the program holds.
         who: The program's name, for the message.
-        skipping: Methods whose caller makes some copies himself, so that fewer may be left.
+        skipping: Methods whose caller makes some copies, so that the program may have fewer.
         planned_devices: The program was emitted with device memory planning, so that copies and
             arenas follow the plan.
 
     Raises:
         AuditError: They differ; the text has both sides of every difference.
     """
-    found = differences(plan, methods, skipping, planned_devices)
-    if found:
-        raise AuditError(who, "is not what was planned: " + "; ".join(found), _CURE)
+    problems = differences(plan, methods, skipping, planned_devices)
+    if problems:
+        raise AuditError(who, "is not what was planned: " + "; ".join(problems), _CURE)
 
 
 def differences(
@@ -41,20 +44,20 @@ def differences(
     skipping: Mapping[str, bool] | None = None,
     planned_devices: bool = True,
 ) -> list[str]:
-    """What `audit` complains of, a line each."""
-    there = {method.name: method for method in methods}
-    found: list[str] = []
+    """The differences that `audit` would report, one text each."""
+    artifacts = {method.name: method for method in methods}
+    problems: list[str] = []
     for method in plan.methods:
-        if method.method not in there:
-            found.append(f"method {method.method} is planned, the program has none")
+        if method.method not in artifacts:
+            problems.append(f"method {method.method} is planned, the program has none")
             continue
-        artifact = there[method.method]
-        found += _delegates(method, artifact)
+        artifact = artifacts[method.method]
+        problems += _delegates(method, artifact)
         if planned_devices:
             fewer = bool(skipping and skipping.get(method.method))
-            found += _copies(method, artifact, fewer)
-            found += [f"method {method.method}: {text}" for text in artifact.misplaced]
-    return found
+            problems += _copies(method, artifact, fewer)
+            problems += [f"method {method.method}: {text}" for text in artifact.misplaced]
+    return problems
 
 
 _CURE = "a custom pass may have changed it; else report this"

@@ -1,4 +1,4 @@
-"""Emission: ExecuTorch's own passes to the .pte, completed where they get devices wrong."""
+"""Emission: ExecuTorch's own passes to the .pte, corrected where they get devices wrong."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _QUANTISED = "quantized_decomposed."
 
 @frozen(eq=False)
 class Emitted:
-    """A program as it will be written.
+    """A program ready to be written.
 
     Args:
         program: ExecuTorch's manager of it.
-        skipping: Methods whose caller makes some copies between devices himself.
+        skipping: Whether the caller makes some copies between devices, by method.
         planned_devices: Memory was planned per device.
     """
 
@@ -43,7 +43,7 @@ class Emitted:
     planned_devices: bool
 
     def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
-        """Compare what was emitted, or read back, with the plan; see `audit`."""
+        """Compare the emitted program, or what was read back, with the plan; see `audit`."""
         audit(plan, methods, who, self.skipping, self.planned_devices)
 
 
@@ -53,8 +53,8 @@ def emit(
     """Plan memory, emit a program and audit it.
 
     Args:
-        manager: The delegated programs; used up.
-        plan: What was decided.
+        manager: The delegated programs; `to_executorch` consumes it.
+        plan: The plan of the program.
         config: The caller's; not changed.
 
     Raises:
@@ -78,7 +78,7 @@ def emit(
 
 
 def load_quantised_kernels(manager: EdgeProgramManager) -> None:
-    """Make known what quantised ops that nobody took need, which ExecuTorch loads only if asked."""
+    """Load the portable kernels of quantised ops that fall back; ExecuTorch leaves it to us."""
     graphs = [manager.exported_program(name).graph for name in manager.methods]
     if any(op_name(node).startswith(_QUANTISED) for graph in graphs for node in graph.nodes):
         import executorch.kernels.quantized  # noqa: F401
@@ -87,10 +87,10 @@ def load_quantised_kernels(manager: EdgeProgramManager) -> None:
 def _completed(
     config: ExecutorchBackendConfig, skips: Mapping[str, Skips]
 ) -> ExecutorchBackendConfig:
-    """The caller's config with our pass in it, and with what the skips need.
+    """The caller's config with our pass, and with memory planning that fits the skips.
 
     The evaluation of symbolic shapes is the first pass after ExecuTorch's device pass that a config
-    can replace, and it can be another one for each method.
+    can replace, and it can be a different one for each method.
     """
     if not config.enable_non_cpu_memory_planning:
         return config
@@ -108,7 +108,7 @@ def _completed(
 
 
 def _own(value: Any, method: str) -> Any:
-    """A method's share of a setting that may be given per method."""
+    """A method's value of a setting that may be given per method."""
     return value[method] if isinstance(value, dict) else value
 
 
@@ -126,11 +126,11 @@ def _unallocated(memory: Any, skips: Skips) -> Any:
 
 
 def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:
-    given = config.propagate_device_config
-    if isinstance(given, dict):
-        given = given.get(method, PropagateDeviceConfig())
-    flags = (given.skip_h2d_for_method_inputs, given.skip_d2h_for_method_outputs)
-    # ExecuTorch documents a dict per method here, and takes any that isn't empty for True.
+    setting = config.propagate_device_config
+    if isinstance(setting, dict):
+        setting = setting.get(method, PropagateDeviceConfig())
+    flags = (setting.skip_h2d_for_method_inputs, setting.skip_d2h_for_method_outputs)
+    # ExecuTorch documents a dict per method here, and reads any that isn't empty as True.
     inputs, outputs = (
         bool(flag.get(method, False)) if isinstance(flag, dict) else bool(flag) for flag in flags
     )
@@ -138,7 +138,7 @@ def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:
 
 
 def _refuse_two_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
-    """Without device planning a tensor has one label; refuse one that needs two."""
+    """Refuse a tensor that needs two labels: without device planning it can have one only."""
     who, cure = f"method {method}", "leave enable_non_cpu_memory_planning on"
     if skips != Skips():
         raise DeviceError(who, "copies can't be skipped without device memory planning", cure)
@@ -155,7 +155,7 @@ def _refuse_two_labels(method: str, program: ExportedProgram, skips: Skips) -> N
 
 
 def _label(node: Node) -> Device | None:
-    """Where a node wants the values it reads and writes; inputs and outputs don't mind."""
+    """Where a node wants the values it reads and writes; None if it may be anywhere."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:

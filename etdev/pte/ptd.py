@@ -1,4 +1,4 @@
-"""Data files: the .ptd beside a .pte, which holds what the program keeps outside."""
+"""Data files: the .ptd beside a .pte, with the constants that the program keeps outside."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from etdev.pte.artifact import Artifact
 
 
 def keys_of(path: Path) -> frozenset[str]:
-    """Keys of all that a .ptd holds.
+    """Keys of all data in a .ptd.
 
     Raises:
-        ArtifactError: It can't be read, or is no .ptd.
+        ArtifactError: It can't be read, or is not a .ptd.
     """
     from executorch.exir._serialize._cord import Cord
     from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
@@ -28,7 +28,7 @@ def keys_of(path: Path) -> frozenset[str]:
 
 
 def outside(facts: Artifact) -> dict[str, str]:
-    """What a .pte looks up and doesn't hold itself: who needs it, by key."""
+    """Data that a .pte looks up and doesn't hold itself: its reader, by key."""
     needed: dict[str, str] = {}
     for method in facts.methods:
         for key in method.external:
@@ -40,12 +40,12 @@ def outside(facts: Artifact) -> dict[str, str]:
 
 
 def find(facts: Artifact, path: Path) -> Path | None:
-    """The .ptd that a .pte needs; None if it keeps nothing outside.
+    """Find the .ptd that a .pte needs; None if it keeps nothing outside.
 
-    The one that is named after it, as `Lowered.save` does, else one beside it that holds all.
+    That is the one named after it, as `Lowered.save` names it, else one beside it with all keys.
 
     Raises:
-        ArtifactError: It needs one, and there is none.
+        ArtifactError: It needs one that is missing.
     """
     named = sorted(path.parent.glob(f"{glob.escape(path.stem)}.*.ptd"))
     if len(named) == 1:
@@ -62,12 +62,12 @@ def find(facts: Artifact, path: Path) -> Path | None:
 
 
 def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
-    """What is missing of the data that a .pte keeps outside, in words.
+    """Say what is missing of the data that a .pte keeps outside.
 
     Args:
-        facts: What the .pte holds.
-        path: Where it is.
-        data: Its .ptd; those beside it are looked through if None.
+        facts: The .pte as read.
+        path: Its path.
+        data: Its .ptd; None searches those beside it.
     """
     missing = outside(facts)
     if not missing:

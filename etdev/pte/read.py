@@ -1,4 +1,4 @@
-"""The reader: a .pte as an Artifact, from the file alone or from ExecuTorch's schema objects."""
+"""Reading: an Artifact made of a .pte file, or of ExecuTorch's schema objects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _DTYPES = {
 
 @frozen(eq=False)
 class Compiled:
-    """A delegate as the runtime is given it.
+    """A delegate as the runtime gets it.
 
     Args:
         backend_id: Backend that runs it.
         payload: Its compiled bytes.
-        compile_specs: What the backend was given.
+        compile_specs: Settings that the backend was given.
         named_data: All named data of the .pte, as ExecuTorch's NamedDataStoreOutput.
     """
 
@@ -51,20 +51,20 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
 
     Args:
         path: The file.
-        plugins: Asked for each delegate which device and which data it really uses.
+        plugins: Tell the device and the data that each delegate's payload really uses.
 
     Raises:
-        ArtifactError: It is missing, truncated, or no .pte at all.
+        ArtifactError: It is missing, truncated, or not a .pte.
     """
     file = Path(path)
     return _opened(file, lambda size, parsed: _artifact(file, size, parsed, plugins))
 
 
 def compiled(path: str | Path, method: str) -> list[Compiled]:
-    """The delegates of a method, in the order in which they are first called.
+    """Read the delegates of a method, in the order of their first calls.
 
     Raises:
-        ArtifactError: As `read`, or there is no such method.
+        ArtifactError: As for `read`, or it has no such method.
     """
     file = Path(path)
     return _opened(file, lambda _, parsed: _compiled(file, parsed, method))
@@ -76,7 +76,7 @@ def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
     except OSError as error:
         raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
     if data[_MAGIC] != b"ET":
-        raise ArtifactError(str(file), "is no .pte file", _CURE)
+        raise ArtifactError(str(file), "is not a .pte file", _CURE)
     from executorch.exir._serialize._program import deserialize_pte_binary
 
     try:
@@ -84,7 +84,7 @@ def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
     except EtdevError:
         raise
     except Exception as error:
-        # The reader trusts its input; cut or flipped bytes surface as whatever they break first.
+        # ExecuTorch trusts its input; damaged bytes surface as whatever error they cause first.
         raise ArtifactError(
             str(file), f"is damaged or truncated ({first_line(error)})", _CURE
         ) from error
@@ -144,7 +144,7 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
-        misplaced=(*_strayed(plan, tensors), *_off_host(plan, kernels)),
+        misplaced=(*_stray(plan, tensors), *_off_host(plan, kernels)),
         external=tuple(dict.fromkeys(_external(tensors))),
     )
 
@@ -163,8 +163,8 @@ def _delegates(
     devices: dict[int, dict[Device, None]] = {}
     for call in calls:
         values = [plan.values[index].val for index in call.args]
-        found = devices.setdefault(call.delegate_index, {})
-        found.update(dict.fromkeys(_device(v) for v in values if type(v).__name__ == "Tensor"))
+        used = devices.setdefault(call.delegate_index, {})
+        used.update(dict.fromkeys(_device(v) for v in values if type(v).__name__ == "Tensor"))
     counts = Counter(call.delegate_index for call in calls)
     uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
     for index in (*devices, *uncalled):
@@ -181,7 +181,7 @@ def _delegates(
         )
 
 
-def _strayed(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
+def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
     """Planned tensors whose arena is on another device."""
     arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
     for tensor in tensors:
@@ -192,7 +192,7 @@ def _strayed(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
 
 
 def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
-    """Kernels, copies between devices left out, that are given a tensor not on the CPU."""
+    """Kernels that are given a tensor not on the CPU; copies between devices may be."""
     for kernel in kernels:
         name = _operator(plan.operators[kernel.op_index])
         if name.startswith(_COPIES):

@@ -2,8 +2,8 @@
 
 ExecuTorch's PropagateDevicePass puts a copy at every border of a delegate that is on a device. This
 runs right after it: a value that several delegates of one device read is copied there once, and a
-copy from or to the caller is left out where the caller asked for it and no one else needs the value
-on the host.
+copy from or to the caller is left out where the caller asked for it and nothing else needs the
+value on the host.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ D2H = torch.ops.et_copy._d2h_copy.default
 
 @frozen
 class Skips:
-    """Which copies the caller does himself, for one method.
+    """Copies that the caller of one method makes, so that the program leaves them out.
 
     Args:
         inputs: The caller passes inputs on the device, where only delegates of one device read
             them.
-        outputs: The caller takes outputs on the device, where nobody else reads them.
+        outputs: The caller takes outputs on the device, where nothing else reads them.
     """
 
     inputs: bool = False
@@ -42,7 +42,7 @@ class MergeCopies(PassBase):
     """Makes each device copy once; then runs the pass in whose place it was put.
 
     Args:
-        then: The pass that ExecuTorch would have run here.
+        then: The pass that ExecuTorch would have run in this place.
         skips: Which copies to leave out.
     """
 
@@ -76,7 +76,7 @@ def _complete_single_outputs(graph_module: GraphModule) -> None:
             continue
         with graph.inserting_after(call):
             back = graph.call_function(D2H, (call,))
-        # ExecuTorch's next pass hands `tensor_meta` on without a look at it.
+        # ExecuTorch's next pass copies `tensor_meta` unread, so any value will do.
         back.meta = {"val": call.meta["val"], "spec": copy.copy(spec), "tensor_meta": None}
         back.meta["spec"].init_mem_planning_fields()
         back.meta["spec"].device, back.meta["spec"].device_index = DeviceType.CPU, 0

@@ -1,4 +1,4 @@
-"""Files, written whole or not at all."""
+"""Writing: a .pte and its .ptd files appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def write_program(
     `net.pte` gets `net.NAME.ptd`, since backends give the data of every model the same name.
 
     Args:
-        program: What to write.
-        path: Where to.
-        check: Looks at the .pte before it gets its name; raises to leave it unwritten.
+        program: ExecuTorch's manager of the emitted program.
+        path: Path of the .pte.
+        check: Called with the .pte before it is renamed; may raise, and nothing is written then.
 
     Raises:
-        ArtifactError: The path is no .pte or can't be written.
+        ArtifactError: The path does not end in .pte or can't be written.
     """
     if path.suffix != ".pte":
         raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
@@ -41,7 +41,7 @@ def write_program(
 def write_atomically(
     path: Path, write: Callable[[BinaryIO], Any], check: Callable[[Path], None] | None = None
 ) -> None:
-    """Write a file under a temporary name and rename it, so that nobody sees half of it."""
+    """Write a file under a temporary name and rename it, so that it is never seen incomplete."""
     try:
         with _temporary(path) as file:
             write(file)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedPartitioner:
     """Make a plugin of an ExecuTorch Partitioner.
 
-    What the partitioner tags becomes partitions as it tagged them, each whole or not at all. What
-    earlier plugins have is shown to it as foreign delegates. What it tags inside the branches of
-    control flow stays on portable kernels, as for any plugin.
+    Each tag becomes one partition, with all of its nodes or not at all. Nodes of earlier plugins
+    are shown to it as foreign delegates. Nodes that it tags inside the branches of control flow
+    stay on portable kernels, as with any plugin.
 
     Args:
         partitioner: Such as `VulkanPartitioner()`. Its `partition` is given copies, and is called
@@ -36,7 +36,7 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
             the `target_device` of the partitioner's compile specs, else the CPU.
 
     Raises:
-        PluginError: It is no Partitioner.
+        PluginError: It is not a Partitioner.
         DeviceError: The device can't be read.
 
     Example:
@@ -45,33 +45,33 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
     from executorch.exir.backend.partitioner import Partitioner
 
     if not isinstance(name, str) or not name:
-        raise PluginError("adapt", f"{name!r} is no name", 'write name="vulkan"')
+        raise PluginError("adapt", f"{name!r} is not a name", 'write name="vulkan"')
     if isinstance(partitioner, type) and issubclass(partitioner, Partitioner):
         raise PluginError(
             name, f"{partitioner.__name__} is a class", f"write {partitioner.__name__}(...)"
         )
     if not isinstance(partitioner, Partitioner):
         raise PluginError(
-            name, f"{partitioner!r} is no ExecuTorch Partitioner", "subclass Partitioner"
+            name, f"{partitioner!r} is not an ExecuTorch Partitioner", "subclass Partitioner"
         )
     return AdaptedPartitioner(name, partitioner, {} if device is None else per_method(device))
 
 
 @define(eq=False)
 class AdaptedPartitioner:
-    """What `etdev.adapt` returns: a plugin that asks a Partitioner.
+    """A plugin that asks an ExecuTorch Partitioner; `etdev.adapt` makes it.
 
     Args:
         name: The plugin's name.
         partitioner: ExecuTorch's Partitioner.
-        devices: Device per method that was given explicitly.
+        devices: Device per method, as given to `adapt`.
     """
 
     name: str
     partitioner: Any
     devices: Mapping[str, Device] = field(factory=dict)
-    # What it said last of each method: a claim holds neither devices nor unused constants.
-    _said: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
+    # The last answer for each method: a claim holds neither devices nor unused constants.
+    _tagging: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -80,12 +80,12 @@ class AdaptedPartitioner:
 
     @hookimpl
     def probe(self) -> Probe:
-        """A Partitioner can't say what it finds here."""
+        """No devices: a Partitioner can't say what it finds on this machine."""
         return Probe(())
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
-        """Its `ops_to_not_decompose`, check included."""
+        """The ops of the partitioner's `ops_to_not_decompose`, with its check."""
         self._refuse_transform(program, method)
         call = self.partitioner.ops_to_not_decompose
         answer = self._guarded("ops_to_not_decompose", method, lambda: call(program))
@@ -115,45 +115,47 @@ class AdaptedPartitioner:
         taken: Mapping[str, str],
         partitions: Mapping[str, str],
     ) -> Sequence[Claim]:
-        """Its tags, each an atomic group; a claim for each of its delegation specs."""
+        """Each tag as an atomic group, in one claim for each of the delegation specs."""
         from etdev.graph.method import MethodGraph
         from etdev.registry.shadow import shadow
         from etdev.registry.tags import TagReader
 
-        # An op whose parts somebody has; the host asks again and shows its parts.
+        # Another plugin has pieces of an op; the host asks again and shows the pieces.
         if taken.keys() - partitions.keys():
             return ()
         copied = shadow(program, method, partitions)
         reader = TagReader(self.name, self.title, MethodGraph(copied, method))
         call = self.partitioner.partition
-        self._said[method] = reader.read(self._guarded("partition", method, lambda: call(copied)))
-        return self._said[method].claims()
+        self._tagging[method] = reader.read(
+            self._guarded("partition", method, lambda: call(copied))
+        )
+        return self._tagging[method].claims()
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
-        """What it tagged; a buffer only where the partition has all of its writes."""
-        tagged = self._said[partition.method].constants
+        """The constants it tagged; a buffer only where the partition has all writes to it."""
+        tagged = self._tagging[partition.method].constants
         return [c for c in partition.constants if c.name in tagged and partition.may_hold(c)]
 
     @hookimpl
     def resolve_device(self, partition: Partition) -> Device | None:
-        """The device it was adapted for, else that of its compile specs."""
+        """The device given to `adapt`, else the one in its compile specs."""
         if given := for_method(self.devices, partition.method):
             return given
-        derived = self._said[partition.method].devices
+        derived = self._tagging[partition.method].devices
         return next((derived[name] for name in partition.nodes if name in derived), None)
 
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
-        """What it wrote on the nodes for its backend's compiler, such as XNNPACK's matches."""
-        written = self._said[partition.method].annotations
+        """What it wrote to `node.meta` for its backend's compiler, such as XNNPACK's matches."""
+        written = self._tagging[partition.method].annotations
         constants = (constant.name for constant in partition.constants)
         return {name: written[name] for name in (*partition.nodes, *constants) if name in written}
 
     def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
         """Refuse a partitioner that rewrites the program before decomposition.
 
-        All plugins are shown the same program, so that one can't have it another way.
+        All plugins are shown the same program, so none can have a rewritten one.
         """
         from executorch.exir.backend.partitioner import Partitioner
 

@@ -1,4 +1,4 @@
-"""Origin: where a plugin comes from, an entry point or a partitioner that the registry names."""
+"""Discovery: which plugins are installed, and where each comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import PluginError, first_line
-from etdev.registry import options
+from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
 
@@ -21,11 +21,13 @@ _UNKNOWN = "unknown"
 
 @frozen
 class Origin:
-    """One place that offers a plugin; nothing of it is imported yet.
+    """Where a plugin comes from: an entry point, or a partitioner that the registry names.
+
+    Nothing of it is imported before `load`.
 
     Args:
         entry: Name, module and object.
-        distribution: What pip calls it; a module without distribution goes by its own name.
+        distribution: What pip calls it; the package's name if no distribution has it.
         version: Version of that distribution.
         adapted: The object is an ExecuTorch Partitioner.
     """
@@ -44,7 +46,7 @@ class Origin:
         """Import it and make the plugin with its options.
 
         Raises:
-            PluginError: It can't be imported or made, or is no plugin.
+            PluginError: It can't be imported or made, or is not a plugin.
         """
         try:
             target = self.entry.load()
@@ -56,47 +58,57 @@ class Origin:
             raise PluginError(
                 self.title, f"import failed with {first_line(error)}", cure
             ) from error
-        if self.adapted:
-            made: Any = self._adapted(target, settings)
-        else:
-            made = options.make(self.title, target, settings)
-        return Plugin(self.entry.name, made, self.distribution, self.version)
+        make = self._adapt if self.adapted else make_plugin
+        implementation = make(self.title, target, settings)
+        return Plugin(self.entry.name, implementation, self.distribution, self.version)
 
-    def _adapted(self, target: Any, settings: Mapping[str, Any]) -> Any:
+    def _adapt(self, title: str, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner
 
         from etdev.registry.adapted import adapt
 
-        # A partitioner can be called itself, which partitions.
-        made = isinstance(target, Partitioner) or not callable(target)
-        make = options.make if made else options.call
-        return adapt(make(self.title, target, settings), name=self.entry.name)
+        # A partitioner is callable, too: that partitions.
+        is_object = isinstance(target, Partitioner) or not callable(target)
+        make = make_plugin if is_object else call_with
+        return adapt(make(title, target, settings), name=self.entry.name)
 
 
-def installed(registry: Registry) -> dict[str, list[Origin]]:
-    """All that offers plugins here, by the plugin's name."""
-    found: dict[str, list[Origin]] = {}
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        distribution = entry.dist
-        name, version = (
-            (distribution.name, distribution.version) if distribution else (_UNKNOWN, "")
-        )
-        same = found.setdefault(entry.name, [])
-        # One distribution seen twice on sys.path (an editable install) is no clash.
-        if (name, version) not in [(other.distribution, other.version) for other in same]:
-            same.append(Origin(entry, name, version))
+def find_origins(registry: Registry) -> dict[str, list[Origin]]:
+    """Find the plugins that are installed.
+
+    Args:
+        registry: Tells which distributions are trusted, and names partitioners.
+
+    Returns:
+        The origins of each plugin, by its name: more than one if distributions clash.
+    """
+    installed = _entry_points()
     # A distribution outside `trusted` can't take a name from one inside it.
     trusted = {
-        name: [origin for origin in same if registry.trusts(origin.distribution)]
-        for name, same in found.items()
+        name: [origin for origin in origins if registry.trusts(origin.distribution)]
+        for name, origins in installed.items()
     }
-    found = {name: trusted[name] or same for name, same in found.items()}
-    # What the registry says itself beats what happens to be installed under that name.
-    named = {entry.name: [_partitioner(entry)] for entry in registry.entries if _is_here(entry)}
-    return {**found, **named}
+    installed = {name: trusted[name] or origins for name, origins in installed.items()}
+    # What the registry itself names beats what happens to be installed under that name.
+    named = {e.name: [_partitioner(e)] for e in registry.entries if _is_installed(e)}
+    return {**installed, **named}
 
 
-def _is_here(entry: PluginEntry) -> bool:
+def _entry_points() -> dict[str, list[Origin]]:
+    """The entry points of our group, by name."""
+    installed: dict[str, list[Origin]] = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        origin = Origin(entry, _UNKNOWN)
+        if entry.dist:
+            origin = Origin(entry, entry.dist.name, entry.dist.version)
+        origins = installed.setdefault(entry.name, [])
+        # One distribution seen twice on sys.path (an editable install) does not clash.
+        if origin.title not in [other.title for other in origins]:
+            origins.append(origin)
+    return installed
+
+
+def _is_installed(entry: PluginEntry) -> bool:
     """Whether the registry names a partitioner of a package that is installed."""
     package = entry.partitioner.partition(":")[0].partition(".")[0]
     try:
@@ -110,14 +122,14 @@ def _partitioner(listed: PluginEntry) -> Origin:
     entry = EntryPoint(listed.name, listed.partitioner, GROUP)
     names = _distributions(entry.module)
     if len(names) != 1:
-        # Two that share a package and don't say whose the module is must both be trusted.
+        # Where several share a package and none owns the module, all must be trusted.
         name = " and ".join(names) or entry.module.partition(".")[0]
         return Origin(entry, name, adapted=True)
     return Origin(entry, names[0], importlib.metadata.version(names[0]), adapted=True)
 
 
 def _distributions(module: str) -> list[str]:
-    """Distributions that a module is from; several if it can't be told."""
+    """The distribution that has a module; several if they share its package."""
     names = importlib.metadata.packages_distributions().get(module.partition(".")[0], [])
     path = module.replace(".", "/")
     files = {f"{path}.py", f"{path}/__init__.py"}

@@ -1,4 +1,4 @@
-"""Options: how a plugin is made from what the registry says of it."""
+"""Options: how a plugin is made with what the registry says about it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ import attrs
 import cattrs
 
 from etdev.errors import PluginError, first_line
+from etdev.schema.structuring import Problem, problems, strict_converter
 
 
-def make(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """The object an entry point stands for; a class is made with the registry's options."""
+def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """Make the object that an entry point names; a class is called with the registry's options.
+
+    Args:
+        title: Who offers it, for messages.
+        target: What the entry point names.
+        options: The registry's.
+
+    Raises:
+        PluginError: It takes no options, other options, or failed.
+    """
     if inspect.isclass(target):
-        return call(title, target, options)
+        return call_with(title, target, options)
     if options:
         raise PluginError(title, f"takes no options, got {', '.join(options)}", "remove them")
     return target
 
 
-def call(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """What a class or a function makes of the registry's options."""
+def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
+    """Call a class or a function with the registry's options; attrs classes have them checked."""
     try:
         if attrs.has(target):
-            _refuse_text_for_lists(title, target, options)
-            return _options_converter().structure(dict(options), target)
+            return strict_converter().structure(dict(options), target)
         return target(**options)
     except cattrs.BaseValidationError as error:
-        problems = "; ".join(cattrs.transform_error(error, "options", _problem))
-        raise _bad(title, target, problems) from error
+        known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
+        what = "; ".join(map(_text, problems(error)))
+        raise PluginError(title, f"bad options: {what}", f"its options are {known}") from error
     except PluginError:
         raise
     except Exception as error:
@@ -39,35 +49,7 @@ def call(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _bad(title: str, target: Any, problems: str) -> PluginError:
-    known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
-    return PluginError(title, f"bad options: {problems}", f"its options are {known}")
-
-
-def _refuse_text_for_lists(title: str, target: Any, options: Mapping[str, Any]) -> None:
-    """`precisions = "fp32"` would be taken for four precisions."""
-    for field in attrs.fields(target):
-        value = options.get(field.name)
-        if isinstance(value, str) and str(field.type).startswith(("tuple", "list", "set")):
-            raise _bad(title, target, f"{field.name} is {value!r}, write [{value!r}]")
-
-
-def _options_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
-    for kind in (bool, int, float, str):
-        converter.register_structure_hook(kind, _exactly)
-    return converter
-
-
-def _exactly(value: Any, kind: type) -> Any:
-    """No conversion: bool("false") would be True."""
-    if type(value) is kind or (kind is float and type(value) is int):
-        return value
-    raise ValueError(f"{value!r} is no {kind.__name__}")
-
-
-def _problem(error: BaseException, kind: type[Any] | None) -> str:
-    """What is wrong with one option, in the validator's own words: they hold the value."""
-    if type(error) in (TypeError, ValueError) and error.args:
-        return str(error.args[0])
-    return cattrs.v.format_exception(error, kind)
+def _text(problem: Problem) -> str:
+    """A problem in the middle of a sentence; a validator's own words hold the option already."""
+    what = f"{problem.key} {problem.what}" if problem.key else problem.what
+    return f"{what}, {problem.cure}" if problem.cure else what

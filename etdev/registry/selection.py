@@ -1,4 +1,4 @@
-"""Plugins: which are installed, which are wanted, and in which order they are asked."""
+"""Selection: which plugins are asked, and in which order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from attrs import define
 
 from etdev.errors import EtdevError, PluginError
-from etdev.registry import discovery, options
 from etdev.registry.answers import probe
-from etdev.registry.discovery import Origin
+from etdev.registry.discovery import Origin, find_origins
+from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
 from etdev.schema.device import Probe
@@ -23,7 +23,7 @@ AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
 @define
 class Finding:
-    """A plugin as `etdev plugins` lists it: ready, unfit, or broken and why.
+    """A plugin as `etdev plugins` lists it: ready, unfit, or broken, with the reason.
 
     Args:
         name: Its entry-point name.
@@ -43,30 +43,35 @@ class Finding:
 
 
 def discover(registry: Registry) -> list[Finding]:
-    """Every plugin that is installed or listed, in claim order, the broken ones too."""
-    installed = discovery.installed(registry)
+    """List all plugins that are installed or in the registry, in claim order, broken ones too."""
+    installed = find_origins(registry)
     order = _order(registry, installed)
-    found = []
-    for name in dict.fromkeys([*order, *sorted(installed)]):
-        finding = Finding(name)
-        if origins := installed.get(name):
-            finding.distribution, finding.version = origins[0].distribution, origins[0].version
-        found.append(finding)
-        if not _autoload() and name not in order:
-            finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
-            continue
-        try:
-            finding.plugin = _load(name, registry, installed)
-            finding.probed = probe(finding.plugin)
-        except EtdevError as error:
-            finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
-        if finding.plugin and name not in registry.names and registry.unlisted == "ignore":
-            finding.plugin, finding.problem = None, f"not in {registry.path or 'the registry'}"
-    return found
+    names = dict.fromkeys([*order, *sorted(installed)])
+    return [_examine(name, registry, installed, name in order) for name in names]
+
+
+def _examine(
+    name: str, registry: Registry, installed: Mapping[str, list[Origin]], in_order: bool
+) -> Finding:
+    """Load a plugin and ask what it finds on this machine; whatever fails is the problem."""
+    finding = Finding(name)
+    if origins := installed.get(name):
+        finding.distribution, finding.version = origins[0].distribution, origins[0].version
+    if not _autoload() and not in_order:
+        finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
+        return finding
+    try:
+        finding.plugin = _load(name, registry, installed)
+        finding.probed = probe(finding.plugin)
+    except EtdevError as error:
+        finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
+    if finding.plugin and name not in registry.names and registry.unlisted == "ignore":
+        finding.plugin, finding.problem = None, f"not in {registry.path or 'the registry'}"
+    return finding
 
 
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
-    """The plugins to ask, in claim order.
+    """Load the plugins to ask, in claim order.
 
     Args:
         registry: Order, options and trust.
@@ -74,11 +79,11 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
             order of the registry.
 
     Raises:
-        PluginError: One of them is missing, broken or twice there.
+        PluginError: One of them is missing, broken or named twice.
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
-        raise PluginError("plugins", f"{wanted!r} is no list", 'write plugins=["cpu"]')
-    installed = discovery.installed(registry)
+        raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
+    installed = find_origins(registry)
     chosen = _chosen(registry, installed) if wanted is None else wanted
     plugins = [
         _load(item, registry, installed) if isinstance(item, str) else from_object(item)
@@ -86,19 +91,20 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     ]
     for index, plugin in enumerate(plugins):
         if plugin.name == PORTABLE:
-            raise PluginError(PORTABLE, "stands for no plugin at all", "give it another name")
+            what = "is reserved for nodes left to portable kernels"
+            raise PluginError(PORTABLE, what, "rename the plugin")
         if plugin.name in [other.name for other in plugins[:index]]:
-            raise PluginError(plugin.name, "is there twice", "give each plugin a name of its own")
+            raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
     return plugins
 
 
 def from_object(item: object) -> Plugin:
-    """A plugin object, or a plugin class without options, as a Plugin.
+    """Make a Plugin of a plugin object, or of a plugin class without options.
 
     Its name is its attribute `name`, else the name of its class or module.
     """
     if inspect.isclass(item):
-        item = options.make(item.__name__, item, {})
+        item = make_plugin(item.__name__, item, {})
     name = getattr(item, "name", None)
     if not isinstance(name, str):
         name = getattr(item, "__name__", type(item).__name__).rpartition(".")[2]
@@ -106,12 +112,12 @@ def from_object(item: object) -> Plugin:
 
 
 def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
-    """What a Lowerer without plugins= asks: the listed, and the unlisted if it takes them."""
+    """Names of the plugins that a Lowerer without `plugins=` asks."""
     names = []
     for name in _order(registry, installed):
         if registry.entry(name).optional and name not in installed:
             continue
-        # A distribution outside `trusted` is as good as not installed, unless it is demanded.
+        # A distribution outside `trusted` counts as not installed, unless its plugin is required.
         if registry.entry(name).optional and not registry.trusts(installed[name][0].distribution):
             continue
         names.append(name)
@@ -119,6 +125,7 @@ def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
 
 
 def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
+    """Names of the plugins that may be asked, in claim order."""
     # By name, because entry points come back in directory order, which machines disagree on.
     autoload = _autoload()
     unlisted = sorted(set(installed) - set(registry.names)) if autoload else []
@@ -132,16 +139,17 @@ def _autoload() -> bool:
 
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:
+    """Import a plugin by name, if it is installed, unambiguous and trusted."""
     origins = installed.get(name)
     listed = registry.entry(name)
     if not origins and listed.partitioner:
         what = f"{listed.partitioner} is not installed"
         raise PluginError(name, what, "install its package, or remove it from the registry")
     if not origins:
-        there = (
+        others = (
             f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
         )
-        raise PluginError(name, "not installed", f"pip install etdev-{name} ({there})")
+        raise PluginError(name, "not installed", f"pip install etdev-{name} ({others})")
     if len(origins) > 1:
         owners = " and ".join(sorted(other.distribution for other in origins))
         raise PluginError(name, f"is offered by {owners}", "uninstall one of them")

@@ -1,4 +1,4 @@
-"""Shadow: a copy of a method for a partitioner to tag, with what is taken as foreign delegates."""
+"""The shadow: a copy of a method for a partitioner to tag, taken nodes as foreign delegates."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import FOREIGN_META, describe
 from etdev.graph.order import run_order
+from etdev.graph.rebuild import rebuilt
 from etdev.schema.plan import Partition
 
 TAG = "delegation_tag"
@@ -25,7 +26,7 @@ _TAKEN = "taken"
 
 
 def shadow(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> ExportedProgram:
-    """Copy a program without its delegation tags; what is taken becomes calls of delegates.
+    """Copy a program without its delegation tags; taken nodes become calls of delegates.
 
     Weights and foreign delegates are shared with the original. Nodes keep their names, and so do
     the values that come out of a delegate.
@@ -65,10 +66,10 @@ class _Shadow:
                 self._copy(unit)
         self._copy(original.output_node())
         signature = copy.deepcopy(self.original.program.graph_signature)
-        return _made(self.original.program, self.root, self.graph, signature)
+        return rebuilt(self.original.program, self.graph, signature, self.root)
 
     def _delegates(self) -> Iterable[Partition]:
-        """What is taken, as partitions that take their constants from outside."""
+        """The taken nodes as partitions that read their constants from outside."""
         numbers: dict[str, list[int]] = {}
         for name, delegate in self.taken.items():
             numbers.setdefault(delegate, []).append(self.original.number[name])
@@ -84,9 +85,9 @@ class _Shadow:
             )
 
     def _copy(self, node: Node) -> None:
-        made = self.graph.node_copy(node, self.copies.__getitem__)
-        made.meta.pop(TAG, None)
-        self.copies[node] = made
+        copied = self.graph.node_copy(node, self.copies.__getitem__)
+        copied.meta.pop(TAG, None)
+        self.copies[node] = copied
         if node.op == "get_attr":
             value = getattr(self.original.program.graph_module, str(node.target))
             # A partitioner may tag inside the branches of control flow, too.
@@ -114,41 +115,23 @@ class _Shadow:
             self.copies[node] = item
 
     def _fresh(self, name: str) -> str:
-        """A name that nothing in the original has."""
+        """A name that is free in the original."""
         while name in self.names:
             name += "_"
         return name
 
 
 def _branch(module: GraphModule) -> GraphModule:
-    made = copy.deepcopy(module)
-    for part in (made, *(inner for _, inner, _ in get_control_flow_submodules(made))):
-        for node in part.graph.nodes:
+    branch = copy.deepcopy(module)
+    for level in (branch, *(inner for _, inner, _ in get_control_flow_submodules(branch))):
+        for node in level.graph.nodes:
             node.meta.pop(TAG, None)
-    return made
+    return branch
 
 
 def _opaque(program: ExportedProgram) -> LoweredBackendModule:
-    """A lowered module that stands for all that is taken; nobody may look inside."""
+    """A lowered module that stands for every delegate; there is nothing inside to look at."""
     graph = Graph()
     graph.output(())
-    empty = _made(program, {}, graph, ExportGraphSignature([], []))
+    empty = rebuilt(program, graph, ExportGraphSignature([], []), {})
     return LoweredBackendModule(empty, _TAKEN, b"", [])
-
-
-def _made(
-    program: ExportedProgram, root: dict[str, Any], graph: Graph, signature: ExportGraphSignature
-) -> ExportedProgram:
-    made = ExportedProgram(
-        root=root,
-        graph=graph,
-        graph_signature=signature,
-        state_dict=dict(program.state_dict),
-        range_constraints=dict(program.range_constraints),
-        module_call_graph=list(program.module_call_graph),
-        example_inputs=program.example_inputs,
-        constants=dict(program.constants),
-        verifiers=[program.verifier],
-    )
-    made.graph_module.meta.update(program.graph_module.meta)
-    return made

@@ -46,8 +46,8 @@ class Tagging:
     Args:
         groups: For each delegation its atomic groups.
         constants: Names of the constants that have a tag.
-        annotations: What else the partitioner wrote to the meta of each node, by its name.
-        refusals: What was tagged but can't be claimed.
+        annotations: What else the partitioner wrote to `node.meta`, by the name of the node.
+        refusals: Why nodes that it tagged can't be claimed.
     """
 
     groups: Mapping[Delegation, list[Group]] = field(factory=dict)
@@ -83,7 +83,7 @@ class Tagging:
 
 @define(eq=False)
 class TagReader:
-    """Checks what a partitioner did to the program it was shown.
+    """Reads and checks the tags that a partitioner put on the program it was shown.
 
     Args:
         plugin: Name of the plugin that asks.
@@ -103,10 +103,10 @@ class TagReader:
         self.metas = {node.name: dict(node.meta) for node in self.shown.program.graph.nodes}
 
     def read(self, result: Any) -> Tagging:
-        """The tags of what the partitioner returned.
+        """Read the tags of the program that the partitioner returned.
 
         Raises:
-            ClaimError: It tagged what it may not, changed the graph, or tore a cycle.
+            ClaimError: It tagged what it may not, changed the graph, or its tags form a cycle.
             DeviceError: A `target_device` can't be read.
         """
         if not isinstance(result, PartitionResult):
@@ -135,14 +135,14 @@ class TagReader:
 
     def _written(self, graph: Graph) -> dict[str, dict[str, Any]]:
         """What the backend may look for when it compiles: XNNPACK's matches, for one."""
-        found = {}
+        written = {}
         for node in graph.nodes:
             old = self.metas[node.name]
             new = {k: v for k, v in node.meta.items() if k not in old or old[k] is not v}
             new.pop(TAG, None)
             if new:
-                found[node.name] = new
-        return found
+                written[node.name] = new
+        return written
 
     def _is_tagged(self, node: Node) -> bool:
         # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
@@ -164,36 +164,36 @@ class TagReader:
                 "leave calls of delegates and their getitems alone",
             )
         if tag not in self.specs:
-            there = ", ".join(map(repr, self.specs)) or "nothing"
+            known = ", ".join(map(repr, self.specs)) or "nothing"
             raise self._fault(
                 f"tags {node.name!r} with {tag!r}, which is not in its partition_tags",
-                f"give it a DelegationSpec; there is one for {there}",
+                f"give it a DelegationSpec; there is one for {known}",
             )
         return tag
 
     def _by_tag(self, tags: Mapping[str, Any]) -> dict[Any, list[int]]:
         """Numbers of the nodes of each tag, in the order in which the tags appear."""
-        found: dict[Any, list[int]] = {}
+        by_tag: dict[Any, list[int]] = {}
         for number, node in enumerate(self.shown.nodes):
             source = node.args[0] if node.target is operator.getitem else node
             # A getitem goes with its op, whatever its own tag.
             tag = tags.get(getattr(source, "name", ""))
             if tag is not None:
-                found.setdefault(tag, []).append(number)
-        return {tag: self.shown.with_followers(numbers) for tag, numbers in found.items()}
+                by_tag.setdefault(tag, []).append(number)
+        return {tag: self.shown.with_followers(numbers) for tag, numbers in by_tag.items()}
 
     def _check_convex(self, numbers: Mapping[Any, list[int]]) -> None:
         tags = list(numbers)
-        found = find_partitions(self.shown.inputs, list(numbers.values()), merge=False)
-        for index, blocker in sorted(found.torn.items()):
+        convexity = find_partitions(self.shown.inputs, list(numbers.values()), merge=False)
+        for index, blocker in sorted(convexity.torn.items()):
             name = self.shown.nodes[blocker].name
             raise self._fault(
                 f"gives {tags[index]!r} to nodes that {name!r} lies between",
                 "tag convex sets of nodes",
             )
-        home = {number: tag for tag, members in numbers.items() for number in members}
-        for partition in found.partitions:
-            cyclic = list(dict.fromkeys(home[number] for number in partition))
+        tag_of = {number: tag for tag, members in numbers.items() for number in members}
+        for partition in convexity.partitions:
+            cyclic = list(dict.fromkeys(tag_of[number] for number in partition))
             if len(cyclic) > 1:
                 raise self._fault(
                     f"gives {cyclic[0]!r} and {cyclic[1]!r} to nodes that wait for each other",
@@ -201,11 +201,11 @@ class TagReader:
                 )
 
     def _groups(self, numbers: Mapping[Any, list[int]]) -> dict[Delegation, list[Group]]:
-        found: dict[Delegation, list[Group]] = {}
+        groups: dict[Delegation, list[Group]] = {}
         for tag, members in numbers.items():
             nodes = [self.shown.nodes[number] for number in members]
-            found.setdefault(self._delegation(tag), []).append(Group(nodes, str(tag)))
-        return found
+            groups.setdefault(self._delegation(tag), []).append(Group(nodes, str(tag)))
+        return groups
 
     def _delegation(self, tag: Any) -> Delegation:
         spec = self.specs[tag]
@@ -226,7 +226,7 @@ class TagReader:
         for _, branch, node in get_control_flow_submodules(module):
             inside = [tag for tag in _tags_in(branch) if tag in self.specs]
             if inside and node.name not in tags:
-                # Somebody has to carry the refusal, if it is all there is.
+                # Some claim has to carry the refusal, even if there is nothing else in it.
                 groups.setdefault(self._delegation(inside[0]), [])
                 text = f"{len(inside)} nodes that it tags in a branch can't be claimed"
                 yield Refusal(node, "branch", text)
@@ -237,7 +237,7 @@ class TagReader:
 
 
 def _tags_in(branch: GraphModule) -> list[Any]:
-    found = [node.meta[TAG] for node in branch.graph.nodes if node.meta.get(TAG) is not None]
+    tags = [node.meta[TAG] for node in branch.graph.nodes if node.meta.get(TAG) is not None]
     for _, inner, _ in get_control_flow_submodules(branch):
-        found += _tags_in(inner)
-    return found
+        tags += _tags_in(inner)
+    return tags

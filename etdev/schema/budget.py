@@ -1,21 +1,19 @@
-"""The budget: how much may fall back to portable kernels."""
+"""The budget: how many nodes may fall back to portable kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen
 
 from etdev.errors import BudgetError
 from etdev.schema import globs
-from etdev.schema.converters import unknown_key
 from etdev.schema.ledger import listed
+from etdev.schema.structuring import structured, table
 
 if TYPE_CHECKING:
     from etdev.schema.plan import MethodPlan
-
-KEYS = ("max_fallback_nodes", "fallback_ops")
 
 
 def _check_count(_: Budget, attribute: Attribute[Any], value: object) -> None:
@@ -32,18 +30,18 @@ def _check_ops(_: Budget, attribute: Attribute[Any], value: tuple[object, ...]) 
 
 def _globs(value: object) -> tuple[object, ...]:
     if not isinstance(value, (list, tuple)):
-        # A text would be taken for a glob per letter.
+        # Each letter of a text would be taken for a glob.
         raise BudgetError("budget", f"fallback_ops is {value!r}", 'write ["aten.add.*"]')
     return tuple(value)
 
 
 @frozen
 class Budget:
-    """What may be left to portable kernels in a whole program, pinned nodes included.
+    """How much may fall back to portable kernels in a whole program, pinned nodes included.
 
     Args:
         max_fallback_nodes: Most nodes of ops that are not in `fallback_ops`.
-        fallback_ops: Globs of op names that may fall back as often as they like.
+        fallback_ops: Globs of op names whose nodes may fall back in any number.
 
     Raises:
         BudgetError: A value makes no sense.
@@ -55,17 +53,11 @@ class Budget:
     @classmethod
     def of(cls, value: object) -> Budget:
         """A budget from a mapping of its fields, or as it is."""
-        if isinstance(value, Budget):
-            return value
-        if not isinstance(value, Mapping) or not value:
-            cure = "write {'max_fallback_nodes': 10}"
-            raise BudgetError("budget", f"{value!r} is no budget", cure)
-        if found := unknown_key(value, KEYS):
-            raise BudgetError("budget", f"{found[0]} is an unknown key", found[1])
-        return cls(**value)
+        budget: Budget = structured(value, cls, "budget", BudgetError)
+        return budget
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
-        """Compare it with the plans of a program's methods.
+        """Refuse plans of a program's methods that exceed the budget.
 
         Raises:
             BudgetError: More falls back than it allows; the text has the nodes with their op, their
@@ -85,3 +77,6 @@ class Budget:
                 f"not {len(over)}: {listed(over)}",
                 "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
             )
+
+
+table(Budget, "budget", "write {'max_fallback_nodes': 10}", empty=False)

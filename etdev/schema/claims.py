@@ -1,4 +1,4 @@
-"""What a plugin says it wants: claims, atomic groups, refusals, and ops to keep whole."""
+"""Claims: the nodes that a plugin wants, in atomic groups, its refusals, and ops to keep whole."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @frozen
 class Group:
-    """Nodes that one partition takes whole or not at all, such as a quantised pattern.
+    """Nodes that one partition takes all of or none, such as a quantised pattern.
 
     Args:
         nodes: torch.fx nodes or their names. Constants may be among them: those are the ones the
-            group needs inside (`Constant.grouped`). Getitems follow their op unasked.
+            group needs inside (`Constant.grouped`). Getitems follow their op by themselves.
         why: What matched, for the ledger.
     """
 
@@ -53,18 +53,18 @@ class Claim:
 
     Args:
         backend_id: Name of the ExecuTorch backend that runs the partitions.
-        groups: What is wanted, in atomic groups. A node alone is a group of one.
-        refusals: What is not wanted, and why. Only for the ledger.
+        groups: The nodes, in atomic groups. A single node is a group of one.
+        refusals: The nodes it does not want, and why. Only for the ledger.
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
             CompileSpec objects or a mapping of key to bytes. Leave `target_device` to the host.
-        device_types: Device types that the backend runs on. Anything else, pinned or resolved, is
-            refused. The default is the CPU if it is among them, else the first one's `:0`.
-        named_data: The backend hands constants to ExecuTorch's named data under keys made of their
-            content, so that its delegates store a constant once between them.
+        device_types: Device types that the backend runs on; other devices, pinned or resolved, are
+            an error. The default device is the CPU if it is among them, else `:0` of the first.
+        named_data: The backend puts constants into ExecuTorch's named data under keys made of their
+            content, so that all of its delegates together store a constant once.
         merge: Let the host join groups into the largest convex partitions. False keeps every
             group a partition of its own.
-        compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions into
-            what `backend_id` runs; None if it is the same one.
+        compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions, if
+            that is not `backend_id`.
     """
 
     backend_id: str = field(validator=[validators.instance_of(str), not_empty])

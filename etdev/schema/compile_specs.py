@@ -1,4 +1,4 @@
-"""Compile specs: what a backend's compiler and its runtime are told."""
+"""Compile specs: settings for a backend's compiler and its runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etdev.schema.converters import frozen_tuple, not_empty
 class CompileSpec:
     """One `key: bytes` pair handed to a backend's compiler and to its runtime.
 
-    The content of ExecuTorch's CompileSpec, frozen, and without importing ExecuTorch.
+    Has the content of ExecuTorch's CompileSpec, is frozen, and needs no import of ExecuTorch.
     """
 
     key: str = field(validator=[validators.instance_of(str), not_empty])
@@ -23,7 +23,7 @@ class CompileSpec:
 
 
 def compile_specs(value: object) -> tuple[CompileSpec, ...]:
-    """ExecuTorch's compile specs, ours, or a mapping of key to bytes, as ours."""
+    """Make our compile specs of ExecuTorch's, of ours, or of a mapping of key to bytes."""
     if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())
     return tuple(_compile_spec(item) for item in frozen_tuple(value))
@@ -37,5 +37,5 @@ def _compile_spec(item: Any) -> CompileSpec:
         return CompileSpec(item.key, bytes(memoryview(item.value)))
     except (AttributeError, TypeError) as error:
         raise ClaimError(
-            "claim", f"{item!r} is no compile spec", "give a mapping of key to bytes"
+            "claim", f"{item!r} is not a compile spec", "give a mapping of key to bytes"
         ) from error

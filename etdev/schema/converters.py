@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import Attribute, validators
@@ -15,7 +14,7 @@ def node_name(value: object) -> str:
     """The name of a graph node, given as its name or as the torch.fx node itself."""
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(name, str) or not name:
-        raise ClaimError("claim", f"{value!r} is no node", "give torch.fx nodes or their names")
+        raise ClaimError("claim", f"{value!r} is not a node", "give torch.fx nodes or their names")
     return name
 
 
@@ -25,14 +24,14 @@ def node_names(value: object) -> tuple[str, ...]:
     Named, since bare `tuple` would take the string "add" for three nodes.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ClaimError("claim", f"{value!r} is no sequence of nodes", "give a list of nodes")
+        raise ClaimError("claim", f"{value!r} is not a sequence of nodes", "give a list of nodes")
     return tuple(dict.fromkeys(node_name(item) for item in value))
 
 
 def frozen_tuple(value: object) -> tuple[Any, ...]:
     """Any iterable but text, as a tuple."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise ClaimError("claim", f"{value!r} is no sequence", "give a list or a tuple")
+        raise ClaimError("claim", f"{value!r} is not a sequence", "give a list or a tuple")
     return tuple(value)
 
 
@@ -46,14 +45,3 @@ def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
     if not value:
         name = f"{type(instance).__name__}.{attribute.name}"
         raise ClaimError("claim", f"{name} is empty", "leave the whole claim out instead")
-
-
-def unknown_key(table: Iterable[object], valid: Sequence[str]) -> tuple[str, str] | None:
-    """The first key that is none of the valid ones, with the cure; None if all are valid."""
-    for key in table:
-        if key not in valid:
-            close = difflib.get_close_matches(str(key), valid, 1)
-            return str(key), f"did you mean {close[0]}?" if close else (
-                f"valid are {', '.join(valid)}"
-            )
-    return None

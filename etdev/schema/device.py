@@ -1,4 +1,4 @@
-"""Devices, as ExecuTorch writes them into a .pte."""
+"""Devices, as ExecuTorch writes them into a .pte, and what a plugin finds on this machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from attrs import Attribute, field, frozen
 
 from etdev.errors import DeviceError
+from etdev.schema.structuring import CONVERTER
 
 # Members of executorch.exir.schema.DeviceType, spelled out because importing the schema imports
-# torch; tests/test_device.py holds the two together.
+# torch; tests/schema/test_device.py holds the two together.
 DEVICE_TYPES = ("cpu", "cuda")
 # The .pte stores the index in a signed byte.
 MAX_INDEX = 127
@@ -61,27 +62,29 @@ class Device:
         if match is None:
             raise DeviceError("device", f"cannot read {text!r}", _VALID)
         kind, index = match.groups()
-        # Four digits are out of range whatever they are; int() of a million of them takes minutes.
+        # Four digits are out of range anyway, and int() of a million digits takes minutes.
         if index is not None and len(index) > 3:
             raise DeviceError("device", f"index of {match[0][:20]!r} is out of range", _VALID)
         return cls(kind, int(index or 0))
 
     @property
     def is_cpu(self) -> bool:
-        """True on the host, where no copies are needed."""
+        """Whether it is the host, where nothing is copied."""
         return self.type == "cpu"
 
     def __str__(self) -> str:
         return self.type if self.is_cpu else f"{self.type}:{self.index}"
 
 
+CONVERTER.register_structure_hook(Device, lambda value, _: Device.parse(value))
+
 CPU = Device("cpu")
-# Stands for all methods that are not named.
+# A method name that stands for all methods not named.
 ANY_METHOD = "*"
 
 
 def per_method(value: object) -> dict[str, Device]:
-    """A pin as devices per method: of `"cuda:1"`, or of `{"forward": "cuda:0"}`.
+    """Devices per method of `"cuda:1"`, which is for all of them, or of `{"forward": "cuda:0"}`.
 
     Raises:
         DeviceError: A device can't be read.
@@ -91,13 +94,13 @@ def per_method(value: object) -> dict[str, Device]:
 
 
 def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
-    """The device of a method in what `per_method` returned; None if it says nothing of it."""
+    """The device of a method in what `per_method` returned; None if it names none for it."""
     return devices.get(method, devices.get(ANY_METHOD))
 
 
 def _devices(value: Iterable[object]) -> tuple[Device, ...]:
     if isinstance(value, str):
-        raise DeviceError("device", f"{value!r} is no list of devices", f'write ["{value}"]')
+        raise DeviceError("device", f"{value!r} is not a list of devices", f'write ["{value}"]')
     return tuple(Device.parse(item) for item in value)
 
 

@@ -1,4 +1,4 @@
-"""Globs: patterns of names as a shell has them, `*`, `?` and `[abc]`; a `*` also spans dots."""
+"""Globs: name patterns as in a shell, with `*`, `?` and `[abc]`; a `*` also spans dots."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _CLASS = re.compile(r"\[!?\]?[^\]]*\]")
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name, the whole of it and in its own case, fits a pattern."""
+    """Whether a whole name matches a pattern; case counts."""
     return _compiled(pattern).match(name) is not None
 
 
 def fault(pattern: object) -> str | None:
-    """What is wrong with a pattern, to be read after its name; None if it is one."""
+    """What is wrong with a pattern, to be read after its name; None if it is a glob."""
     if not isinstance(pattern, str) or not pattern:
-        return f"is {pattern!r}, which is no glob"
-    # A shell takes an unclosed bracket as it is, but no name has one.
+        return f"is {pattern!r}, which is not a glob"
+    # A shell reads an unclosed bracket literally, but no name has one.
     if "[" in _CLASS.sub("", pattern):
         return f"is {pattern!r}, whose [ is never closed"
     try:
         _compiled(pattern)
     except re.error as error:
-        return f"is {pattern!r}, which is no glob ({error})"
+        return f"is {pattern!r}, which is not a glob ({error})"
     return None
 
 

@@ -8,10 +8,8 @@ from typing import Any
 from attrs import Attribute, evolve, field, fields, frozen
 
 from etdev.errors import PluginError
-from etdev.schema.converters import unknown_key
-from etdev.schema.reasons import MAX_PARTITIONS, MIN_NODES
-
-KEYS = ("min_nodes", "max_partitions")
+from etdev.schema import reasons
+from etdev.schema.structuring import structured, table
 
 
 def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
@@ -23,15 +21,15 @@ def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
 
 @frozen
 class Limits:
-    """What a plugin's partitions in a method must come up to; the others are given up.
+    """Limits on a plugin's partitions in a method; partitions beyond them are given up.
 
     Args:
         min_nodes: Fewest nodes of a partition, getitems not counted.
-        max_partitions: Most partitions per method: those with the most nodes, of equal ones the
-            first in the graph. Of those with enough nodes.
+        max_partitions: Most partitions per method, among those with enough nodes: the largest
+            stay, and of equally large ones the first in the graph.
 
     Raises:
-        PluginError: One is no whole number of at least 1.
+        PluginError: One is not a whole number of at least 1.
     """
 
     min_nodes: int | None = field(default=None, validator=_check_count)
@@ -40,16 +38,11 @@ class Limits:
     @classmethod
     def of(cls, value: object) -> Limits:
         """Limits from a mapping of the fields, or as they are."""
-        if isinstance(value, Limits):
-            return value
-        if not isinstance(value, Mapping):
-            raise PluginError("limits", f"{value!r} are no limits", "write {'min_nodes': 3}")
-        if found := unknown_key(value, KEYS):
-            raise PluginError("limits", f"{found[0]} is an unknown key", found[1])
-        return cls(**value)
+        own: Limits = structured(value, cls, "limits", PluginError)
+        return own
 
     def over(self, others: Limits) -> Limits:
-        """These, and the others where these say nothing."""
+        """These limits, completed with others where they say nothing."""
         own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
         return evolve(others, **own)
 
@@ -60,16 +53,20 @@ class Limits:
             partitions: For each its number of nodes and the position of its first node.
         """
         refusals = [self._too_small(size) for size, _ in partitions]
-        big = [index for index, refusal in enumerate(refusals) if refusal is None]
-        big.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
-        for index in big[self.max_partitions or len(big) :]:
-            refusals[index] = MAX_PARTITIONS.code, MAX_PARTITIONS.say(most=self.max_partitions)
+        large = [index for index, refusal in enumerate(refusals) if refusal is None]
+        large.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
+        for index in large[self.max_partitions or len(large) :]:
+            text = reasons.MAX_PARTITIONS.say(most=self.max_partitions)
+            refusals[index] = (reasons.MAX_PARTITIONS.code, text)
         return refusals
 
     def _too_small(self, size: int) -> tuple[str, str] | None:
         if self.min_nodes is None or size >= self.min_nodes:
             return None
-        return MIN_NODES.code, MIN_NODES.say(size=size, least=self.min_nodes)
+        return reasons.MIN_NODES.code, reasons.MIN_NODES.say(size=size, least=self.min_nodes)
+
+
+table(Limits, "mapping of limits", "write {'min_nodes': 3}")
 
 
 def limits(value: object) -> dict[str, Limits]:
@@ -79,11 +76,7 @@ def limits(value: object) -> dict[str, Limits]:
         PluginError: One can't be read; the text names the plugin.
     """
     if not isinstance(value, (Mapping, type(None))):
-        raise PluginError("limits", f"{value!r} is no mapping", "write {'cpu': {'min_nodes': 3}}")
-    found = {}
-    for plugin, given in (value or {}).items():
-        try:
-            found[plugin] = Limits.of(given)
-        except PluginError as error:
-            raise PluginError(f"limits[{plugin!r}]", error.what, error.cure) from None
-    return found
+        cure = "write {'cpu': {'min_nodes': 3}}"
+        raise PluginError("limits", f"{value!r} is not a mapping", cure)
+    given: dict[str, Limits] = structured(value or {}, dict[str, Limits], "limits", PluginError)
+    return given

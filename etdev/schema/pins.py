@@ -1,4 +1,4 @@
-"""Pins: nodes that the user gives to one plugin, or to nobody."""
+"""Pins: nodes that the user reserves for one plugin, or for portable kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from attrs import Attribute, asdict, field, frozen
 
 from etdev.errors import PinError
 from etdev.schema import globs
-from etdev.schema.converters import unknown_key
+from etdev.schema.structuring import structured, table
 
-# Stands for a plugin in a pin, and in counts: nobody takes the node.
+# Stands for a plugin in pins and in counts: the node is left to portable kernels.
 PORTABLE = "portable"
 CRITERIA = ("module", "op", "node")
 KEYS = (*CRITERIA, "method", "plugin")
@@ -25,18 +25,18 @@ def _check_glob(_: Pin, attribute: Attribute[Any], value: object) -> None:
 
 def _check_name(_: Pin, attribute: Attribute[Any], value: object) -> None:
     if value is not attribute.default and (not isinstance(value, str) or not value):
-        raise PinError("pin", f"{attribute.name} is {value!r}, which is no name", _WRITE)
+        raise PinError("pin", f"{attribute.name} is {value!r}, which is not a name", _WRITE)
 
 
 @frozen
 class Pin:
-    """Nodes that one plugin may take and no other.
+    """Nodes that only one plugin may take.
 
     Criteria are globs, and all that are given must hold. The first pin that matches a node counts.
     What an op decomposes into is pinned as the op is.
 
     Args:
-        plugin: Who may take the nodes; `portable` for nobody.
+        plugin: Who may take the nodes; `portable` leaves them to portable kernels.
         module: Path of a source module that the node is computed in: `encoder.layer.0` is the
             module with all that is in it, `encoder.layer.0.*` what is in its submodules.
         op: Name of the op, `aten._softmax.default`, or of the ATen op that it was in the exported
@@ -45,7 +45,7 @@ class Pin:
         method: The only method it is for; None for all.
 
     Raises:
-        PinError: It has no criterion, or one that is no glob.
+        PinError: It has no criterion, or one that is not a glob.
 
     Example:
         Lowerer(pins=[Pin("portable", op="aten._softmax.*")])
@@ -64,24 +64,17 @@ class Pin:
     @classmethod
     def of(cls, value: object) -> Pin:
         """A pin from a mapping of its fields, or as it is."""
-        if isinstance(value, Pin):
-            return value
-        if not isinstance(value, Mapping):
-            raise PinError("pin", f"{value!r} is no pin", _WRITE)
-        if found := unknown_key(value, KEYS):
-            raise PinError("pin", f"{found[0]} is an unknown key", found[1])
-        if "plugin" not in value:
-            raise PinError("pin", "names no plugin", _WRITE)
-        return cls(**value)
+        pin: Pin = structured(value, cls, "pin", PinError)
+        return pin
 
     @classmethod
     def parse(cls, text: str) -> Pin:
         """Read what `str` writes: `module=encoder.layer.0:plugin=cpu`."""
         fields: dict[str, str] = {}
-        for part in text.split(":"):
-            key, equals, value = part.partition("=")
+        for item in text.split(":"):
+            key, equals, value = item.partition("=")
             if not equals or key in fields:
-                what = f"can't read {part!r} in {text!r}"
+                what = f"can't read {item!r} in {text!r}"
                 raise PinError("pin", what, "write module=encoder.layer.0:plugin=cpu")
             fields[key] = value
         return cls.of(fields)
@@ -104,20 +97,18 @@ class Pin:
         return ":".join(f"{key}={values[key]}" for key in KEYS if values[key] is not None)
 
 
+table(Pin, "pin", _WRITE)
+
+
 def pins(values: object) -> tuple[Pin, ...]:
     """Pins of a list of pins and mappings, or of None.
 
     Raises:
-        PinError: It is no list, or one of them is no pin; the text has its position.
+        PinError: It is not a list, or one of them is not a pin; the text has its position.
     """
     if values is None:
         return ()
     if isinstance(values, (str, Mapping, Pin)) or not isinstance(values, Iterable):
-        raise PinError("pins", f"{values!r} is no list", "write pins=[Pin(...)]")
-    found = []
-    for index, value in enumerate(values):
-        try:
-            found.append(Pin.of(value))
-        except PinError as error:
-            raise PinError(f"pins[{index}]", error.what, error.cure) from None
-    return tuple(found)
+        raise PinError("pins", f"{values!r} is not a list", "write pins=[Pin(...)]")
+    given: tuple[Pin, ...] = structured(tuple(values), tuple[Pin, ...], "pins", PinError)
+    return given

@@ -1,4 +1,4 @@
-"""What was decided: partitions with owner, constants and device. Made without compiling."""
+"""The plan: partitions with owner, constants and device, decided before anything is compiled."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import Ledger
 from etdev.schema.tensors import Constant, Copy, Tensor
 
-# From the strongest to the weakest; kept beside every device.
+# From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
 
 
 @frozen
 class Assumed:
-    """A device that a plugin had to guess; a warning, and an error under `strict`."""
+    """A device that a plugin had to guess: a warning, or an error under `strict`."""
 
     device: Device = field(validator=validators.instance_of(Device))
     why: str = field(validator=validators.instance_of(str))
@@ -66,7 +66,7 @@ class Draft:
         return f"{self.method}/{self.name}"
 
     def may_hold(self, constant: Constant) -> bool:
-        """Whether its delegate can hold a constant: nothing else writes it."""
+        """Whether its delegate can hold a constant: only its own nodes write it."""
         return constant.update is None or constant.update in self.nodes
 
 
@@ -89,11 +89,11 @@ class Partition(Draft):
     device_note: str = ""
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:
-        """This partition on a device, with exactly one `target_device` spec unless on the CPU.
+        """Put this partition on a device: one `target_device` spec, or none on the CPU.
 
         Raises:
             DeviceError: Its backend doesn't run on a device of that type.
-            PluginError: Its plugin gives a `target_device` spec of its own.
+            PluginError: Its plugin gave a `target_device` spec itself.
         """
         if device.type not in self.device_types:
             what = (
@@ -106,7 +106,7 @@ class Partition(Draft):
                 f"gives its own {TARGET_DEVICE} compile spec for {self.where}",
                 "return the device from resolve_device",
             )
-        # ExecuTorch takes even `cpu` for a device to copy to, and fails at run time.
+        # ExecuTorch would plan copies to a target device `cpu`, too, and fail at run time.
         spec = () if device.is_cpu else (CompileSpec(TARGET_DEVICE, str(device).encode()),)
         return evolve(
             self,
@@ -119,15 +119,16 @@ class Partition(Draft):
 
 @frozen
 class MethodPlan:
-    """One method: its partitions in the order they run, and what is left to portable kernels.
+    """The plan of one method.
 
     Args:
         method: Name of the method.
         partitions: In the order in which they run.
-        delegates: Names of all delegates in the order in which they run: our partitions, and the
-            calls of those the program came with.
-        copies: What moves between devices at every run, through ExecuTorch's device planning.
-        fallback: Names of the nodes that nobody owns, in graph order.
+        delegates: Names of all delegates, the program's own calls among our partitions, in run
+            order. A .pte lists its delegates in the order of their first calls, which is this one;
+            the audit and `etdev check` match the two by position.
+        copies: Values that ExecuTorch's device planning copies between devices at every run.
+        fallback: Names of the nodes left to portable kernels, in graph order.
         ledger: The reason for every node.
     """
 
@@ -141,7 +142,8 @@ class MethodPlan:
     @property
     def copied_bytes(self) -> int:
         """Bytes of constants that the .pte stores again, beyond the first time."""
-        constants = {c.name: c for part in self.partitions for c in part.constants if c.inside}
+        every = (constant for partition in self.partitions for constant in partition.constants)
+        constants = {constant.name: constant for constant in every if constant.inside}
         return sum((c.copies - 1) * c.size_bytes for c in constants.values())
 
     def owner(self, node: str) -> str | None:
@@ -151,11 +153,11 @@ class MethodPlan:
 
 @frozen
 class Plan:
-    """The decision for a whole program: a plan per method.
+    """The plan of a whole program: one per method.
 
     Args:
         methods: In the order the program lists them.
-        plugins: The plugins that were asked, in claim order, with their versions.
+        plugins: Names and versions of the plugins that were asked, in claim order.
     """
 
     methods: tuple[MethodPlan, ...]
@@ -164,7 +166,7 @@ class Plan:
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions of all methods."""
-        return tuple(part for method in self.methods for part in method.partitions)
+        return tuple(partition for method in self.methods for partition in method.partitions)
 
     def __getitem__(self, method: str) -> MethodPlan:
         for plan in self.methods:

@@ -1,4 +1,4 @@
-"""Tensors: the values that cross a partition's border, the constants it reads, their copies."""
+"""Tensors: values that cross a partition's border, constants it reads, copies between devices."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Tensor:
         name: Graph node that produces it.
         dtype: torch's name of it without `torch.`; `scalar` for a symbolic size or another number.
         shape: Sizes; a dynamic size is its symbolic expression as text.
-        size_bytes: Elements times item size; the upper bound if a size is dynamic, None if it has
-            no upper bound.
+        size_bytes: Elements times item size; the upper bound if a size is dynamic, None if there
+            is no upper bound.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Tensor:
 
     @property
     def is_tensor(self) -> bool:
-        """False for a symbolic scalar."""
+        """Whether it is a tensor, not a symbolic size or another number."""
         return self.dtype != SCALAR
 
     @property
     def dynamic(self) -> bool:
-        """True if some size is known only at run time."""
+        """Whether some size is known only at run time."""
         return any(isinstance(size, str) for size in self.shape)
 
 
@@ -86,10 +86,10 @@ class Constant:
 
     @property
     def mutated(self) -> bool:
-        """True if the method writes to it, so that no delegate may freeze its value."""
+        """Whether the method writes to it, so that no delegate may freeze its value."""
         return self.update is not None
 
     @property
     def inside(self) -> bool:
-        """True if it travels inside the delegate."""
+        """Whether it travels inside the delegate."""
         return self.storage != "outside"

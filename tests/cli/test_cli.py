@@ -491,7 +491,7 @@ def test_a_damaged_pt2_is_named(name, pte, pt2):
 
 def test_a_missing_pt2_is_named():
     assert fails("lower -o net.pte gone.pt2") == (
-        "gone.pt2: there is no such file; give the path of a .pt2 file"
+        "gone.pt2: does not exist; give the path of a .pt2 file"
     )
 
 
@@ -502,9 +502,9 @@ def test_a_missing_pt2_is_named():
         ("missing.pte", "can't be read (No such file or directory)"),
         ("truncated.pte", "is damaged or truncated ("),
         ("disguised.pte", "is damaged or truncated ("),
-        ("random.pte", "is no .pte file"),
-        ("text.pte", "is no .pte file"),
-        ("empty.pte", "is no .pte file"),
+        ("random.pte", "is not a .pte file"),
+        ("text.pte", "is not a .pte file"),
+        ("empty.pte", "is not a .pte file"),
     ],
 )
 def test_a_damaged_pte_is_named(command, name, what, pte, pt2):

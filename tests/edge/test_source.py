@@ -135,16 +135,16 @@ def test_methods_pass_through():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((3,), f"forward: int is no model; {SHAPES}"),
-        ((nn.ReLU,), f"forward: type is no model; {SHAPES}"),
-        ((None,), f"forward: NoneType is no model; {SHAPES}"),
-        (({"a": [nn.ReLU()]},), f"a: list is no model; {SHAPES}"),
+        ((3,), f"forward: int is not a model; {SHAPES}"),
+        ((nn.ReLU,), f"forward: type is not a model; {SHAPES}"),
+        ((None,), f"forward: NoneType is not a model; {SHAPES}"),
+        (({"a": [nn.ReLU()]},), f"a: list is not a model; {SHAPES}"),
         (({},), f"model: is an empty dict; {SHAPES}"),
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
         (({"a": (1, 2, 3, 4)},), "model: is a tuple of 4; give (module, example inputs)"),
         ((nn.ReLU(), 3), "forward: example inputs are int; give a tuple of tensors"),
         ((nn.ReLU(), "x"), "forward: example inputs are str; give a tuple of tensors"),
-        (("gone.pt2",), "gone.pt2: there is no such file; give the path of a .pt2 file"),
+        (("gone.pt2",), "gone.pt2: does not exist; give the path of a .pt2 file"),
     ],
 )
 def test_what_is_no_model_is_refused_with_what_would_be(arguments, message):
@@ -207,9 +207,7 @@ def test_a_truncated_pt2_is_named(tmp_path, pt2, part):
 
 
 def test_a_folder_is_no_pt2(tmp_path):
-    assert _load_error(tmp_path) == (
-        f"{tmp_path}: there is no such file; give the path of a .pt2 file"
-    )
+    assert _load_error(tmp_path) == (f"{tmp_path}: does not exist; give the path of a .pt2 file")
 
 
 @pytest.mark.parametrize("moody", [nn.Dropout(), nn.BatchNorm1d(3)])

@@ -104,14 +104,14 @@ def test_the_budget_of_the_lowerer_replaces_the_registrys(tmp_path):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ({}, "{} is no budget; write {'max_fallback_nodes': 10}"),
-        (10, "10 is no budget; write {'max_fallback_nodes': 10}"),
+        ({}, "is {}, which is not a budget; write {'max_fallback_nodes': 10}"),
+        (10, "is 10, which is not a budget; write {'max_fallback_nodes': 10}"),
         ({"max_fallback": 1}, "max_fallback is an unknown key; did you mean max_fallback_nodes?"),
         ({"max_fallback_nodes": -1},
          "max_fallback_nodes is -1; it must be a whole number of at least 0"),
         ({"fallback_ops": "aten.add.*"},
          'fallback_ops is \'aten.add.*\'; write ["aten.add.*"]'),
-        ({"fallback_ops": [""]}, 'fallback_ops is \'\', which is no glob; write ["aten.add.*"]'),
+        ({"fallback_ops": [""]}, 'fallback_ops is \'\', which is not a glob; write ["aten.add.*"]'),
     ],
 )  # fmt: skip
 def test_a_budget_that_makes_no_sense_is_refused(budget, message):

@@ -29,7 +29,11 @@ class Chain(nn.Module):
 
 INPUTS = (torch.randn(2, 4),)
 ADDS = ("add.Tensor", "add.Scalar")
-SMALL = "a partition of 1 nodes, and 2 is the fewest allowed"
+MANY = (
+    "exceeds max_partitions = 1: the plugin's other partitions are larger, or equally large and "
+    "earlier"
+)
+SMALL = "its partition has 1 nodes, fewer than min_nodes = 2"
 
 
 def sizes(plan, plugin):
@@ -79,12 +83,7 @@ def test_the_ledger_says_what_was_given_up_and_why():
     assert list(said.values()) == [
         Verdict("a", "min_nodes", SMALL),
         *[Verdict("a", "claimed")] * 3,
-        *[
-            Verdict(
-                "a", "max_partitions", "1 partitions are allowed and others are larger or earlier"
-            )
-        ]
-        * 4,
+        *[Verdict("a", "max_partitions", MANY)] * 4,
     ]
 
 
@@ -93,7 +92,7 @@ def test_later_plugins_get_what_was_given_up():
     assert sizes(plan, "a") == [3]
     assert plan.ledger.owned() == {"b": 8, "a": 3}
     assert plan.ledger["aten_add_tensor"].verdicts == (
-        Verdict("a", "min_nodes", "a partition of 1 nodes, and 3 is the fewest allowed"),
+        Verdict("a", "min_nodes", "its partition has 1 nodes, fewer than min_nodes = 3"),
         Verdict("b", "claimed"),
     )
 
@@ -148,7 +147,7 @@ def test_who_gives_up_a_whole_op_does_not_get_its_parts():
 
 @pytest.mark.parametrize(
     ("least", "text"),
-    [(2, SMALL), (9, "a partition of 1 nodes, and 9 is the fewest allowed")],
+    [(2, SMALL), (9, "its partition has 1 nodes, fewer than min_nodes = 9")],
 )
 def test_an_op_whose_parts_are_given_up_is_whole_for_who_wants_it(least, text):
     parts = Takes("a", ("bmm.default",))
@@ -201,8 +200,8 @@ def test_a_limit_of_the_lowerer_wins_over_the_registrys_and_leaves_the_other(tmp
             {"a": {"min": 3}},
             "limits['a']: min is an unknown key; valid are min_nodes, max_partitions",
         ),
-        ({"a": 3}, "limits['a']: 3 are no limits; write {'min_nodes': 3}"),
-        (3, "limits: 3 is no mapping; write {'cpu': {'min_nodes': 3}}"),
+        ({"a": 3}, "limits['a']: is 3, which is not a mapping of limits; write {'min_nodes': 3}"),
+        (3, "limits: 3 is not a mapping; write {'cpu': {'min_nodes': 3}}"),
         ({"b": {"min_nodes": 3}}, "b: has limits but is not asked; the plugins are a"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_pin_reads_as_it_is_written(text):
          "pin: can't read 'op=b' in 'op=a:op=b:plugin=c'; "
          "write module=encoder.layer.0:plugin=cpu"),
         ("op=a", "pin: names no plugin" + WRITE),
-        ("op=a:plugin=", "pin: plugin is '', which is no name" + WRITE),
+        ("op=a:plugin=", "pin: plugin is '', which is not a name" + WRITE),
         ("plugin=cpu", "pin: has none of module, op, node" + WRITE),
         ("modul=a:plugin=cpu", "pin: modul is an unknown key; did you mean module?"),
         ("op=[a:plugin=cpu", "pin: op is '[a', whose [ is never closed" + WRITE),
@@ -97,11 +97,11 @@ def test_a_pin_that_makes_no_sense_is_refused(text, message):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("op=a:plugin=cpu", "pins: 'op=a:plugin=cpu' is no list; write pins=[Pin(...)]"),
-        ([Pin("cpu", op="a"), 3], "pins[1]: 3 is no pin" + WRITE),
-        ([{"plugin": "cpu", "op": 3}], "pins[0]: op is 3, which is no glob" + WRITE),
+        ("op=a:plugin=cpu", "pins: 'op=a:plugin=cpu' is not a list; write pins=[Pin(...)]"),
+        ([Pin("cpu", op="a"), 3], "pins[1]: is 3, which is not a pin" + WRITE),
+        ([{"plugin": "cpu", "op": 3}], "pins[0]: op is 3, which is not a glob" + WRITE),
         ([{"plugin": "cpu", "op": "a", "method": 3}],
-         "pins[0]: method is 3, which is no name" + WRITE),
+         "pins[0]: method is 3, which is not a name" + WRITE),
     ],
 )  # fmt: skip
 def test_pins_that_make_no_sense_are_refused_with_their_position(value, message):
@@ -304,7 +304,10 @@ def test_strict_refuses_a_pin_that_matches_nothing():
 def test_no_plugin_is_called_portable():
     with pytest.raises(PluginError) as caught:
         Lowerer([takes("portable")])
-    assert str(caught.value) == "portable: stands for no plugin at all; give it another name"
+    assert (
+        str(caught.value)
+        == "portable: is reserved for nodes left to portable kernels; rename the plugin"
+    )
 
 
 # Ops that are kept whole

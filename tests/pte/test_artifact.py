@@ -139,7 +139,7 @@ def test_a_folder_is_named(tmp_path):
 def test_what_is_no_pte_is_named(tmp_path, data):
     path = tmp_path / "text.pte"
     path.write_bytes(data)
-    assert _error(path) == f"{path}: is no .pte file; give a .pte that ExecuTorch wrote"
+    assert _error(path) == f"{path}: is not a .pte file; give a .pte that ExecuTorch wrote"
 
 
 def test_every_truncation_is_an_artifact_error(portable, tmp_path):

@@ -567,7 +567,7 @@ def test_the_tag_on_a_delegates_module_goes_with_its_call():
 
 
 class Annotating(Takes):
-    """Tells its compiler something, or somebody else's."""
+    """Tells its compiler something, or another plugin's."""
 
     answer: object = None
 
@@ -623,9 +623,9 @@ def test_methods_are_partitioned_each_on_its_own():
     [
         (XnnpackPartitioner, "x", "x: XnnpackPartitioner is a class; "
          "write XnnpackPartitioner(...)"),
-        (operator.add, "x", "x: <built-in function add> is no ExecuTorch Partitioner; "
+        (operator.add, "x", "x: <built-in function add> is not an ExecuTorch Partitioner; "
          "subclass Partitioner"),
-        (Tagger({}), "", "adapt: '' is no name; write name=\"vulkan\""),
+        (Tagger({}), "", "adapt: '' is not a name; write name=\"vulkan\""),
     ],
 )  # fmt: skip
 def test_what_is_no_partitioner_is_refused(partitioner, name, text):

@@ -78,7 +78,7 @@ def test_trusted_names_are_compared_as_pip_compares_them(name):
     assert (found.trusts(name), found.trusts("etdev-cpu2")) == (True, False)
 
 
-def test_an_empty_trusted_list_trusts_nobody():
+def test_an_empty_trusted_list_trusts_no_distribution():
     assert not registry.parse("trusted = []", FILE).trusts("etdev-cpu")
 
 
@@ -102,12 +102,12 @@ def test_strict_is_read():
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are optional, device, min_nodes, max_partitions, options, partitioner"),
+         "valid are min_nodes, max_partitions, optional, device, options, partitioner"),
         ("[plugins]\ntrt = { optonal = true }",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ('[plugins."a.b"]\n[plugins.trt.zzz]',
          ", line 2: plugins.trt.zzz is an unknown key; "
-         "valid are optional, device, min_nodes, max_partitions, options, partitioner"),
+         "valid are min_nodes, max_partitions, optional, device, options, partitioner"),
         ("[plugins.cpu]\noptional = true\n[plugins.trt]\noptional = 'yes'",
          ", line 4: plugins.trt.optional is 'yes'; it must be true or false"),
         ("plugins.trt.optional = 1",
@@ -115,11 +115,11 @@ def test_strict_is_read():
         ("[plugins.trt]\noptions = 3", ", line 2: plugins.trt.options is 3; it must be a table"),
         ("plugins = 3", ", line 1: plugins is 3; it must be a table"),
         ("[plugins]\ntrt = 3",
-         ", line 2: plugins.trt is 3, not a table; write [plugins.trt]"),
+         ", line 2: plugins.trt is 3, which is not a table; write [plugins.NAME]"),
         ("strict = 1", ", line 1: strict is 1; it must be true or false"),
-        ('trusted = "etdev-cpu"', ", line 1: trusted is 'etdev-cpu'; it must be a list"),
+        ('trusted = "etdev-cpu"', ', line 1: trusted is \'etdev-cpu\'; write ["etdev-cpu"]'),
         ("trusted = [1]",
-         ', line 1: trusted holds something that is no name; write ["etdev-cpu"]'),
+         ", line 1: trusted[0] is 1; it must be text"),
         ('\nunlisted = "no"', ", line 2: unlisted is 'no'; valid are first, last, ignore"),
         ("unlisted = []", ", line 1: unlisted is []; valid are first, last, ignore"),
         ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nop = "b"\nplugn = "cpu"',
@@ -132,14 +132,14 @@ def test_strict_is_read():
          'write module = "encoder.layer.0" with plugin = "cpu"'),
         ('[[pin]]\nop = "a"', ", line 1: pin[0] names no plugin; "
          'write module = "encoder.layer.0" with plugin = "cpu"'),
-        ('[[pin]]\nop = ""\nplugin = "cpu"', ", line 2: pin[0].op is '', which is no glob; "
+        ('[[pin]]\nop = ""\nplugin = "cpu"', ", line 2: pin[0].op is '', which is not a glob; "
          'write module = "encoder.layer.0" with plugin = "cpu"'),
-        ('[[pin]]\nop = "a"\nplugin = 3', ", line 3: pin[0].plugin is 3, which is no name; "
+        ('[[pin]]\nop = "a"\nplugin = 3', ", line 3: pin[0].plugin is 3, which is not a name; "
          'write module = "encoder.layer.0" with plugin = "cpu"'),
         ('[pin]\nop = "a"', ", line 1: pin is {'op': 'a'}; it must be a list"),
         ('pin = [{ op = "a", plugn = "b" }]',
          ", line 1: pin[0].plugn is an unknown key; did you mean plugin?"),
-        ("pin = [3]", ", line 1: pin[0] 3 is no pin; "
+        ("pin = [3]", ", line 1: pin[0] is 3, which is not a pin; "
          'write module = "encoder.layer.0" with plugin = "cpu"'),
         ("[plugins.cpu]\nmin_nodes = 0",
          ", line 2: plugins.cpu.min_nodes is 0; it must be a whole number of at least 1"),
@@ -152,17 +152,18 @@ def test_strict_is_read():
         ('[budget]\nfallback_ops = "aten.add.*"',
          ", line 2: budget.fallback_ops is 'aten.add.*'; write [\"aten.add.*\"]"),
         ("[budget]\nmax_fallback_nodes = 1\nfallback_ops = [3]",
-         ", line 3: budget.fallback_ops is 3, which is no glob; write [\"aten.add.*\"]"),
+         ", line 3: budget.fallback_ops is 3, which is not a glob; write [\"aten.add.*\"]"),
         ("strict = true\n[budget]",
-         ", line 2: budget {} is no budget; write {'max_fallback_nodes': 10}"),
-        ("budget = 3", ", line 1: budget is 3; it must be a table"),
+         ", line 2: budget is {}, which is not a budget; write {'max_fallback_nodes': 10}"),
+        ("budget = 3", ", line 1: budget is 3, which is not a budget; "
+         "write {'max_fallback_nodes': 10}"),
         ('[plugins.trt]\ndevice = "gpu"',
          ", line 2: plugins.trt.device unknown type 'gpu'; "
          "valid are cpu and cuda:0 to cuda:127"),
         ("[plugins.trt]\n# pinned\ndevice = 3",
          ", line 3: plugins.trt.device cannot read 3; valid are cpu and cuda:0 to cuda:127"),
         ('[plugins.trt.device]\nforward = "cuda:128"',
-         ", line 1: plugins.trt.device index 128 of cuda is out of range; "
+         ", line 2: plugins.trt.device.forward index 128 of cuda is out of range; "
          "valid are cpu and cuda:0 to cuda:127"),
     ],
 )  # fmt: skip
@@ -170,6 +171,31 @@ def test_a_mistake_is_named_with_file_line_and_key(text, message):
     with pytest.raises(RegistryError) as caught:
         registry.parse(text, FILE)
     assert str(caught.value) == f"registry.toml{message}"
+
+
+def test_all_mistakes_are_named_in_the_order_of_the_file():
+    text = """
+    [[pin]]
+    op = ""
+    plugin = 3
+    [plugins.cpu]
+    optional = "yes"
+    min_nodes = 0
+    device = { forward = "gpu" }
+    """
+    with pytest.raises(RegistryError) as caught:
+        registry.parse(text, FILE)
+    assert str(caught.value).splitlines() == [
+        "registry.toml: has 5 mistakes",
+        "  line 3: pin[0].op is '', which is not a glob; "
+        'write module = "encoder.layer.0" with plugin = "cpu"',
+        "  line 4: pin[0].plugin is 3, which is not a name; "
+        'write module = "encoder.layer.0" with plugin = "cpu"',
+        "  line 6: plugins.cpu.optional is 'yes'; it must be true or false",
+        "  line 7: plugins.cpu.min_nodes is 0; it must be a whole number of at least 1",
+        "  line 8: plugins.cpu.device.forward unknown type 'gpu'; "
+        "valid are cpu and cuda:0 to cuda:127",
+    ]
 
 
 def test_a_syntax_error_is_named_with_its_line():
@@ -197,7 +223,7 @@ def test_a_missing_file_is_refused(tmp_path):
     )
 
 
-def test_a_folder_is_no_registry(tmp_path):
+def test_a_folder_is_not_a_registry(tmp_path):
     with pytest.raises(RegistryError) as caught:
         registry.load(tmp_path)
     assert str(caught.value) == (

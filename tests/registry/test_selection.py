@@ -41,7 +41,7 @@ HOOKS = ", ".join(plugin.HOOKS)
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Installs a plugin where there is no other: a module, and what pip writes beside it."""
+    """Installs a plugin where no other is installed: a module, and what pip writes beside it."""
     bare = [
         folder
         for folder in sys.path
@@ -173,7 +173,7 @@ def test_a_broken_plugin_stops_a_selection_named_with_its_distribution(install, 
     assert refusal(listed("a")) == f"a (etdev-a 1.0): {message}"
 
 
-def test_a_broken_plugin_nobody_listed_stops_a_selection_too(install):
+def test_a_broken_plugin_that_is_not_listed_stops_a_selection_too(install):
     install("a", "raise OSError('gone')")
     assert refusal(Registry(unlisted="first")) == (
         "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it"
@@ -306,13 +306,13 @@ def test_options_count_for_a_plugin_chosen_by_name_too(install):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"fats": True}, "extra fields found (fats) @ options"),
-        ({"fast": "false"}, "'false' is no bool @ options.fast"),
+        ({"fats": True}, "fats is an unknown key, did you mean fast?"),
+        ({"fast": "false"}, "fast is 'false', it must be true or false"),
         ({"fast": 1, "level": True},
-         "1 is no bool @ options.fast; True is no int @ options.level"),
-        ({"level": 1.5}, "1.5 is no int @ options.level"),
-        ({"names": ["x", 3]}, "3 is no str @ options.names[1]"),
-        ({"mode": "c"}, "'mode' must be in ('a', 'b') (got 'c') @ options"),
+         "fast is 1, it must be true or false; level is True, it must be a whole number"),
+        ({"level": 1.5}, "level is 1.5, it must be a whole number"),
+        ({"names": ["x", 3]}, "names[1] is 3, it must be text"),
+        ({"mode": "c"}, "'mode' must be in ('a', 'b') (got 'c')"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named_with_their_value_and_the_known_ones(install, options, problem):
@@ -387,13 +387,13 @@ def test_a_class_that_needs_arguments_is_refused():
 def test_the_same_plugin_twice_is_refused(install, wanted, who):
     install("a")
     install("b")
-    message = f"{who}: is there twice; give each plugin a name of its own"
+    message = f"{who}: is given twice; give each plugin its own name"
     assert refusal(Registry(), wanted()) == message
 
 
 @pytest.mark.parametrize("wanted", ["cpu", {"cpu": "cuda:0"}, 3])
 def test_what_is_no_list_of_plugins_is_refused(wanted):
-    message = f'plugins: {wanted!r} is no list; write plugins=["cpu"]'
+    message = f'plugins: {wanted!r} is not a list; write plugins=["cpu"]'
     assert refusal(Registry(), wanted) == message
 
 

@@ -126,7 +126,7 @@ def test_a_file_that_is_no_pte_is_an_artifact_error(tmp_path):
     path.write_text("some text\n")
     with pytest.raises(ArtifactError) as caught:
         run.run(path, [])
-    assert str(caught.value) == f"{path}: is no .pte file; give a .pte that ExecuTorch wrote"
+    assert str(caught.value) == f"{path}: is not a .pte file; give a .pte that ExecuTorch wrote"
 
 
 def test_random_inputs_are_the_same_for_the_same_seed(mlp_pte):

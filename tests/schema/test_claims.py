@@ -17,24 +17,25 @@ def node(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Group("add"), "claim: 'add' is no sequence of nodes; give a list of nodes"),
-        (lambda: Group(3), "claim: 3 is no sequence of nodes; give a list of nodes"),
+        (lambda: Group("add"), "claim: 'add' is not a sequence of nodes; give a list of nodes"),
+        (lambda: Group(3), "claim: 3 is not a sequence of nodes; give a list of nodes"),
         (lambda: Group([]), "claim: Group.nodes is empty; leave the whole claim out instead"),
-        (lambda: Group([3]), "claim: 3 is no node; give torch.fx nodes or their names"),
-        (lambda: Group([""]), "claim: '' is no node; give torch.fx nodes or their names"),
-        (lambda: Group(b"a"), "claim: 97 is no node; give torch.fx nodes or their names"),
-        (lambda: Refusal(None, "op"), "claim: None is no node; give torch.fx nodes or their names"),
+        (lambda: Group([3]), "claim: 3 is not a node; give torch.fx nodes or their names"),
+        (lambda: Group([""]), "claim: '' is not a node; give torch.fx nodes or their names"),
+        (lambda: Group(b"a"), "claim: 97 is not a node; give torch.fx nodes or their names"),
+        (lambda: Refusal(None, "op"),
+         "claim: None is not a node; give torch.fx nodes or their names"),
         (lambda: Refusal("add", ""),
          "claim: Refusal.code is empty; leave the whole claim out instead"),
         (lambda: Claim("", []),
          "claim: Claim.backend_id is empty; leave the whole claim out instead"),
-        (lambda: Claim("B", "add"), "claim: 'add' is no sequence; give a list or a tuple"),
+        (lambda: Claim("B", "add"), "claim: 'add' is not a sequence; give a list or a tuple"),
         (lambda: Claim("B", Group(["add"])),
-         "claim: Group(nodes=('add',), why='') is no sequence; give a list or a tuple"),
+         "claim: Group(nodes=('add',), why='') is not a sequence; give a list or a tuple"),
         (lambda: Claim("B", [], compile_specs=["fast"]),
-         "claim: 'fast' is no compile spec; give a mapping of key to bytes"),
+         "claim: 'fast' is not a compile spec; give a mapping of key to bytes"),
         (lambda: Claim("B", [], compile_specs=3),
-         "claim: 3 is no sequence; give a list or a tuple"),
+         "claim: 3 is not a sequence; give a list or a tuple"),
         (lambda: CompileSpec("", b""),
          "claim: CompileSpec.key is empty; leave the whole claim out instead"),
     ],
@@ -137,7 +138,8 @@ def test_a_compile_spec_object_without_bytes_is_refused(value):
     with pytest.raises(ClaimError) as caught:
         Claim("B", [], compile_specs=[spec])
     assert (
-        str(caught.value) == f"claim: {spec!r} is no compile spec; give a mapping of key to bytes"
+        str(caught.value)
+        == f"claim: {spec!r} is not a compile spec; give a mapping of key to bytes"
     )
 
 

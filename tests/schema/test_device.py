@@ -111,4 +111,4 @@ def test_a_probe_takes_devices_or_their_text():
 def test_a_probe_does_not_take_one_text_for_a_list():
     with pytest.raises(DeviceError) as caught:
         Probe("cuda")
-    assert str(caught.value) == "device: 'cuda' is no list of devices; write [\"cuda\"]"
+    assert str(caught.value) == "device: 'cuda' is not a list of devices; write [\"cuda\"]"

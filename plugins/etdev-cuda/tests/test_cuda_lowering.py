@@ -221,7 +221,7 @@ def test_variables_of_the_environment_are_set_while_it_compiles_only(aoti, monke
             "the installed ExecuTorch has no option autotune_pointwise",
             marks=NEEDS_1_5,
         ),
-        ({"max_autotune": "ON"}, "'ON' is no bool"),
+        ({"max_autotune": "ON"}, "max_autotune is 'ON', it must be true or false"),
         ({"platform": "amiga"}, "'platform' must be in"),
         ({"target_smem_bytes": 0}, "'target_smem_bytes' must be > 0"),
         ({"triton_kernels": True}, "triton_kernels"),

@@ -325,12 +325,12 @@ def test_executorchs_own_loop_cannot_build_engines():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ('compile = "yes"', "'yes' is no bool @ options.compile"),
+        ('compile = "yes"', "compile is 'yes', it must be true or false"),
         ('precision = "int3"', "'precision' must be in"),
         ("optimization_level = 6", "'optimization_level' must be in"),
         ("weight_streaming_budget = -1", "'weight_streaming_budget' must be >= 0: -1"),
         ("min_block_size = true", "min_block_size"),
-        ('torch_executed_ops = "aten.mm.default"', "write ['aten.mm.default']"),
+        ('torch_executed_ops = "aten.mm.default"', 'write ["aten.mm.default"]'),
     ],
 )
 def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):

@@ -1,0 +1,102 @@
+"""Rebuilding: an ExportedProgram made by hand around a graph.
+
+Its constructor checks little, so this is what ExecuTorch takes for granted of a program:
+
+- The signature has a spec for each placeholder, in the order of the graph: parameters, buffers and
+  lifted constants before the inputs of the user. It has one for each result, writes to buffers
+  first. Specs name nodes, and `signature.argument` makes them.
+- Parameters and buffers are in the state dict, or in the constants if they are not saved with it,
+  under the target of their spec. A constant without a spec would be stored all the same.
+- All symbolic sizes have their range, or memory planning has no upper bound.
+- The entry for "" in the module call graph has the nesting of inputs and outputs, which
+  `ExportedProgram.module` and ExecuTorch's conversion unflatten by.
+- The verifier tells the dialect; the constructor runs it over the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch._export.verifier import Verifier
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import ExportGraphSignature
+from torch.fx import Graph
+from torch.nn import Module
+from torch.utils import _pytree as pytree
+
+
+def rebuilt(
+    program: ExportedProgram,
+    graph: Graph,
+    signature: ExportGraphSignature,
+    root: Module | dict[str, Any],
+    constants: Mapping[str, Any] | None = None,
+) -> ExportedProgram:
+    """Make a program of the same method with another graph.
+
+    The caller's side stays: how inputs and outputs are nested, the example inputs, the dialect.
+    Weights that no input names any more are left out.
+
+    Args:
+        program: The program before; it is not changed.
+        graph: The new graph; it belongs to the new program from now on.
+        signature: The signature of the new graph.
+        root: What the graph's get_attrs read: by target, or as attributes of a module.
+        constants: Constants that the program before didn't have, by target.
+    """
+    targets = {spec.target for spec in signature.input_specs}
+    copied = ExportedProgram(
+        root=root,
+        graph=graph,
+        graph_signature=signature,
+        state_dict={name: value for name, value in program.state_dict.items() if name in targets},
+        range_constraints=dict(program.range_constraints),
+        module_call_graph=list(program.module_call_graph),
+        example_inputs=program.example_inputs,
+        constants={
+            name: value
+            for name, value in {**program.constants, **(constants or {})}.items()
+            if name in targets or not isinstance(value, torch.Tensor)
+        },
+        verifiers=[program.verifier],
+    )
+    copied.graph_module.meta.update(program.graph_module.meta)
+    return copied
+
+
+def extracted(
+    owner: ExportedProgram,
+    graph: Graph,
+    signature: ExportGraphSignature,
+    root: dict[str, Any],
+    verifier: type[Verifier],
+) -> ExportedProgram:
+    """Make a program of its own of some of a method's nodes.
+
+    Its inputs and outputs are flat. It has the weights that its signature names, shared with the
+    method.
+
+    Args:
+        owner: The program of the method; it is not changed.
+        graph: The new graph; it belongs to the new program from now on.
+        signature: The signature of the new graph.
+        root: What the graph's get_attrs read, by target.
+        verifier: Tells the dialect, and checks as much as it was told to.
+    """
+    targets = [spec.target for spec in signature.input_specs if spec.target is not None]
+    _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
+    _, out_spec = pytree.tree_flatten(signature.user_outputs)
+    call = ModuleCallSignature(inputs=[], outputs=[], in_spec=in_spec, out_spec=out_spec)
+    return ExportedProgram(
+        root=root,
+        graph=graph,
+        graph_signature=signature,
+        state_dict={name: owner.state_dict[name] for name in targets if name in owner.state_dict},
+        range_constraints=dict(owner.range_constraints),
+        module_call_graph=[ModuleCallEntry("", call)],
+        constants={name: owner.constants[name] for name in targets if name in owner.constants},
+        verifiers=[verifier],
+    )

@@ -1,0 +1,223 @@
+"""Structuring: plain data, from TOML or from keyword arguments, becomes our frozen values.
+
+One converter for all of it. A class that users may write as a table is registered with `table`,
+and whatever is wrong with one comes back as problems, each with the path of the faulty key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_origin
+
+import attrs
+import cattrs
+from attrs import Attribute, AttrsInstance, frozen
+from cattrs.cols import is_mapping, list_structure_factory, mapping_structure_factory
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn, override
+
+from etdev.errors import EtdevError
+
+T = TypeVar("T", bound=AttrsInstance)
+
+_SCALARS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+}
+_LISTS = (list, tuple, set, frozenset)
+
+
+class FieldName(str):
+    """A step of a path: the field of a class. Other steps are positions and keys of collections."""
+
+    __slots__ = ()
+
+
+@frozen
+class Problem:
+    """What is wrong with one value of a table.
+
+    Args:
+        path: Steps from the outermost value to this one.
+        what: What is wrong, to be read after the name of the value.
+        cure: What to do about it.
+    """
+
+    path: tuple[FieldName | str | int, ...]
+    what: str
+    cure: str = ""
+
+    @property
+    def key(self) -> str:
+        """The path as TOML writes it, positions in brackets: `pin[1].op`."""
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return "".join(steps).removeprefix(".")
+
+    def error(self, who: str, kind: type[EtdevError]) -> EtdevError:
+        """The problem of an argument that is called `who`: `pins[1]: op is 3; …`."""
+        path, what = self.path, self.what
+        if path and isinstance(path[-1], FieldName):
+            path, what = path[:-1], f"{path[-1]} {what}"
+        return kind(who + "".join(f"[{step!r}]" for step in path), what, self.cure)
+
+
+def strict_converter() -> cattrs.Converter:
+    """A converter that refuses unknown keys, and values of another kind than the field's."""
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for kind in _SCALARS:
+        converter.register_structure_hook(kind, _exactly)
+    converter.register_structure_hook_factory(_is_list, _list_hook)
+    converter.register_structure_hook_factory(is_mapping, _mapping_hook)
+    return converter
+
+
+def _exactly(value: Any, kind: type) -> Any:
+    """The value, if it is of that kind; no conversion, since bool("false") would be True."""
+    if type(value) is kind or (kind is float and type(value) is int):
+        return value
+    raise EtdevError("", f"is {value!r}", f"it must be {_SCALARS[kind]}")
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a type is a list of any length; `tuple[int, str]` has a fixed one."""
+    origin, members = get_origin(kind) or kind, get_args(kind)
+    return origin in _LISTS and not (origin is tuple and members and members[-1] is not ...)
+
+
+def _list_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    make = get_origin(kind) or kind
+    structure = list_structure_factory(kind, converter)
+
+    def hook(value: Any, _: Any) -> Any:
+        if isinstance(value, str):
+            # `precisions = "fp32"` would be taken for four precisions.
+            raise EtdevError("", f"is {value!r}", f'write ["{value}"]')
+        if isinstance(value, Mapping) or not isinstance(value, Iterable):
+            raise EtdevError("", f"is {value!r}", "it must be a list")
+        return make(structure(value, kind))
+
+    return hook
+
+
+def _mapping_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
+    structure = mapping_structure_factory(kind, converter)
+
+    def hook(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise EtdevError("", f"is {value!r}", "it must be a table")
+        return structure(value, kind)
+
+    return hook
+
+
+CONVERTER = strict_converter()
+# What it raises about a value, as opposed to a mistake of ours.
+REFUSALS = (cattrs.BaseValidationError, ForbiddenExtraKeysError, EtdevError)
+
+
+def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
+    """Register a class that users may write as a table of its fields.
+
+    Args:
+        kind: An attrs class; its own converters and validators check each field.
+        noun: What it is called in `is 3, which is not a pin`.
+        cure: What to write instead of something else, or of a table that lacks a key.
+        empty: Whether a table without keys will do.
+    """
+    fields = attrs.fields(kind)
+    names = [field.name for field in fields]
+    required = [field.name for field in fields if field.default is attrs.NOTHING]
+    own = {
+        field.name: override(struct_hook=_checked(field))
+        for field in fields
+        if field.converter or field.validator
+    }
+    structure = make_dict_structure_fn(kind, CONVERTER, **own)  # type: ignore[arg-type]
+
+    def hook(value: Any, _: Any) -> T:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, Mapping) or not (value or empty):
+            raise EtdevError("", f"is {value!r}, which is not a {noun}", cure)
+        if unknown := [key for key in value if key not in names]:
+            raise ForbiddenExtraKeysError(None, kind, set(map(str, unknown)))
+        for name in required:
+            if name not in value:
+                raise EtdevError("", f"names no {name}", cure)
+        return structure(value, kind)
+
+    CONVERTER.register_structure_hook(kind, hook)
+
+
+def _checked(field: Attribute[Any]) -> Callable[[Any, Any], Any]:
+    """Convert and check a field as its class does, so that an error has the path of the field."""
+
+    def hook(value: Any, _: Any) -> Any:
+        try:
+            if callable(field.converter):
+                value = field.converter(value)
+            if field.validator:
+                field.validator(None, field, value)
+        except EtdevError as error:
+            # Our validators name the field themselves, and the path does too.
+            what = error.what.removeprefix(f"{field.name} ")
+            raise EtdevError("", what, error.cure) from error
+        return value
+
+    return hook
+
+
+def structured(value: object, kind: Any, who: str, error: type[EtdevError]) -> Any:
+    """Make a value of what was given in Python, such as `pins=[{"op": ...}]`.
+
+    Args:
+        value: Plain data, or what it would become.
+        kind: What to make of it, such as `list[Pin]`.
+        who: What the argument is called.
+        error: Class of the error that names the first problem, if there are any.
+    """
+    try:
+        return CONVERTER.structure(value, kind)
+    except REFUSALS as refusal:
+        first = next(problems(refusal))
+    raise first.error(who, error)
+
+
+def problems(refusal: Exception) -> Iterator[Problem]:
+    """List what a converter refused, in the order of the fields."""
+    for path, leaf in _leaves(refusal):
+        if isinstance(leaf, ForbiddenExtraKeysError):
+            valid = [field.name for field in attrs.fields(leaf.cl) if field.init]
+            for key in sorted(leaf.extra_fields):
+                yield Problem((*path, FieldName(key)), "is an unknown key", _close(key, valid))
+        elif isinstance(leaf, EtdevError):
+            yield Problem(path, leaf.what, leaf.cure)
+        elif type(leaf) in (TypeError, ValueError) and leaf.args:
+            # The words of a validator of attrs, which hold field and value.
+            yield Problem(path, str(leaf.args[0]))
+        else:
+            yield Problem(path, cattrs.v.format_exception(leaf, None))
+
+
+def _leaves(
+    refusal: Exception, path: tuple[FieldName | str | int, ...] = ()
+) -> Iterator[tuple[tuple[FieldName | str | int, ...], Exception]]:
+    """The errors in a tree of cattrs' groups, with their paths."""
+    if not isinstance(refusal, (cattrs.ClassValidationError, cattrs.IterableValidationError)):
+        yield path, refusal
+        return
+    noted, others = refusal.group_exceptions()
+    for inner, note in noted:
+        step = FieldName(note.name) if isinstance(note, AttributeValidationNote) else note.index
+        yield from _leaves(inner, (*path, step))
+    for inner in others:
+        yield from _leaves(inner, path)
+
+
+def _close(key: str, valid: Sequence[str]) -> str:
+    """What to write instead of an unknown key."""
+    close = difflib.get_close_matches(key, valid, 1)
+    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"
