@@ -1,26 +1,14 @@
 """Bisection: the delegate that departs from eager PyTorch is found and named, and no other."""
 
-import sys
-
 import pytest
-from click.testing import CliRunner
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeProgramManager
 from models import nets
 from torch import nn
 
 from etdev import Lowerer
-from etdev.cli.main import main
 from etdev.errors import RunError
 from etdev.runtime.bisect import bisection
-
-SOURCE = "the_model.py:model"
-MODEL = """
-from models import nets
-
-def model():
-    return nets.mlp()
-"""
 
 
 @pytest.fixture
@@ -103,61 +91,3 @@ def test_a_program_of_other_plugins_is_not_bisected(tmp_path):
         "planned none, found XnnpackBackend on cpu; give the --plugin, --device, --pin it was "
         "lowered with"
     )
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with a model in it; a file.py:function puts the folder on the path."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "the_model.py").write_text(MODEL)
-    return tmp_path
-
-
-def run(*words):
-    return CliRunner().invoke(main, ["run", "net.pte", *words])
-
-
-def test_the_command_names_delegate_plugin_modules_and_error(here, spoil):
-    spoil("3.weight")
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu")
-    assert done.exit_code == 1
-    _, _, departs, modules, swapped = done.stdout.splitlines()
-    assert departs.startswith(
-        "cpu_1 departs from PyTorch: plugin cpu, XnnpackBackend, output aten_linear_default_1, "
-    )
-    assert modules == "it computes 3"
-    assert swapped.startswith("output 0: max error ")
-    assert swapped.endswith(" with cpu_1 on portable kernels instead")
-
-
-def test_the_command_says_that_none_departs(here):
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu")
-    assert done.exit_code == 0
-    assert (
-        done.stdout.splitlines()[2] == "none of 2 delegates departs from PyTorch by more than 0.001"
-    )
-
-
-def test_a_tolerance_of_nothing_is_no_default(here):
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu", "--tolerance", "0")
-    assert done.exit_code == 1
-    assert done.stdout.splitlines()[2].startswith("cpu_0 departs from PyTorch: ")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bisect"], "--bisect needs --check SOURCE"),
-        (
-            ["--check", SOURCE, "--plugin", "cpu"],
-            "--plugin, --device, --pin, --strict and --registry need --bisect",
-        ),
-    ],
-)
-def test_options_that_need_each_other_say_so(here, words, message):
-    done = run(*words)
-    assert (done.exit_code, message in done.stderr) == (2, True)
