@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from shell import MLP, error_of, process, succeeds
 
+# Two commands in one process, as importing torch takes most of the time.
+COMMANDS = """\
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as done:
+        print(f"exit {done.code}", file=sys.stderr)
+"""
 
-def test_a_process_keeps_results_and_progress_apart(mlp_pte):
-    done = process("run", mlp_pte, "--check", MLP)
-    assert done.returncode == 0
+
+def test_a_process_keeps_results_progress_and_errors_apart(mlp_pte, broken):
+    # torch logs a traceback of what its export raises.
+    fails = f"plan {broken}:badly_shaped --plugin cpu"
+    done = process(fails, f"run {mlp_pte} --check {MLP}", code=COMMANDS)
+    failed, ran = done.stderr.removesuffix("exit 0\n").split("exit 1\n")
+    assert error_of(failed).startswith("forward: torch.export failed: RuntimeError: ")
+    assert failed.startswith("load PyTorch and ExecuTorch …\n")
+    stages = [line.split()[0] for line in ran.splitlines() if line.endswith("…")]
+    assert stages == ["load", "model", "run", "check"]
     output, latency = done.stdout.splitlines()
     assert output.startswith("output 0: float32 (2, 4), max error ")
     assert latency.startswith("latency: ")
-    lines = done.stderr.splitlines()
-    assert lines[0] == "load PyTorch and ExecuTorch …"
-    assert [line.split()[0] for line in lines if line.endswith("…")] == [
-        "load", "model", "run", "check",
-    ]  # fmt: skip
-
-
-def test_a_process_fails_in_one_line_where_torch_logs_a_traceback(broken):
-    done = process("plan", f"{broken}:badly_shaped", "--plugin", "cpu")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert error_of(done.stderr).startswith("forward: torch.export failed: RuntimeError: ")
 
 
 def test_nothing_below_python_writes_to_stdout(capfd):

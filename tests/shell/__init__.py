@@ -47,9 +47,11 @@ def error_of(stderr: str) -> str:
     return line.removeprefix("error: ")
 
 
-def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run etdev in a process of its own, in the working directory."""
-    start = [sys.executable, "-c", "from etdev.cli.main import main; main()"]
+def process(
+    *arguments: object, code: str = "main()", **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run etdev, or other code that calls `main`, in a process of its own."""
+    start = [sys.executable, "-c", f"import sys\nfrom etdev.cli.main import main\n{code}"]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     given = {"capture_output": True, "text": True, "timeout": 300, "env": environment, **options}
