@@ -9,6 +9,7 @@ import torch
 from models import nets
 
 from etdev import Lowerer
+from etdev.lowered import Lowered
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,10 +18,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def mlp_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mlp_lowered() -> Lowered:
     """The MLP: an XNNPACK delegate, layer norm, a delegate."""
-    lowered = Lowerer(["cpu"]).lower(*nets.mlp())
-    return lowered.save(tmp_path_factory.mktemp("mlp") / "mlp.pte")
+    return Lowerer(["cpu"]).lower(*nets.mlp())
+
+
+@pytest.fixture(scope="session")
+def mlp_pte(mlp_lowered: Lowered, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a file."""
+    return mlp_lowered.save(tmp_path_factory.mktemp("mlp") / "mlp.pte")
 
 
 @pytest.fixture(scope="session")

@@ -1,96 +1,133 @@
-"""Arguments: what the commands make of the words they are given."""
+"""Options that commands share, and the values they stand for."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etdev.cli import group
-from etdev.errors import EtdevError, first_line
+import click
+
+from etdev.errors import PinError
+from etdev.schema.device import ANY_METHOD
+from etdev.schema.pins import Pin
 
 if TYPE_CHECKING:
-    from etdev.edge.source import Method
+    from etdev.cli.progress import Say
     from etdev.lowerer import Lowerer
-    from etdev.schema.plan import Plan
+
+# The help of SOURCE, as click gives arguments none of their own.
+SOURCE = """
+SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
+and returns (module, example inputs), or (module, example inputs, dynamic shapes), or an
+ExportedProgram, or a dict of method name to one of these.
+"""
+FILE = click.Path(path_type=Path)
 
 
-def read_plan(file: Path | None) -> Plan | None:
-    """A plan from a file that `etdev plan --json` wrote."""
-    if file is None:
-        return None
-    from etdev.schema.plan import Plan
+def _note_debug(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    context.find_root().meta["etdev.debug"] = value or debugging(context)
+    return value
 
-    try:
-        return Plan.from_json(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
-    except Exception as error:
-        what = f"is no plan ({first_line(error)})"
-        raise EtdevError(str(file), what, "write it with etdev plan --json") from error
+
+def debugging(context: click.Context | None = None) -> bool:
+    """Whether --debug was given, before or after the command."""
+    return bool((context or click.get_current_context()).find_root().meta.get("etdev.debug"))
+
+
+source = click.argument("source")
+program = click.argument("program", type=FILE)
+data = click.option("--data", type=FILE, help="The .ptd file; else one beside it.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+registry = click.option(
+    "--registry",
+    type=FILE,
+    help="Registry file; ./registry.toml if there is one, else etdev's own.",
+)
+debug = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_debug,
+    help="Show tracebacks and other libraries' warnings.",
+)
+_LOWERING = (
+    click.option(
+        "--plugin",
+        "plugins",
+        multiple=True,
+        metavar="NAME",
+        help="Ask this plugin; repeat it in claim order. All installed ones if left out.",
+    ),
+    click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        metavar="PLUGIN[.METHOD]=DEVICE",
+        help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
+    ),
+    click.option(
+        "--pin",
+        "pins",
+        multiple=True,
+        metavar="KEY=GLOB:plugin=NAME",
+        help="Give nodes to one plugin only, such as module=encoder.layer.0:plugin=cpu or "
+        "node=aten_add_*:plugin=cpu, or to portable kernels: op=aten._softmax.*:plugin=portable.",
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        default=None,
+        help="Refuse assumed devices, and pins that match nothing or aren't kept.",
+    ),
+    registry,
+    debug,
+)
+
+
+def lowering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every command that makes a Lowerer."""
+    for option in reversed(_LOWERING):
+        command = option(command)
+    return command
 
 
 def lowerer(
-    say: Callable[[str, str], None],
+    say: Say,
     plugins: Sequence[str],
     devices: Sequence[str],
     pins: Sequence[str],
     strict: bool | None,
     registry: Path | None,
 ) -> Lowerer:
-    """A Lowerer as the lowering options say."""
+    """Make a Lowerer of the values of the lowering options."""
     from etdev.lowerer import Lowerer
 
     return Lowerer(
         list(plugins) or None,
         registry=registry,
-        devices=group.devices_of(devices),
-        pins=group.pins_of(pins),
+        devices=_devices(devices),
+        pins=_pins(pins),
         strict=strict or None,
         listener=say,
     )
 
 
-def methods(source: str, say: Callable[[str, str], None]) -> dict[str, Method]:
-    """The methods of a SOURCE."""
-    say("model", source)
-    from etdev.cli import sources
-
-    return sources.load(source)
-
-
-def one_method(source: str, name: str, say: Callable[[str, str], None]) -> Method:
-    """One method of a SOURCE."""
-    found = methods(source, say)
-    if name not in found:
-        raise EtdevError(source, f"has no method {name!r}", f"it has {', '.join(found)}")
-    return found[name]
+def _devices(values: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Read `["trt.forward=cuda:1"]` as devices per plugin and method."""
+    devices: dict[str, dict[str, str]] = {}
+    for value in values:
+        where, equals, device = value.partition("=")
+        plugin, _, method = where.partition(".")
+        if not equals or not plugin:
+            raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
+        devices.setdefault(plugin, {})[method or ANY_METHOD] = device
+    return devices
 
 
-def inputs(program: Path, file: Path | None, model: Method | None, method: str) -> list[Any]:
-    """Inputs from a file, else of the model, else random ones that fit the .pte."""
-    from etdev.runtime import run
-
-    if file is not None:
-        return run.load_inputs(file)
-    if model is not None:
-        return run.flat(model.example())
-    return run.random_inputs(program, method)
-
-
-def check_output(path: Path) -> None:
-    """Complain before the long work, not after it."""
-    if path.suffix != ".pte":
-        raise EtdevError(str(path), "does not end in .pte", "name it model.pte")
-    if not path.parent.is_dir():
-        raise EtdevError(str(path), f"there is no folder {str(path.parent)!r}", "create it first")
-    if path.is_dir():
-        raise EtdevError(str(path), "is a folder", "choose another path")
+def _pins(values: Sequence[str]) -> list[Pin]:
+    """Read `["op=aten.add.*:plugin=cpu"]` as pins."""
     try:
-        # Tried, not asked: os.access tells root that everything can be written.
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise EtdevError(
-            str(path), f"can't be written ({error.strerror})", "choose another path"
-        ) from error
+        return [Pin.parse(value) for value in values]
+    except PinError as error:
+        raise click.BadParameter(f"{error.what}; {error.cure}", param_hint="--pin") from None

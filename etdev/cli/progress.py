@@ -17,7 +17,7 @@ Say = Callable[[str, str], None]
 
 
 def console() -> Console:
-    """stderr; as wide as it needs to be where it is no terminal."""
+    """Make a console on stderr, wide enough not to fold lines where it is not a terminal."""
     return Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
 
@@ -29,7 +29,7 @@ def complain(text: str, style: str) -> None:
 
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
-    """Show stages as they come: a spinner on a terminal, else a line for each.
+    """Load PyTorch and ExecuTorch, then show stages: a spinner on a terminal, else a line each.
 
     Args:
         debug: Let other libraries' warnings through.
@@ -58,12 +58,12 @@ def working(debug: bool = False) -> Iterator[Say]:
 def _load_torch(say: Say, debug: bool) -> None:
     say("load", "PyTorch and ExecuTorch")
     if not debug:
-        # With a handler of its own the root logger is left alone by libraries' basicConfig.
+        # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
         logging.getLogger().addHandler(logging.NullHandler())
         import torch
 
-        # Before ExecuTorch is imported, which makes other libraries talk; not even errors, as torch
-        # logs the traceback of those that it raises.
+        # Before ExecuTorch is imported, since its imports log. Not even errors: torch logs the
+        # traceback of each one that it raises.
         torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
     import executorch.exir  # noqa: F401
 
@@ -73,12 +73,12 @@ def _spinner(status: Status) -> Say:
 
 
 def _lines(err: Console) -> Say:
-    """Say each stage once; the steps within it would flood a log."""
-    said: set[str] = set()
+    """Print each stage once; the steps within it would flood a log."""
+    printed: set[str] = set()
 
     def say(stage: str, detail: str) -> None:
-        if stage not in said:
-            said.add(stage)
+        if stage not in printed:
+            printed.add(stage)
             text = f"{stage} {detail}".rstrip() + " …"
             err.print(text, markup=False, highlight=False, soft_wrap=True)
 

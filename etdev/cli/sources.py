@@ -1,4 +1,4 @@
-"""References: a model named on the command line, as a file or as a Python function."""
+"""Sources: the SOURCE argument, a .pt2 file or a Python function, as methods of a model."""
 
 from __future__ import annotations
 
@@ -12,19 +12,44 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from etdev.cli.progress import Say
 from etdev.edge.source import Method, methods_of
-from etdev.errors import SourceError, first_line
+from etdev.errors import EtdevError, SourceError, first_line
 
 _FORMS = "write file.pt2, package.module:function or file.py:function"
 _RETURNS = "return (module, example inputs)"
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
+def method(text: str, name: str, say: Say) -> Method:
+    """Load one method of the model that a SOURCE argument names.
+
+    Raises:
+        EtdevError: It has no such method.
+        SourceError: As `load`.
+    """
+    loaded = methods(text, say)
+    if name not in loaded:
+        raise EtdevError(text, f"has no method {name!r}", f"it has {', '.join(loaded)}")
+    return loaded[name]
+
+
+def methods(text: str, say: Say) -> dict[str, Method]:
+    """Load the model that a SOURCE argument names, and say so.
+
+    Raises:
+        SourceError: As `load`.
+    """
+    say("model", text)
+    return load(text)
+
+
 def load(text: str) -> dict[str, Method]:
-    """Load what a SOURCE argument names.
+    """Load the model that a SOURCE argument names.
 
     Args:
         text: `file.pt2`, `package.module:function` or `file.py:function`. The function takes no
@@ -38,7 +63,7 @@ def load(text: str) -> dict[str, Method]:
         return methods_of(text)
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
-        raise SourceError(text, "names no model", _FORMS)
+        raise SourceError(text, "does not name a model", _FORMS)
     value = _call(text, _function(text, _module(text, place), name))
     if isinstance(value, tuple):
         value = {"forward": value}
@@ -61,7 +86,7 @@ def _module(text: str, place: str) -> ModuleType:
 
 
 def _from_name(name: str) -> ModuleType:
-    # `python -m` has the working directory on its path; an installed script has not.
+    # `python -m` puts the working directory on sys.path; an installed script doesn't.
     if "" not in sys.path:
         sys.path.insert(0, "")
     return importlib.import_module(name)
@@ -74,7 +99,7 @@ def _from_file(text: str, file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SourceError(text, "can't be imported", _FORMS)
     module = importlib.util.module_from_spec(spec)
-    # Its neighbours are importable and its classes can be found by name, as when it is run.
+    # Its neighbours can be imported and its classes found by name, as when Python runs the file.
     sys.path.insert(0, str(file.parent.resolve()))
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
@@ -84,15 +109,13 @@ def _from_file(text: str, file: Path) -> ModuleType:
 def _function(text: str, module: ModuleType, name: str) -> Any:
     function = getattr(module, name, None)
     if not callable(function):
-        there = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        cure = f"it has {', '.join(sorted(there)[:8])}" if there else _FORMS
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        cure = f"it has {', '.join(sorted(public)[:8])}" if public else _FORMS
         raise SourceError(text, f"there is no function {name!r}", cure)
     return function
 
 
 def _call(text: str, function: Any) -> Any:
-    import torch
-
     # A model with random weights is then the same one in `lower` and in `run --check`.
     torch.manual_seed(0)
     try:
@@ -104,16 +127,15 @@ def _call(text: str, function: Any) -> Any:
 def _raised(text: str, doing: str, error: BaseException) -> SourceError:
     if isinstance(error, KeyboardInterrupt):
         raise error
-    return SourceError(
-        text, f"{doing} raised {first_line(error)}{_where(error)}", "mend the function"
-    )
+    what = f"{doing} raised {first_line(error)}{_where(error)}"
+    return SourceError(text, what, "mend the function")
 
 
 def _where(error: BaseException) -> str:
-    """The last line of the user's own; what torch did below it is not his to mend."""
-    own = [
+    """Name the innermost line of the user's code, which may have called torch."""
+    lines = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename != __file__ and not frame.filename.startswith(("<", *_INSTALLED))
     ]
-    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    return f" at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""

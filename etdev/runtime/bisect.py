@@ -20,15 +20,16 @@ from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import module_paths
 from etdev.lowerer import Decision
-from etdev.pte import ptd, read
+from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
-from etdev.pte.read import Compiled
-from etdev.runtime.run import Difference, compare, execute, flat
+from etdev.pte.read import Compiled, compiled, read
+from etdev.runtime.compare import Difference, compare, flat
+from etdev.runtime.run import execute
 from etdev.schema.plan import MethodPlan, Partition
 from etdev.stages import guarded
 
-# The programs hold delegate calls, which the edge verifier doesn't know.
+# The programs hold delegate calls, which the edge verifier rejects.
 _UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)
 
 
@@ -37,7 +38,7 @@ class Suspect:
     """One delegate, called with what eager PyTorch computes for its inputs.
 
     Args:
-        partition: What it was planned as.
+        partition: The planned partition that it was compiled from.
         modules: Paths of the source modules that its nodes come from, in graph order.
         output: Name of the node whose value departs most.
         difference: How far that value is from eager's.
@@ -49,18 +50,18 @@ class Suspect:
     difference: Difference
 
     def departs(self, tolerance: float) -> bool:
-        """Whether it is further from eager than an absolute error; a nan always is."""
-        return not self.difference.max_error <= tolerance
+        """Whether its error is above an absolute tolerance; nan always is."""
+        return self.difference.exceeds(tolerance)
 
 
 @define(eq=False)
 class Bisection:
-    """A method of a .pte, its delegates to be called one by one.
+    """A method of a .pte whose delegates can be called one by one.
 
     Args:
         plan: The method's plan.
-        program: Its program, as it was decided: what the plan's nodes are in.
-        compiled: The .pte's own delegates, in the order in which they run.
+        program: Its edge-dialect program, with exactly the plan's nodes.
+        compiled: The .pte's delegates by partition name.
         inputs: The method's inputs, flat.
         expander: Decomposes ops that no portable kernel runs.
     """
@@ -72,34 +73,22 @@ class Bisection:
     expander: Expander
 
     def suspects(self) -> Iterable[Suspect]:
-        """Every delegate of the plan in the order in which they run, called by itself."""
+        """Call every delegate of the plan by itself, in the order in which they run."""
         values = self._eager()
-        taken = split(self.program, self.plan.partitions)
-        nodes = {node.name: node for node in self.program.graph.nodes}
-        for partition, program in zip(taken.partitions, taken.programs, strict=True):
-            if not partition.outputs:
-                continue
-            delegate = self._delegate(partition, program)
-            given = [values[tensor.name] for tensor in partition.inputs]
-            expected = [values[tensor.name] for tensor in partition.outputs]
-            differences = compare(_alone(delegate, given), expected)
-            worst = max(range(len(differences)), key=lambda i: _badness(differences[i]))
-            yield Suspect(
-                partition,
-                tuple(dict.fromkeys(_modules(nodes[name] for name in partition.nodes))),
-                partition.outputs[worst].name,
-                differences[worst],
-            )
+        pieces = split(self.program, self.plan.partitions)
+        for partition, program in zip(pieces.partitions, pieces.programs, strict=True):
+            if partition.outputs:
+                yield self._suspect(partition, self._delegate(partition, program), values)
 
     def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
-        """How far the whole method is from eager with one partition on portable kernels instead.
+        """Run the whole method with one partition on portable kernels, and compare it with eager.
 
         Args:
-            suspect: The partition.
+            suspect: The delegate to do without.
             expected: Outputs of eager PyTorch, flat.
 
         Returns:
-            A difference per output; None if there are no portable kernels for it.
+            A difference per output; None if no portable kernels run its ops.
         """
         try:
             return compare(self._without(suspect.partition), expected)
@@ -109,21 +98,32 @@ class Bisection:
     def _without(self, partition: Partition) -> list[Any]:
         whole = self.expander.decomposable(self.program, partition.nodes)
         program = self.expander.expand(self.program, whole).program
-        others = [part for part in self.plan.partitions if part.name != partition.name]
-        taken = split(program, others)
-        lowered = [
-            self._delegate(part, inner) for part, inner in zip(others, taken.programs, strict=True)
-        ]
-        return _run(
-            EdgeProgramManager({"forward": taken.join(lowered)}, None, _UNVERIFIED), self.inputs
+        others = [other for other in self.plan.partitions if other.name != partition.name]
+        pieces = split(program, others)
+        delegates = map(self._delegate, others, pieces.programs)
+        joined = pieces.join(list(delegates))
+        return _run(EdgeProgramManager({"forward": joined}, None, _UNVERIFIED), self.inputs)
+
+    def _suspect(
+        self, partition: Partition, delegate: LoweredBackendModule, values: Mapping[str, Any]
+    ) -> Suspect:
+        inputs = [values[tensor.name] for tensor in partition.inputs]
+        expected = [values[tensor.name] for tensor in partition.outputs]
+        differences = compare(_alone(delegate, inputs), expected)
+        worst = max(range(len(differences)), key=lambda i: _badness(differences[i]))
+        names = set(partition.nodes)
+        inside = (node for node in self.program.graph.nodes if node.name in names)
+        return Suspect(
+            partition,
+            tuple(dict.fromkeys(_modules(inside))),
+            partition.outputs[worst].name,
+            differences[worst],
         )
 
     def _eager(self) -> dict[str, Any]:
-        """The value of every node that enters or leaves a partition, as PyTorch computes it."""
-        wanted = {
-            tensor.name for part in self.plan.partitions for tensor in (*part.inputs, *part.outputs)
-        }
-        recorder = _Recorder(self.program, wanted)
+        """Compute the value of every node that enters or leaves a partition in PyTorch."""
+        ends = [(*partition.inputs, *partition.outputs) for partition in self.plan.partitions]
+        recorder = _Recorder(self.program, {tensor.name for tensors in ends for tensor in tensors})
         with torch.no_grad():
             recorder.run(*_arguments(self.program, self.inputs))
         return recorder.values
@@ -140,32 +140,32 @@ class Bisection:
 
 
 def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]) -> Bisection:
-    """The delegates of a .pte, to be called one by one.
+    """Make the delegates of a .pte callable one by one.
 
     Args:
         path: The .pte.
-        decision: What it was lowered by: the same model, plugins, devices and pins.
+        decision: The decision for the same model with the same plugins, devices and pins.
         method: The method to look at.
         inputs: Its inputs, flat.
 
     Raises:
-        RunError: The .pte is another one, or keeps its data outside.
+        RunError: The .pte differs from the decision's plan, or keeps its data in a .ptd.
         ArtifactError: It can't be read.
     """
-    facts = read.read(path)
-    other = differences(decision.plan, facts.methods)
-    if other:
-        what = f"is not what this model and these plugins give: {other[0]}"
+    artifact = read(path)
+    problems = differences(decision.plan, artifact.methods)
+    if problems:
+        what = f"is not what this model and these plugins give: {problems[0]}"
         raise RunError(str(path), what, "give the --plugin, --device, --pin it was lowered with")
-    if ptd.outside(facts):
+    if ptd.outside(artifact):
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
-    compiled = dict(zip(plan.delegates, read.compiled(path, method), strict=True))
-    return Bisection(plan, decision.programs[method], compiled, inputs, decision.expander)
+    delegates = dict(zip(plan.delegates, compiled(path, method), strict=True))
+    return Bisection(plan, decision.programs[method], delegates, inputs, decision.expander)
 
 
 class _Recorder(Interpreter):
-    """Runs a program in PyTorch and keeps some of its values."""
+    """Runs a program in PyTorch and records the values of some nodes."""
 
     def __init__(self, program: ExportedProgram, wanted: set[str]) -> None:
         super().__init__(program.graph_module)
@@ -175,13 +175,13 @@ class _Recorder(Interpreter):
     def run_node(self, node: Node) -> Any:
         value = super().run_node(node)
         if node.name in self.wanted:
-            # A parameter that enters a delegate from outside is only a tensor to the runtime.
+            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
             self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
         return value
 
 
 class _Alone(nn.Module):
-    """A program of one delegate."""
+    """A module that calls one delegate."""
 
     def __init__(self, delegate: LoweredBackendModule) -> None:
         super().__init__()
@@ -204,11 +204,11 @@ def _run(manager: EdgeProgramManager, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _arguments(program: ExportedProgram, inputs: Sequence[Any]) -> list[Any]:
-    """What the graph takes, constants included, in its order."""
+    """The graph's inputs in its order, constants included."""
     constants = {**program.constants, **program.state_dict}
-    given = iter(flat(inputs))
+    values = iter(flat(inputs))
     return [
-        constants[spec.target] if spec.target in constants else next(given)
+        constants[spec.target] if spec.target in constants else next(values)
         for spec in program.graph_signature.input_specs
     ]
 
@@ -219,6 +219,6 @@ def _modules(nodes: Iterable[Node]) -> Iterable[str]:
 
 
 def _badness(difference: Difference) -> float:
-    """Larger is worse, and nan is the worst."""
+    """Order differences by their error, with nan as the worst."""
     error = difference.max_error
     return float("inf") if error != error else error

@@ -19,7 +19,8 @@ from examples import minilm
 from models import nets
 
 from etdev import Lowerer
-from etdev.runtime.run import compare, flat, run
+from etdev.runtime.compare import compare, flat
+from etdev.runtime.run import run
 
 MODELS = {"minilm": minilm.model, "resnet18": nets.resnet18, "llama": nets.cached_llama}
 CALLS = 50

@@ -20,7 +20,7 @@ from executorch.runtime import Runtime
 from models import decoders, nets
 
 from etdev import Lowerer
-from etdev.runtime.run import flat
+from etdev.runtime.compare import flat
 
 MODELS: Mapping[str, Callable[[], nets.Model]] = {
     "mlp": nets.mlp,

@@ -23,7 +23,7 @@ def main(path: Path) -> None:
     with progress.working() as say:
         from etdev import Lowerer
         from etdev.cli import tables
-        from etdev.pte import read
+        from etdev.pte.read import read
 
         say("model", "MiniLM-L6 with its real weights")
         encoder, example = minilm.model()
@@ -31,31 +31,32 @@ def main(path: Path) -> None:
         lowered.save(path)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(tables.plan_report(lowered.plan), highlight=False)
-    console.print(tables.artifact_report(read.read(path)), highlight=False)
+    console.print(tables.artifact_report(read(path)), highlight=False)
     console.print(tables.stages_report(lowered.stages.seconds), highlight=False)
-    compare(path, encoder, console)
+    compare_pairs(path, encoder, console)
 
 
-def compare(path: Path, encoder: torch.nn.Module, console: Console) -> None:
+def compare_pairs(path: Path, encoder: torch.nn.Module, console: Console) -> None:
     """Print each pair's similarity from the .pte next to eager's, and the largest error."""
     from etdev.cli import tables
-    from etdev.runtime import run
+    from etdev.runtime.compare import compare
+    from etdev.runtime.run import run
 
     rows = tables.table("pair", "similarity .pte", "eager", "max error", "latency ms")
     worst = 0.0
     for pair in PAIRS:
         tokens = minilm.tokenise(*pair)
-        run = run.run(path, tokens, repeat=5)
+        result = run(path, tokens, repeat=5)
         with torch.no_grad():
             expected = encoder(*tokens)
-        (difference,) = run.compare(run.outputs, [expected])
+        (difference,) = compare(result.outputs, [expected])
         worst = max(worst, difference.max_error)
-        similar = [float(vectors[0] @ vectors[1]) for vectors in (run.outputs[0], expected)]
+        similar = [float(vectors[0] @ vectors[1]) for vectors in (result.outputs[0], expected)]
         rows.add_row(
             " / ".join(pair),
             *(f"{value:.6f}" for value in similar),
             f"{difference.max_error:.1e}",
-            f"{run.median_ms:.1f}",
+            f"{result.median_ms:.1f}",
         )
     console.print(rows, highlight=False)
     if not worst < 1e-4:

@@ -1,26 +1,62 @@
 """Bisection: the delegate that departs from eager PyTorch is found and named, and no other."""
 
-import sys
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from attrs import frozen
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeProgramManager
 from models import nets
 from torch import nn
 
 from etdev import Lowerer
-from etdev.cli.main import main
 from etdev.errors import RunError
-from etdev.runtime.bisect import bisection
+from etdev.lowerer import Decision
+from etdev.runtime.bisect import Bisection, Suspect, bisection
 
-SOURCE = "the_model.py:model"
-MODEL = """
-from models import nets
 
-def model():
-    return nets.mlp()
-"""
+@frozen(eq=False)
+class Case:
+    """A model, what was decided for it, and a .pte of it."""
+
+    module: nn.Module
+    inputs: Sequence[Any]
+    decision: Decision
+    path: Path
+
+    @property
+    def delegates(self) -> Bisection:
+        return bisection(self.path, self.decision, "forward", self.inputs)
+
+    @property
+    def expected(self) -> list[Any]:
+        return [self.module(*self.inputs)]
+
+
+def lowered(model: Callable[[], nets.Model], path: Path) -> Case:
+    module, inputs = model()
+    lowerer = Lowerer(["cpu"])
+    decision = lowerer.decide(module, inputs)
+    return Case(module, inputs, decision, lowerer.lower(module, inputs).save(path))
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory) -> Case:
+    return lowered(nets.mlp, tmp_path_factory.mktemp("mlp") / "net.pte")
+
+
+@pytest.fixture(scope="module")
+def conv_net(tmp_path_factory) -> Case:
+    return lowered(nets.conv_net, tmp_path_factory.mktemp("conv") / "net.pte")
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory) -> Case:
+    return lowered(nets.quantised_conv_net, tmp_path_factory.mktemp("quantised") / "net.pte")
 
 
 @pytest.fixture
@@ -40,124 +76,55 @@ def spoil(monkeypatch):
     return of
 
 
-def saved(folder, plugins=("cpu",), model=nets.mlp):
-    module, inputs = model()
-    lowerer = Lowerer(list(plugins))
-    path = lowerer.lower(module, inputs).save(folder / "net.pte")
-    return lowerer.decide(module, inputs), path, module, inputs
+def departing(suspects: Sequence[Suspect]) -> list[str]:
+    return [s.partition.name for s in suspects if s.departs(1e-4)]
 
 
-def suspects(found):
-    return [(s.partition.name, s.departs(1e-4)) for s in found.suspects()]
-
-
-@pytest.mark.parametrize("model", [nets.mlp, nets.conv_net, nets.quantised_conv_net])
-def test_no_delegate_of_a_right_program_departs(model, tmp_path):
-    decision, path, _, inputs = saved(tmp_path, model=model)
-    found = suspects(bisection(path, decision, "forward", inputs))
-    assert len(found) == len(decision.plan["forward"].partitions)
-    assert not any(departs for _, departs in found)
+@pytest.mark.parametrize("name", ["mlp", "conv_net", "quantised"])
+def test_no_delegate_of_a_right_program_departs(name, request):
+    case = request.getfixturevalue(name)
+    suspects = list(case.delegates.suspects())
+    partitions = case.decision.plan["forward"].partitions
+    assert [s.partition.name for s in suspects] == [p.name for p in partitions]
+    assert departing(suspects) == []
 
 
 @pytest.mark.parametrize(("weight", "guilty"), [("0.weight", "cpu_0"), ("3.weight", "cpu_1")])
 def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_path):
     spoil(weight)
-    decision, path, module, inputs = saved(tmp_path)
-    found = bisection(path, decision, "forward", inputs)
+    case = lowered(nets.mlp, tmp_path / "net.pte")
+    suspects = list(case.delegates.suspects())
     # The later one is fed with eager's values, so that it isn't blamed for the earlier one.
-    assert suspects(found) == [("cpu_0", guilty == "cpu_0"), ("cpu_1", guilty == "cpu_1")]
-    (suspect,) = [s for s in found.suspects() if s.departs(1e-4)]
+    assert [s.partition.name for s in suspects] == ["cpu_0", "cpu_1"]
+    assert departing(suspects) == [guilty]
+    (suspect,) = [s for s in suspects if s.partition.name == guilty]
     assert weight.split(".")[0] in suspect.modules
-    expected = [module(*inputs)]
-    (swapped,) = found.swapped(suspect, expected)
+    (swapped,) = case.delegates.swapped(suspect, case.expected)
     assert swapped.max_error < 1e-5
 
 
-def test_a_quantised_delegate_is_swapped_too(tmp_path):
-    decision, path, module, inputs = saved(tmp_path, model=nets.quantised_conv_net)
-    found = bisection(path, decision, "forward", inputs)
-    first, *_ = found.suspects()
-    (swapped,) = found.swapped(first, [module(*inputs)])
+def test_a_quantised_delegate_is_swapped_too(quantised):
+    suspect = next(iter(quantised.delegates.suspects()))
+    (swapped,) = quantised.delegates.swapped(suspect, quantised.expected)
     assert swapped.max_error < 1e-5
 
 
-def test_what_no_portable_kernel_runs_is_not_swapped(monkeypatch, tmp_path):
-    decision, path, module, inputs = saved(tmp_path)
-    found = bisection(path, decision, "forward", inputs)
-    first, *_ = found.suspects()
+def test_what_no_portable_kernel_runs_is_not_swapped(mlp, monkeypatch):
+    suspect = next(iter(mlp.delegates.suspects()))
 
     def fails(manager):
         raise RuntimeError("Missing out variants")
 
     monkeypatch.setattr(EdgeProgramManager, "to_executorch", fails)
-    assert found.swapped(first, [module(*inputs)]) is None
+    assert mlp.delegates.swapped(suspect, mlp.expected) is None
 
 
-def test_a_program_of_other_plugins_is_not_bisected(tmp_path):
-    _, path, module, inputs = saved(tmp_path)
-    other = Lowerer([]).decide(module, inputs)
+def test_a_program_of_other_plugins_is_not_bisected(mlp):
+    other = Lowerer([]).decide(mlp.module, mlp.inputs)
     with pytest.raises(RunError) as caught:
-        bisection(path, other, "forward", inputs)
+        bisection(mlp.path, other, "forward", mlp.inputs)
     assert str(caught.value) == (
-        f"{path}: is not what this model and these plugins give: method forward, delegate 0: "
+        f"{mlp.path}: is not what this model and these plugins give: method forward, delegate 0: "
         "planned none, found XnnpackBackend on cpu; give the --plugin, --device, --pin it was "
         "lowered with"
     )
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with a model in it; a file.py:function puts the folder on the path."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "the_model.py").write_text(MODEL)
-    return tmp_path
-
-
-def run(*words):
-    return CliRunner().invoke(main, ["run", "net.pte", *words])
-
-
-def test_the_command_names_delegate_plugin_modules_and_error(here, spoil):
-    spoil("3.weight")
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu")
-    assert done.exit_code == 1
-    _, _, departs, modules, swapped = done.stdout.splitlines()
-    assert departs.startswith(
-        "cpu_1 departs from PyTorch: plugin cpu, XnnpackBackend, output aten_linear_default_1, "
-    )
-    assert modules == "it computes 3"
-    assert swapped.startswith("output 0: max error ")
-    assert swapped.endswith(" with cpu_1 on portable kernels instead")
-
-
-def test_the_command_says_that_none_departs(here):
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu")
-    assert done.exit_code == 0
-    assert (
-        done.stdout.splitlines()[2] == "none of 2 delegates departs from PyTorch by more than 0.001"
-    )
-
-
-def test_a_tolerance_of_nothing_is_no_default(here):
-    saved(here)
-    done = run("--check", SOURCE, "--bisect", "--plugin", "cpu", "--tolerance", "0")
-    assert done.exit_code == 1
-    assert done.stdout.splitlines()[2].startswith("cpu_0 departs from PyTorch: ")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bisect"], "--bisect needs --check SOURCE"),
-        (
-            ["--check", SOURCE, "--plugin", "cpu"],
-            "--plugin, --device, --pin, --strict and --registry need --bisect",
-        ),
-    ],
-)
-def test_options_that_need_each_other_say_so(here, words, message):
-    done = run(*words)
-    assert (done.exit_code, message in done.stderr) == (2, True)

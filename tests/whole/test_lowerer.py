@@ -16,7 +16,7 @@ from toys import Takes
 
 from etdev import Claim, Group, Lowerer, hookimpl
 from etdev.errors import ClaimError, CompileError, LoweringError, PluginError
-from etdev.runtime.run import flat
+from etdev.runtime.compare import flat
 from etdev.schema.ledger import Verdict
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default

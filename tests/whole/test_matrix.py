@@ -17,7 +17,7 @@ from models.matrix import LARGE, SMALL
 from etdev import Lowerer
 from etdev.errors import EtdevError
 from etdev.pte.read import read
-from etdev.runtime.run import compare, flat
+from etdev.runtime.compare import compare, flat
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 

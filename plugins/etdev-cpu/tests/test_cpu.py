@@ -16,7 +16,8 @@ from toys import Takes
 from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.registry.selection import from_object
-from etdev.runtime.run import execute, flat
+from etdev.runtime.compare import flat
+from etdev.runtime.run import execute
 
 MODELS = {
     "minilm": minilm.model,

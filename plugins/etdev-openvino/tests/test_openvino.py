@@ -25,7 +25,7 @@ from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.lowerer import Settings
 from etdev.registry.selection import from_object
-from etdev.runtime.run import flat
+from etdev.runtime.compare import flat
 
 OPENVINO = OpenVinoPlugin(precision="f32")
 # The corpus holds ops that ExecuTorch's verifier doesn't know.

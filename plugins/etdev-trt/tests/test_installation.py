@@ -138,7 +138,7 @@ def run(code, *folders):
 def test_the_command_line_shows_the_reason_and_loads_no_torch(tmp_path):
     put_torch_tensorrt(tmp_path, requires=["torch<2.9,>=2.8"])
     done = run(
-        "import sys\nfrom etdev.cli import main\n"
+        "import sys\nfrom etdev.cli.main import main\n"
         "main(['plugins', '--json'], standalone_mode=False)\n"
         "assert not {'torch', 'torch_tensorrt'} & set(sys.modules)",
         tmp_path,

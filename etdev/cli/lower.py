@@ -1,0 +1,60 @@
+"""`etdev lower`: a model becomes a .pte."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from etdev.cli import options, tables
+from etdev.cli.progress import console, working
+from etdev.errors import EtdevError
+
+
+@click.command("lower", epilog=options.SOURCE)
+@options.source
+@click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
+@options.lowering
+def command(source: str, output: Path, **lowering: Any) -> None:
+    """Lower SOURCE to a .pte.
+
+    Plans it as `etdev plan` does, compiles every partition, emits the program, and compares it with
+    the plan before the file appears.
+
+    \b
+    etdev lower net.py:model -o net.pte
+    etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
+
+    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
+    """
+    _check_output(output)
+    with working(options.debugging()) as say:
+        from etdev.cli import sources
+
+        lowerer = options.lowerer(say, **lowering)
+        lowered = lowerer.lower(sources.methods(source, say))
+        lowered.save(output)
+    for method in lowered.plan.methods:
+        owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
+        delegates = len(method.partitions)
+        print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+    print(f"{output}: {tables.size(output.stat().st_size)}")
+    console().print(tables.stages_report(lowered.stages.seconds))
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a path that can't be written before the long work, not after it."""
+    if path.suffix != ".pte":
+        raise EtdevError(str(path), "does not end in .pte", "name it model.pte")
+    if not path.parent.is_dir():
+        raise EtdevError(str(path), f"there is no folder {str(path.parent)!r}", "create it first")
+    if path.is_dir():
+        raise EtdevError(str(path), "is a folder", "choose another path")
+    try:
+        # Tried, not asked: os.access tells root that everything can be written.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        what = f"can't be written ({error.strerror})"
+        raise EtdevError(str(path), what, "choose another path") from error

@@ -1,0 +1,112 @@
+"""Inputs of a method: loaded from a file, made at random, or refused because they don't fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etdev.errors import RunError, SourceError, first_line
+from etdev.graph.nodes import dtype_name
+from etdev.pte.artifact import Artifact, MethodArtifact, Value
+from etdev.pte.read import read
+from etdev.runtime.compare import flat
+
+
+def load_inputs(path: str | Path) -> list[Any]:
+    """Load inputs from a file that `torch.save` wrote: a tensor or a list of values.
+
+    Raises:
+        SourceError: It is missing or holds something else.
+    """
+    try:
+        value = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise SourceError(
+            str(path),
+            f"can't be loaded as inputs ({first_line(error)})",
+            "write them with torch.save([tensor, ...], path)",
+        ) from error
+    return [value] if isinstance(value, torch.Tensor) else flat(value)
+
+
+def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
+    """Make inputs that fit a method: normal floats, and zeros where a number may be an index."""
+    generator = torch.Generator().manual_seed(seed)
+    return [_random(value, generator) for value in method_of(read(path), method).inputs]
+
+
+def method_of(artifact: Artifact, name: str) -> MethodArtifact:
+    """Find a method of a .pte by its name.
+
+    Raises:
+        RunError: There is no such method.
+    """
+    methods = {method.name: method for method in artifact.methods}
+    if name not in methods:
+        raise RunError(artifact.path, f"has no method {name!r}", f"it has {', '.join(methods)}")
+    return methods[name]
+
+
+def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
+    """Refuse inputs that the runtime would fail on with an error code, or misread.
+
+    Raises:
+        RunError: Their number, a dtype or a shape is not what the method takes.
+    """
+    who = f"method {method.name!r}"
+    if len(inputs) != len(method.inputs):
+        what = f"takes {len(method.inputs)} inputs, got {len(inputs)}"
+        raise RunError(who, what, _signature(method))
+    for index, (given, wanted) in enumerate(zip(inputs, method.inputs, strict=True)):
+        if wanted.kind == "Tensor" and not _fits(given, wanted):
+            raise RunError(who, f"input {index} is {_describe(given)}", _signature(method))
+
+
+def dense(value: Any) -> Any:
+    """Copy a strided view: the runtime takes dense tensors only, contiguous or channels-last."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return value
+    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        return value
+    return value.contiguous()
+
+
+def _fits(given: Any, wanted: Value) -> bool:
+    if not isinstance(given, torch.Tensor) or dtype_name(given.dtype) != wanted.dtype:
+        return False
+    if given.dim() != len(wanted.sizes):
+        return False
+    sizes = zip(given.shape, wanted.sizes, strict=True)
+    return all(a == b or (wanted.dynamic and a <= b) for a, b in sizes)
+
+
+def _signature(method: MethodArtifact) -> str:
+    return "it takes " + (", ".join(_text(value) for value in method.inputs) or "none")
+
+
+def _text(value: Value) -> str:
+    if value.kind != "Tensor":
+        return value.kind.lower()
+    return f"{value.dtype} {'up to ' if value.dynamic else ''}{_sizes(value.sizes)}"
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{dtype_name(value.dtype)} {_sizes(value.shape)}"
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return "x".join(str(size) for size in sizes) or "scalar"
+
+
+def _random(value: Value, generator: torch.Generator) -> Any:
+    if value.kind != "Tensor":
+        return {"Int": 1, "Double": 1.0, "Bool": True}.get(value.kind)
+    dtype = getattr(torch, value.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(value.sizes, generator=generator).to(dtype)
+    return torch.zeros(value.sizes, dtype=dtype)

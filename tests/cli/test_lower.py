@@ -1,0 +1,78 @@
+"""etdev lower: the file, what is said about it, and paths that can't be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from shell import MLP, invoke
+
+from etdev.pte.read import read
+
+
+@pytest.fixture(scope="module")
+def lowered(tmp_path_factory) -> tuple[Path, Result]:
+    """The MLP as a .pte, and what `etdev lower` said."""
+    path = tmp_path_factory.mktemp("lowered") / "mlp.pte"
+    return path, invoke(f"lower {MLP} --plugin cpu -o", path)
+
+
+@pytest.fixture
+def sealed(here) -> Iterator[Path]:
+    """A folder in which no file can be made; root may write to all but the kernel's own."""
+    if os.geteuid() == 0:
+        if not Path("/proc/self").is_dir():
+            pytest.skip("root can write to every folder here")
+        yield Path("/proc/self")
+        return
+    (here / "sealed").mkdir(mode=0o500)
+    yield Path("sealed")
+    (here / "sealed").chmod(0o700)
+
+
+def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
+    path, done = lowered
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
+        f"{path}: {path.stat().st_size / 1024:.1f} KiB",
+    ]
+    (method,) = read(path).methods
+    assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
+
+
+def test_lower_says_stages_and_their_times_on_stderr(lowered):
+    words = [line.split()[0] for line in lowered[1].stderr.splitlines()]
+    stages = ["export", "edge", "plan", "compile", "emit", "write", "audit"]
+    assert words == ["load", "model", *stages, "stage", *stages, "total"]
+
+
+def test_lower_leaves_one_file(lowered):
+    path, _ = lowered
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("net.bin", "net.bin: does not end in .pte; name it model.pte"),
+        ("net", "net: does not end in .pte; name it model.pte"),
+        ("gone/net.pte", "gone/net.pte: there is no folder 'gone'; create it first"),
+        ("folder.pte", "folder.pte: is a folder; choose another path"),
+    ],
+)
+def test_a_bad_output_is_refused_before_the_long_work(here, output, message):
+    (here / "folder.pte").mkdir()
+    done = invoke(f"lower {MLP} -o {output}")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", f"error: {message}\n")
+
+
+def test_an_unwritable_folder_is_refused_before_the_long_work(sealed):
+    done = invoke(f"lower {MLP} -o", sealed / "net.pte")
+    assert (done.exit_code, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {sealed}/net.pte: can't be written (")
+    assert line.endswith("); choose another path")

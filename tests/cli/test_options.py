@@ -1,0 +1,94 @@
+"""Options that commands share: plugins, devices, pins and the registry."""
+
+from __future__ import annotations
+
+import pytest
+from shell import MLP, fails, invoke, succeeds
+
+from etdev import Plan
+
+
+def test_an_unknown_plugin_is_refused():
+    error = fails(f"lower {MLP} -o net.pte --plugin gone")
+    assert error.startswith("gone: not installed; pip install etdev-gone (installed are ")
+
+
+def test_pinned_devices_and_nodes_show_in_the_plan():
+    pin = "module=1:plugin=portable"
+    options = f"--plugin cpu --device cpu.forward=cpu --pin {pin}"
+    plan = Plan.from_json(succeeds(f"plan {MLP} {options} --json"))
+    assert {partition.device_source for partition in plan.partitions} == {"pinned"}
+    assert {str(entry.pin) for entry in plan["forward"].ledger if entry.pin} == {pin}
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        (
+            "cpu=quantum",
+            "devices['cpu']: unknown type 'quantum'; valid are cpu and cuda:0 to cuda:127",
+        ),
+        (
+            "cpu=cuda:x",
+            "devices['cpu']: cannot read 'cuda:x'; valid are cpu and cuda:0 to cuda:127",
+        ),
+        ("trt=cuda:1", "trt: is pinned to a device but not asked; the plugins are cpu"),
+    ],
+)
+def test_a_bad_device_is_refused(device, message):
+    assert fails(f"lower {MLP} -o net.pte --plugin cpu --device {device}") == message
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--device cpu", "Invalid value for --device: 'cpu' is not PLUGIN=DEVICE"),
+        ("--device =cpu", "Invalid value for --device: '=cpu' is not PLUGIN=DEVICE"),
+        (
+            "--pin op=aten.add.*",
+            "Invalid value for --pin: names no plugin; "
+            'write module = "encoder.layer.0" with plugin = "cpu"',
+        ),
+    ],
+)
+def test_what_can_not_be_read_is_wrong_usage(option, message):
+    done = invoke(f"plan {MLP} {option}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "strict = true\n\n[plugins.cpu]\noptoinal = true\n",
+            "mine.toml, line 4: plugins.cpu.optoinal is an unknown key; did you mean optional?",
+        ),
+        (
+            "\nstrict = 3\n",
+            "mine.toml, line 2: strict is 3; it must be true or false",
+        ),
+        (
+            "[plugins.cpu]\ndevice = 'tpu'\n",
+            "mine.toml, line 2: plugins.cpu.device unknown type 'tpu'; "
+            "valid are cpu and cuda:0 to cuda:127",
+        ),
+    ],
+)
+def test_a_malformed_registry_is_named_with_line_and_key(here, text, message):
+    (here / "mine.toml").write_text(text)
+    assert fails("plugins --registry mine.toml") == message
+    assert fails(f"lower {MLP} -o net.pte --registry mine.toml") == message
+
+
+def test_a_registry_that_is_not_toml_is_named_with_its_line(here):
+    (here / "registry.toml").write_text("strict = true\nplugins =\n")
+    error = fails("plugins")
+    assert error.startswith("registry.toml: is not valid TOML: ")
+    assert error.endswith(" (at line 2, column 10); mend that line")
+
+
+def test_a_missing_registry_is_named():
+    assert fails("plugins --registry gone.toml") == (
+        "gone.toml: cannot be read (No such file or directory); give the path of a registry.toml"
+    )

@@ -1,0 +1,83 @@
+"""etdev plan: tables, JSON, and why a node is where it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from models import nets
+from shell import MLP, cells, fails, succeeds
+
+from etdev import Lowerer, Pin, Plan
+from etdev.cli import tables
+from etdev.cli.plan import entries_of, why_report
+
+NODE = "aten_native_layer_norm_default"
+OP = "aten.native_layer_norm.default"
+REASON = "XNNPACK has no native_layer_norm.default"
+
+
+@pytest.fixture
+def planned(mlp_lowered, monkeypatch):
+    """Give the commands a plan that is made already."""
+    monkeypatch.setattr(Lowerer, "plan", lambda *_: mlp_lowered.plan)
+
+
+def test_plan_shows_owners_partitions_and_what_is_left(planned):
+    rows = cells(succeeds(f"plan {MLP} --plugin cpu"))
+    assert rows[0] == "method forward"
+    assert "cpu 2 3" in rows
+    assert "portable - 1" in rows
+    assert any(row.startswith("cpu_0 XnnpackBackend cpu default 2 1 (64 B) ") for row in rows)
+    assert f"{OP} 1 cpu: {REASON}" in rows
+
+
+def test_plan_as_json_is_the_plan(mlp_lowered):
+    text = succeeds(f"plan {MLP} --plugin cpu --json")
+    assert json.loads(text)["methods"][0]["method"] == "forward"
+    assert Plan.from_json(text) == mlp_lowered.plan
+
+
+def test_why_shows_what_every_plugin_said_about_a_node(planned):
+    head, row = succeeds(f"plan {MLP} --plugin cpu --why {NODE}").splitlines()
+    assert head.split() == ["method", "node", "op", "plugin", "verdict", "reason"]
+    assert row.split()[:4] == ["forward", NODE, OP, "cpu"]
+    assert row.rstrip().endswith(REASON)
+
+
+def test_why_as_json_is_the_entry_of_the_ledger(planned):
+    (row,) = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
+    assert row == {
+        "method": "forward",
+        "node": NODE,
+        "op": OP,
+        "owner": None,
+        "partition": None,
+        "verdicts": [{"plugin": "cpu", "code": "op", "text": REASON}],
+        "module": "2",
+        "pin": None,
+    }
+
+
+def test_pins_show_in_the_plan_and_in_why(capsys):
+    kept, missed = "module=1:plugin=portable", "op=aten.native_layer_norm.*:plugin=cpu"
+    plan = Lowerer(["cpu"], pins=[Pin.parse(kept), Pin.parse(missed)]).plan(*nets.mlp())
+    tables.show(tables.plan_report(plan))
+    rows = cells(capsys.readouterr().out)
+    assert f"{kept} 1 -" in rows
+    assert f"{missed} 1 1" in rows
+    for node, pin in (
+        ("aten_relu_default", kept),
+        (NODE, f"{missed}, but cpu does not take it"),
+    ):
+        tables.show(why_report(entries_of(plan, node)))
+        *_, line = capsys.readouterr().out.splitlines()
+        assert line == f"forward/{node} is pinned by {pin}"
+
+
+def test_why_of_an_unknown_node_names_close_ones(planned):
+    assert fails(f"plan {MLP} --plugin cpu --why aten_relu_defualt") == (
+        "plan: there is no node 'aten_relu_defualt'; close are "
+        "aten_relu_default, aten_linear_default, aten_linear_default_1"
+    )
+    assert fails(f"plan {MLP} --plugin cpu --why zzz") == "plan: there is no node 'zzz'"

@@ -1,0 +1,33 @@
+"""etdev plugins: those that are ready, and the reason for those that are not."""
+
+from __future__ import annotations
+
+import json
+
+from shell import cells, succeeds
+
+
+def test_plugins_lists_those_that_are_ready():
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+    cpu = rows["cpu"]
+    assert (cpu["distribution"], cpu["status"], cpu["ready"]) == ("etdev-cpu", "ready", True)
+    assert cpu["devices"] == ["cpu"]
+    assert {"claim_nodes", "probe"} <= set(cpu["hooks"])
+    assert any(row.startswith("cpu etdev-cpu ") for row in cells(succeeds("plugins")))
+
+
+def test_a_plugin_that_the_registry_leaves_out_is_not_ready(here):
+    (here / "registry.toml").write_text('unlisted = "ignore"\n[plugins.trt]\n')
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+    cpu = rows["cpu"]
+    assert (cpu["status"], cpu["ready"]) == ("not in registry.toml", False)
+    assert (cpu["devices"], cpu["hooks"]) == ([], [])
+
+
+def test_a_plugin_that_is_listed_and_not_installed_says_how_to_install_it(here):
+    (here / "registry.toml").write_text("[plugins.gone]\n")
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+    assert rows["gone"]["distribution"] == ""
+    assert "pip install etdev-gone" in rows["gone"]["status"]
+    (line,) = [row for row in cells(succeeds("plugins")) if row.startswith("gone ")]
+    assert line.startswith("gone - not installed; pip install")

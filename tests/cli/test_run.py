@@ -1,0 +1,139 @@
+"""etdev run: outputs, latency, the error against PyTorch, and the delegate it comes from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models import nets
+from shell import MLP, fails, invoke, succeeds
+
+from etdev import Lowerer
+
+
+@pytest.fixture(scope="module")
+def wrong_pte(tmp_path_factory):
+    """The MLP with a second delegate whose weights are not the model's."""
+    module, inputs = nets.mlp()
+    with torch.no_grad():
+        module[3].weight *= 1.5
+    return Lowerer(["cpu"]).lower(module, inputs).save(tmp_path_factory.mktemp("wrong") / "net.pte")
+
+
+def test_run_with_check_shows_the_error_against_eager(mlp_pte):
+    output, latency = succeeds("run", mlp_pte, "--check", MLP).splitlines()
+    assert output.startswith("output 0: float32 (2, 4), max error ")
+    assert float(output.split("max error ")[1].split()[0]) < 1e-5
+    assert latency.startswith("latency: ")
+    assert " ms median of 10, fastest " in latency
+
+
+def test_run_within_the_tolerance_succeeds(mlp_pte):
+    assert "max error" in succeeds("run", mlp_pte, "--check", MLP, "--tolerance", "1e-4")
+
+
+def test_run_above_the_tolerance_fails_and_still_shows_the_outputs(mlp_pte):
+    done = invoke("run", mlp_pte, "--check", MLP, "--tolerance", "1e-30")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("output 0: float32 (2, 4), max error ")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: check: max error ")
+    assert error.endswith(" of output 0 is above 1e-30; find the delegate with --bisect")
+
+
+def test_nan_is_above_every_tolerance_whatever_the_other_outputs(two_pte, broken):
+    done = invoke("run", two_pte, "--check", f"{broken}:second_is_nan", "--tolerance", "1e9")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: check: max error nan of output 1 is above 1e+09; find the delegate with --bisect"
+    )
+
+
+def test_run_without_inputs_makes_some_up(mlp_pte):
+    output, latency = succeeds("run --repeat 3", mlp_pte).splitlines()
+    assert output == "output 0: float32 (2, 4)"
+    assert " ms median of 3, fastest " in latency
+
+
+def test_run_takes_inputs_from_a_file(two_pte, broken):
+    torch.save([torch.full((3,), 5.0)], "inputs.pt")
+    text = succeeds("run", two_pte, "--inputs", "inputs.pt", "--check", f"{broken}:two")
+    assert "max error 0 (largest value 6)" in text
+    assert "max error 0 (largest value 10)" in text
+
+
+@pytest.mark.parametrize(
+    ("inputs", "what"),
+    [
+        ([torch.ones(3, 8)], "input 0 is float32 3x8"),
+        ([torch.ones(2, 8), torch.ones(2, 8)], "takes 1 inputs, got 2"),
+        ([torch.ones(2, 8, dtype=torch.int64)], "input 0 is int64 2x8"),
+    ],
+    ids=["shape", "count", "dtype"],
+)
+def test_inputs_that_do_not_fit_are_refused(mlp_pte, inputs, what):
+    torch.save(inputs, "inputs.pt")
+    assert fails("run", mlp_pte, "--inputs", "inputs.pt") == (
+        f"method 'forward': {what}; it takes float32 2x8"
+    )
+
+
+def test_inputs_that_are_missing_are_named(mlp_pte):
+    error = fails("run", mlp_pte, "--inputs", "gone.pt")
+    assert error.startswith("gone.pt: can't be loaded as inputs (FileNotFoundError: ")
+    assert error.endswith("; write them with torch.save([tensor, ...], path)")
+
+
+def test_an_unknown_method_is_refused(mlp_pte):
+    assert fails("run --method back", mlp_pte) == f"{mlp_pte}: has no method 'back'; it has forward"
+    assert fails("run --method back", mlp_pte, "--check", MLP) == (
+        f"{MLP}: has no method 'back'; it has forward"
+    )
+
+
+def test_a_check_against_another_model_is_refused(two_pte):
+    assert fails("run", two_pte, "--check", MLP) == (
+        "method 'forward': input 0 is float32 2x8; it takes float32 3"
+    )
+
+
+def test_bisect_names_delegate_plugin_modules_and_error(wrong_pte):
+    done = invoke("run", wrong_pte, "--check", MLP, "--bisect", "--plugin", "cpu")
+    assert done.exit_code == 1
+    _, _, departs, modules, swapped = done.stdout.splitlines()
+    assert departs.startswith(
+        "cpu_1 departs from PyTorch: plugin cpu, XnnpackBackend, output aten_linear_default_1, "
+    )
+    assert modules == "it computes 3"
+    assert swapped.startswith("output 0: max error ")
+    assert swapped.endswith(" with cpu_1 on portable kernels instead")
+
+
+def test_bisect_says_that_none_departs(mlp_pte):
+    text = succeeds("run", mlp_pte, "--check", MLP, "--bisect", "--plugin", "cpu")
+    none, furthest = text.splitlines()[2:]
+    assert none == "none of 2 delegates departs from PyTorch by more than 0.001"
+    assert furthest.startswith("the furthest is cpu_")
+
+
+def test_bisect_takes_a_tolerance_of_0(mlp_pte):
+    words = "--bisect --plugin cpu --tolerance 0"
+    done = invoke(f"run {words} --check {MLP}", mlp_pte)
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[2].startswith("cpu_0 departs from PyTorch: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--tolerance 1", "--tolerance needs --check SOURCE"),
+        ("--bisect", "--bisect needs --check SOURCE"),
+        (
+            "--check net.py:model --plugin cpu",
+            "--plugin, --device, --pin, --strict and --registry need --bisect",
+        ),
+    ],
+)
+def test_options_that_need_each_other_say_so(words, message):
+    done = invoke(f"run net.pte {words}")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr

@@ -1,0 +1,70 @@
+"""The comparison with eager: the largest error, infinities, nan, and what can't be compared."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from etdev.errors import RunError
+from etdev.runtime.compare import Difference, compare, flat
+
+NAN, INF = math.nan, math.inf
+CURE = "check that --check names the model this .pte was lowered from"
+
+
+@pytest.mark.parametrize(
+    ("output", "eager", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], Difference(0.5, 2.5)),
+        ([1.0, INF, -INF], [1.0, INF, -INF], Difference(0.0, INF)),
+        ([INF], [-INF], Difference(INF, INF)),
+        ([1.0], [INF], Difference(INF, INF)),
+        ([], [], Difference(0.0, 0.0)),
+    ],
+)
+def test_the_largest_error_counts_and_equal_infinities_are_none(output, eager, expected):
+    assert compare([torch.tensor(output)], [torch.tensor(eager)]) == [expected]
+
+
+def test_nan_on_both_sides_is_not_an_error():
+    both = torch.tensor([1.0, NAN])
+    (difference,) = compare([both], [both])
+    assert difference.max_error == 0
+
+
+@pytest.mark.parametrize(("output", "eager"), [([0.0, NAN], [0.0, 1.0]), ([0.0, 1.0], [0.0, NAN])])
+def test_nan_on_one_side_is_an_error_of_nan(output, eager):
+    (difference,) = compare([torch.tensor(output)], [torch.tensor(eager)])
+    assert math.isnan(difference.max_error)
+
+
+def test_numbers_and_other_dtypes_are_compared_too():
+    outputs = [3, True, torch.tensor([200], dtype=torch.uint8), torch.tensor([2**40])]
+    eager = [4, True, torch.tensor([100], dtype=torch.uint8), torch.tensor([2**40 + 1])]
+    assert [d.max_error for d in compare(outputs, eager)] == [1.0, 0.0, 100.0, 1.0]
+
+
+def test_a_different_shape_is_not_a_match_even_if_it_broadcasts():
+    with pytest.raises(RunError) as caught:
+        compare([torch.ones(2), torch.ones(1, 3)], [torch.ones(2), torch.ones(3)])
+    assert str(caught.value) == f"check: output 1 has shape (1, 3), eager (3,); {CURE}"
+
+
+def test_a_different_number_of_outputs_is_not_a_match():
+    with pytest.raises(RunError) as caught:
+        compare([torch.ones(2)], [torch.ones(2), torch.ones(2)])
+    assert str(caught.value) == f"check: 1 outputs against 2 of eager; {CURE}"
+
+
+def test_flat_follows_the_order_of_a_pte():
+    nested = {"a": (1, [2, None]), "b": 3}
+    assert flat(nested) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("error", "exceeds"), [(0.0, False), (0.5, False), (0.6, True), (INF, True), (NAN, True)]
+)
+def test_an_error_above_the_tolerance_exceeds_it_and_nan_always_does(error, exceeds):
+    assert Difference(error, 1.0).exceeds(0.5) is exceeds
