@@ -10,7 +10,7 @@ PLUGINS := $(wildcard plugins/*/)
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test matrix bench compat clean
+.PHONY: demo test wheels matrix bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -21,6 +21,12 @@ test: $(VENV)/test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+# A wheel of each distribution, for `pip install dist/etdev-*.whl dist/etdev_cpu-*.whl` anywhere.
+wheels: $(VENV)/made
+	rm -rf dist
+	$(BIN)/python -m pip --disable-pip-version-check -q wheel $(WHEEL_OPTIONS) --no-deps \
+		--wheel-dir dist . $(addprefix ./,$(PLUGINS))
 
 # All of tests/whole/test_matrix.py; `make test` runs its small models.
 matrix: $(VENV)/test
@@ -39,7 +45,7 @@ compat: $(COMPAT)/made
 	$(COMPAT)/bin/pytest
 
 clean:
-	rm -rf $(VENV) $(COMPAT) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPAT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # Environments grow: what the demo needs is a part of what the tests need.
 $(VENV)/made:

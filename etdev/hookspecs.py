@@ -3,11 +3,14 @@
 A plugin is a class, an instance or a module whose functions carry `@hookimpl` and one of the names
 below. It may take fewer arguments than the hook has. The host calls one plugin at a time, in claim
 order, and never from two threads. The three hooks a backend needs are `claim_nodes`,
-`claim_constants` and `resolve_device`; the others are there for those who need them.
+`claim_constants` and `resolve_device`; the others are optional. plugins/README.md tells the life
+of a plugin from the first hook to the last.
 
 What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
-a fault raises PluginError with the plugin's name. torch may be imported inside a hook, not at the
-top of a plugin's module, since `etdev plugins` imports every plugin and must stay quick.
+a fault raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
+said last for that method: the last `claim_nodes` of a method is the one that the plan keeps. torch
+may be imported inside a hook, not at the top of a plugin's module, since `etdev plugins` imports
+every plugin and must stay quick.
 """
 
 from __future__ import annotations
@@ -38,26 +41,28 @@ def claim_nodes(
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
     Called once per method, after the edge conversion and before anything is compiled, and again if
-    an op that the plugin wants whole turns out to be decomposed: it lost a part of it, or nobody
-    took it. Every plugin is first shown what it would be shown if it were alone; an earlier plugin
-    in the claim order wins a contested node, and a group that lost one node is lost whole.
+    an op that the plugin wants whole has to be decomposed: another plugin took a piece of it, or no
+    plugin took it. Every plugin is first shown what it would be shown if it were alone; an earlier
+    plugin in the claim order wins a contested node, and a group that lost one node is lost whole.
 
     Args:
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
             node's fake tensor: its shape in elements and its dtype.
         method: Name of the method, such as `forward`.
-        taken: Owner of each node that is gone already, and for a node pinned to another plugin
-            that plugin, `portable` for nobody. Only a hint; the host drops what is lost.
-        partitions: Name of the partition of each of these, such as `cpu_0`, so that what goes
-            around it can be seen; an op pinned elsewhere is alone in one. A taken op without one
-            has lost a part; the host asks again and shows its parts.
+        taken: The owner of each node already claimed; for a node pinned elsewhere, that plugin or
+            `portable`. Only a hint: the host drops claims on it.
+        partitions: The partition of each taken node, such as `cpu_0`; an op pinned elsewhere is
+            alone in one. A taken op missing here was decomposed because another plugin took a piece
+            of it; you are asked again and shown the pieces.
 
     Returns:
         A Claim, or several with different backends or compile specs, or None for nothing. Nodes
-        inside control-flow branches can't be claimed.
+        inside control-flow branches can't be claimed. A Refusal's code is the plugin's own; the
+        host's codes (`etdev.schema.reasons`) are reserved.
 
     Raises:
-        ClaimError: The program holds something that the backend must not see half of.
+        ClaimError: The program holds something of which the backend must take all or nothing, and
+            that it can't take.
 
     Example:
         @hookimpl
@@ -75,11 +80,12 @@ def claim_constants(program: ExportedProgram, partition: Draft) -> Sequence[Cons
 
     Args:
         program: Edge-dialect program of one method. Look, don't tag: the host writes `node.meta`.
-        partition: One of this plugin's partitions. `partition.constants` are the parameters,
-            buffers and lifted tensors that its nodes read, in the state dict's layout: a
-            convolution weight is (out, in / groups, kH, kW), a linear weight (out, in).
-            `size_bytes` is elements times item size, before alignment. Constants that nobody reads
-            are among them until somebody claims them.
+        partition: One of this plugin's partitions. Its inputs are not known yet: a constant that
+            it leaves outside becomes one. `partition.constants` are the parameters, buffers and
+            lifted tensors that its nodes read, in the state dict's layout: a convolution weight is
+            (out, in / groups, kH, kW), a linear weight (out, in). `size_bytes` is elements times
+            item size, before alignment. Constants that no node reads are among them until a plugin
+            claims them.
 
     Returns:
         Those of `partition.constants` (or their names) that the delegate keeps. None and the rest
@@ -99,19 +105,20 @@ def claim_constants(program: ExportedProgram, partition: Draft) -> Sequence[Cons
 def resolve_device(program: ExportedProgram, partition: Partition) -> Device | Assumed | None:
     """Say where a partition runs.
 
-    Called once per partition that no pin names, on the plugin that owns it, after
-    `claim_constants`.
+    Called once per partition whose device was not given (by an argument or the registry), on the
+    plugin that owns it, after the constants of all partitions are settled.
 
     Args:
         program: Edge-dialect program of one method.
-        partition: One of this plugin's partitions, constants settled.
+        partition: One of this plugin's partitions, constants and inputs settled.
 
     Returns:
         A Device, `derived` from what the partition holds; an Assumed device with the reason if it
-        is a guess (a warning, and an error under `strict`); None for the default, the CPU.
+        is a guess (a warning, and an error under `strict`); None for the default, the CPU or the
+        first device of what the claim's backend runs on.
 
     Raises:
-        DeviceError: What the partition holds names a device that can't be written.
+        DeviceError: The partition names a device that can't be written into a .pte.
 
     Example:
         @hookimpl
@@ -124,15 +131,15 @@ def resolve_device(program: ExportedProgram, partition: Partition) -> Device | A
 def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
     """Say why a partition may not run where it was put.
 
-    Called once per partition, on the plugin that owns it, after its device is settled, whoever
-    settled it. The device stays; the plan keeps the answer beside it and a warning shows it.
+    Called once per partition, on the plugin that owns it, after its device is settled, given or
+    derived. The device stays; the plan keeps the answer beside it and a warning shows it.
 
     Args:
         program: Edge-dialect program of one method.
         partition: One of this plugin's partitions, `device` and `device_source` set.
 
     Returns:
-        The reason in one line, with what to do about it; None if the device is as good as its word.
+        The reason in one line, with what to do about it; None if it runs where it was put.
 
     Example:
         @hookimpl
@@ -143,7 +150,7 @@ def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
 
 @hookspec
 def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
-    """Say what the backend's compiler finds in `node.meta` beside what is there.
+    """Say what the backend's compiler should find in `node.meta`.
 
     Called once per partition, on the plugin that owns it, before anything is compiled. For backends
     whose compilers read what their matchers wrote.
@@ -173,7 +180,7 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
         device: Where these partitions run.
 
     Returns:
-        A context manager to compile in, or None.
+        A context manager to compile in, or None if nothing has to be prepared.
 
     Example:
         @hookimpl
@@ -207,7 +214,7 @@ def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
 
 @hookspec
 def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
-    """Say which ATen ops to keep whole, so that `claim_nodes` sees `linear` and not its parts.
+    """Say which ATen ops to keep whole, so that `claim_nodes` sees `linear` and not its pieces.
 
     Called several times per method while the program is decomposed, before `claim_nodes`. What no
     plugin claims in the end is decomposed after all.
@@ -217,8 +224,8 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
         method: Name of the method.
 
     Returns:
-        Ops and a check per node, or None for no wish. In control-flow branches, whose nodes can't
-        be claimed, everything is decomposed.
+        Ops and a check per node, or None to have everything decomposed. In control-flow branches,
+        whose nodes can't be claimed, everything is decomposed.
 
     Example:
         @hookimpl
@@ -274,11 +281,12 @@ def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
 def probe() -> Probe | None:
     """Say what the backend finds on this machine, for `etdev plugins` and before compiling.
 
-    Called at most once per command, on every plugin. Must answer in milliseconds without torch.
+    Called at most once per command: by `etdev plugins` on every plugin, before compiling on those
+    that own a partition. Must answer in milliseconds without torch.
 
     Returns:
         The devices it can use here and, if it can plan but not compile here, the reason in one
-        line. None: fit, on the CPU.
+        line. None: it can compile here, for the CPU.
 
     Example:
         @hookimpl

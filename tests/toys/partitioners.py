@@ -1,6 +1,6 @@
-"""How far each partitioner in ExecuTorch's wheel comes as a plugin; prints README's table.
+"""How far each partitioner in ExecuTorch's wheel comes as a plugin; prints the guide's table.
 
-    python tests/partitioners.py
+    python tests/toys/partitioners.py
 
 A process of its own, since some of them change the process they are imported into.
 """
@@ -137,5 +137,5 @@ def _configs() -> list[Any]:
 
 if __name__ == "__main__":
     print(HEADER)
-    for found in discover():
-        print(look(*found), flush=True)
+    for place in discover():
+        print(look(*place), flush=True)

@@ -1,24 +1,38 @@
-"""The documents: every hook is in the README, and every example in them runs."""
+"""The documents: every hook and reason is in them, and every block of them runs."""
 
-import ast
 import inspect
+import os
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
+from examples import documents
+from examples.documents import GUIDE, README, ROOT, blocks
+from executorch.runtime import Runtime
 from torch import nn
 
 import etdev
-from etdev import hookspecs
-from etdev.registry import plugin, selection
+import etdev.graph
+from etdev import Claim, Device, Group, KeepWhole, Lowerer, Probe, hookimpl, hookspecs, registry
+from etdev.cli.main import COMMANDS
+from etdev.registry import discovery, plugin, selection
+from etdev.registry.registry import tomllib
+from etdev.runtime.check import check
+from etdev.schema import reasons
 
-README = Path(__file__).parents[2] / "README.md"
+DOCUMENTS = (README, GUIDE)
+TOML = [block for document in DOCUMENTS for block in blocks(document, "toml")]
+# A module with something for every example: a product, a sum, a weight.
+NET = """
+import torch
+from torch import nn
 
 
 class Net(nn.Module):
-    """A module with something for every example: a product, a sum, a weight."""
-
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(4, 4))
@@ -27,13 +41,37 @@ class Net(nn.Module):
         return torch.mm(x, self.weight) + 1
 
 
+def model():
+    return Net(), (torch.ones(2, 4),)
+"""
+SPACE: dict = {}
+exec(NET, SPACE)
+Net = SPACE["Net"]
+
+
 def hooks():
-    found = [function for function in vars(hookspecs).values() if inspect.isfunction(function)]
-    return {function.__name__: function for function in found if hasattr(function, "etdev_spec")}
+    functions = [value for value in vars(hookspecs).values() if inspect.isfunction(value)]
+    specs = [function for function in functions if hasattr(function, "etdev_spec")]
+    return {function.__name__: function for function in specs}
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with all that the documents name: a model, a registry, the guide's package."""
+    (tmp_path / "net.py").write_text(NET)
+    documents.write_package(tmp_path)
+    # As pip would leave it.
+    info = tmp_path / "etdev_adder-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: etdev-adder\nVersion: 0.1.0\n")
+    declared = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["entry-points"]
+    names = [f"{name} = {value}" for name, value in declared["etdev"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[etdev]", *names]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "etdev_adder"]:
+        del sys.modules[name]
 
 
 def test_the_plugin_host_knows_every_hook():
@@ -75,30 +113,225 @@ def test_the_example_of_a_hook_runs(name):
     assert entry.owner in ("example", None)
 
 
-def test_the_plugin_of_the_readme_takes_the_additions():
-    (code,) = [block for block in blocks("python") if "class Adder" in block]
-    assert len(code.strip().splitlines()) <= 23
-    space: dict = {}
-    exec(code, space)
-    lowered = space["lowerer"].lower(Net(), (torch.randn(2, 4),))
-    assert lowered.plan["forward"].owner("aten_add_tensor") == "adder"
-    assert lowered.to_executorch().buffer
+class Recorder:
+    """Has every hook, and writes down which are called."""
+
+    name = "recorder"
+
+    def __init__(self):
+        self.called: list[str] = []
+
+    @hookimpl
+    def prepare(self):
+        self.called.append("prepare")
+
+    @hookimpl
+    def keep_whole(self):
+        self.called.append("keep_whole")
+        return KeepWhole([torch.ops.aten.linear.default])
+
+    @hookimpl
+    def claim_nodes(self, program):
+        import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
+
+        self.called.append("claim_nodes")
+        calls = [node for node in program.graph.nodes if node.op == "call_function"]
+        return Claim("XnnpackBackend", [Group(calls)])
+
+    @hookimpl
+    def claim_constants(self, partition):
+        self.called.append("claim_constants")
+        return partition.constants
+
+    @hookimpl
+    def resolve_device(self):
+        self.called.append("resolve_device")
+        return Device("cpu")
+
+    @hookimpl
+    def device_caveat(self):
+        self.called.append("device_caveat")
+
+    @hookimpl
+    def probe(self):
+        self.called.append("probe")
+        return Probe()
+
+    @hookimpl
+    def annotate(self):
+        self.called.append("annotate")
+
+    @hookimpl
+    def compile_context(self):
+        self.called.append("compile_context")
+
+    @hookimpl
+    def payload_device(self):
+        self.called.append("payload_device")
+
+    @hookimpl
+    def payload_data(self):
+        self.called.append("payload_data")
 
 
-def test_the_snippets_of_the_readme_are_python():
-    assert all(ast.parse(block) for block in blocks("python"))
+def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path):
+    rows = documents.rows(GUIDE, "| | hook | called | None means |")
+    told = [name.strip("`") for _, name, *_ in rows]
+    assert sorted(told) == sorted(hooks())
+    recorder = Recorder()
+    lowerer = Lowerer([recorder])
+    path = lowerer.lower(nn.Linear(4, 4), (torch.ones(2, 4),)).save(tmp_path / "net.pte")
+    check(path, plugins=lowerer.plugins)
+    assert list(dict.fromkeys(recorder.called)) == told
+    # This program has one method, one partition and one delegate.
+    once = [name.strip("`") for _, name, called, _ in rows if called.startswith("once")]
+    assert [name for name in once if recorder.called.count(name) != 1] == []
 
 
-def test_the_registry_of_the_readme_is_valid():
-    from etdev import registry
-
-    (text,) = [block for block in blocks("toml") if "unlisted" in block]
-    assert registry.parse(text, README).names == ("trt", "cpu", "vulkan")
+def test_the_guide_has_the_hosts_reasons_as_they_are():
+    rows = documents.rows(GUIDE, "| code | what it says |")
+    assert rows == [[f"`{reason.code}`", reason.meaning] for reason in reasons.HOST_REASONS]
 
 
-def test_the_commands_of_the_readme_exist():
-    from etdev.cli.main import COMMANDS
+def test_the_guide_names_what_a_plugin_may_import():
+    rows = documents.rows(GUIDE, "| name | what it gives |")
+    assert sorted(name.strip("`") for name, _ in rows) == sorted(etdev.graph.__all__)
 
-    (text,) = [block for block in blocks("sh") if "etdev plugins" in block]
-    named = {line.split()[1] for line in text.splitlines() if line.startswith("etdev ")}
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_links_of_a_document_lead_somewhere(document):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text())
+    assert links
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_blocks_of_a_document_are_in_a_language_that_is_tested(document):
+    assert {block.language for block in blocks(document)} <= set(documents.LANGUAGES)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_python_of_a_document_runs(document, desk):
+    (desk / "registry.toml").write_text("[plugins.cpu]\n")
+    module, example = Net(), torch.ones(2, 4)
+    program = torch.export.export(module, (example,))
+    space = {"module": module, "example": example, "program": program}
+    for block in blocks(document, "python"):
+        code = "\n" * (block.line - 1) + block.text
+        exec(compile(code, str(document), "exec"), space)
+    if document == README:
+        assert space["lowered"].plan["forward"].ledger.owned()["cpu"]
+        assert Path("model.pte").is_file()
+
+
+@pytest.mark.parametrize("block", TOML, ids=lambda block: block.title)
+def test_the_toml_of_a_document_is_valid(block):
+    if block.file == "pyproject.toml":
+        assert list(tomllib.loads(block.text)["project"]["entry-points"]) == [discovery.GROUP]
+    else:
+        assert registry.parse(block.text, block.document).names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_a_document_run(document, desk):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    if document == README:
+        (desk / "registry.toml").write_text("[plugins.cpu]\n")
+    runner = CliRunner()
+    for command in documents.commands(document):
+        program, *words = shlex.split(command)
+        assert program in ("etdev", "make", "pip"), command
+        if program == "make":
+            assert set(words) <= set(targets), command
+        elif program == "etdev":
+            result = runner.invoke(main, words)
+            assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+def test_the_readme_shows_every_command():
+    named = {line.split()[1] for line in documents.commands(README) if line.startswith("etdev ")}
     assert named == set(COMMANDS)
+
+
+def test_the_tests_of_the_guide_pass(desk):
+    options = ("-q", "-c", os.devnull, f"--rootdir={desk}", "-p", "no:cacheprovider")
+    assert pytest.main([*options, str(desk / "tests")]) == pytest.ExitCode.OK
+
+
+def test_the_registry_explains_itself_with_an_example_that_is_valid():
+    path = registry.default_path()
+    lines = [line for line in path.read_text().splitlines() if line.startswith("#   ")]
+    example = registry.parse("\n".join(line.removeprefix("#   ") for line in lines), path)
+    assert example.names == ("trt", "vulkan")
+    assert example.strict
+    assert example.pins
+    assert example.budget
+
+
+class Add(nn.Module):
+    """An addition, and one more of its result."""
+
+    def __init__(self, alpha):
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x, y):
+        once = torch.add(x, y, alpha=self.alpha)
+        return torch.add(once, y, alpha=self.alpha)
+
+
+def adder():
+    """The plugin of the README."""
+    (block,) = [block for block in blocks(README, "python") if "class Adder" in block.text]
+    assert len([line for line in block.text.splitlines() if line]) <= 20
+    space: dict = {}
+    exec(block.text, space)
+    return space["Adder"]()
+
+
+def numbers(dtype, *shape):
+    return (torch.arange(torch.Size(shape).numel()).reshape(shape) % 5 - 2).to(dtype)
+
+
+FLOAT32 = torch.float32
+PAIRS = {
+    **{
+        str(dtype).removeprefix("torch."): (numbers(dtype, 2, 4), numbers(dtype, 2, 4))
+        for dtype in (
+            *(FLOAT32, torch.float64, torch.float16, torch.bfloat16),
+            *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
+        )
+    },
+    "float32 and int64": (numbers(FLOAT32, 2, 4), numbers(torch.int64, 2, 4)),
+    "broadcast": (numbers(FLOAT32, 2, 1, 4), numbers(FLOAT32, 3, 1)),
+    "scalar": (numbers(FLOAT32, 2, 4), numbers(FLOAT32)),
+    "empty": (numbers(FLOAT32, 0, 4), numbers(FLOAT32, 0, 4)),
+    "6 dimensions": (numbers(FLOAT32, 1, 2, 1, 2, 1, 2), numbers(FLOAT32, 2, 1, 1, 1, 2, 1)),
+    "7 dimensions": (numbers(FLOAT32, 1, 2, 1, 2, 1, 2, 1), numbers(FLOAT32, 2)),
+}
+
+
+@pytest.mark.parametrize("alpha", [1, 3])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_plugin_of_the_readme_adds_as_pytorch_does(pair, alpha):
+    model, inputs = Add(alpha), PAIRS[pair]
+    lowered = Lowerer([adder()]).lower(model, inputs)
+    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    (output,) = program.load_method("forward").execute(list(inputs))
+    expected = model(*inputs)
+    assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
+    torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("alpha", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+def test_the_plugin_of_the_readme_takes_float32_without_alpha(dtype, alpha):
+    inputs = (numbers(dtype, 2, 4), numbers(dtype, 2, 4))
+    owned = Lowerer([adder()]).plan(Add(alpha), inputs)["forward"].ledger.owned()
+    mine = dtype == torch.float32 and alpha == 1
+    assert owned == {"adder" if mine else "portable": 2}
+
+
+def test_the_plugin_of_the_readme_takes_the_additions():
+    plan = Lowerer([adder(), "cpu"]).plan(Net(), (torch.randn(2, 4),))
+    assert plan["forward"].owner("aten_add_tensor") == "adder"

@@ -1,4 +1,4 @@
-"""README's table of ExecuTorch's partitioners says what is found here."""
+"""The guide's table of ExecuTorch's partitioners says what is found here."""
 
 import importlib.util
 import subprocess
@@ -10,12 +10,12 @@ import pytest
 import torch
 from toys import partitioners
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "plugins/README.md").read_text(encoding="utf-8")
 ROWS = {
     line.split(" | ")[0].strip("| "): line
-    for line in README.partition(partitioners.HEADER)[2].partition("\n\n")[0].splitlines()[2:]
+    for line in GUIDE.partition(partitioners.HEADER)[2].partition("\n\n")[0].splitlines()[2:]
 }
-# Who is better off where something is installed that isn't everywhere.
+# Rows that are true only where something is installed, or is not.
 NEEDS = {
     "OpenvinoPartitioner": (
         all(importlib.util.find_spec(name) for name in ("openvino", "nncf")),
@@ -26,7 +26,7 @@ NEEDS = {
 
 pytestmark = [
     pytest.mark.skipif(
-        sys.platform != "linux" or f"ExecuTorch {version('executorch')}'s wheel" not in README,
+        sys.platform != "linux" or f"ExecuTorch {version('executorch')}'s wheel" not in GUIDE,
         reason="the table is of another ExecuTorch",
     ),
     pytest.mark.slow,
@@ -34,8 +34,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def found():
-    """The table as it comes out now; others of them print, too."""
+def printed():
+    """The rows as they come out now; some of the partitioners print, too."""
     script = [sys.executable, "-W", "ignore", partitioners.__file__]
     done = subprocess.run(script, capture_output=True, text=True, check=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
@@ -49,8 +49,8 @@ def test_the_table_has_every_partitioner_of_the_wheel():
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_the_table_says_what_is_found_here(name, found):
-    there, why = NEEDS.get(name, (True, ""))
-    if not there:
+def test_the_table_says_what_is_found_here(name, printed):
+    holds, why = NEEDS.get(name, (True, ""))
+    if not holds:
         pytest.skip(why)
-    assert found[name] == ROWS[name]
+    assert printed[name] == ROWS[name]
