@@ -18,9 +18,9 @@ from torch import nn
 import etdev
 import etdev.graph
 from etdev import Claim, Device, Group, KeepWhole, Lowerer, Probe, hookimpl, hookspecs, registry
-from etdev.cli.main import COMMANDS
+from etdev.cli.main import COMMANDS, main
 from etdev.registry import discovery, plugin, selection
-from etdev.registry.registry import tomllib
+from etdev.registry.toml_reader import tomllib
 from etdev.runtime.check import check
 from etdev.schema import reasons
 
