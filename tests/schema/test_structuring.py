@@ -22,19 +22,19 @@ class Net:
     sizes: Mapping[str, list[int]] = {}
 
 
-def made(data):
+def net(data):
     return strict_converter().structure(data, Net)
 
 
 def refused(data):
     with pytest.raises(cattrs.BaseValidationError) as caught:
-        made(data)
+        net(data)
     return [(problem.key, problem.what, problem.cure) for problem in problems(caught.value)]
 
 
 def test_lists_and_tables_become_the_types_of_their_fields():
-    net = made({"layers": [{"width": 2}, {"scale": 3}], "sizes": {"a": (1, 2)}})
-    assert net == Net("", (Layer(2), Layer(scale=3)), {"a": [1, 2]})
+    made = net({"layers": [{"width": 2}, {"scale": 3}], "sizes": {"a": (1, 2)}})
+    assert made == Net("", (Layer(2), Layer(scale=3)), {"a": [1, 2]})
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,8 @@ def test_lists_and_tables_become_the_types_of_their_fields():
         ({"name": 3}, ("name", "is 3", "it must be text")),
         ({"layers": "ab"}, ("layers", "is 'ab'", 'write ["ab"]')),
         ({"layers": {"width": 1}}, ("layers", "is {'width': 1}", "it must be a list")),
-        ({"layers": [{"width": True}]}, ("layers[0].width", "is True", "it must be a whole number")),
+        ({"layers": [{"width": True}]},
+         ("layers[0].width", "is True", "it must be a whole number")),
         ({"layers": [{}, {"scale": "1"}]}, ("layers[1].scale", "is '1'", "it must be a number")),
         ({"layers": [{"widht": 1}]},
          ("layers[0].widht", "is an unknown key", "did you mean width?")),
