@@ -54,10 +54,10 @@ def test_a_partition_is_compiled_by_one_backend_and_run_by_another(tmp_path):
 
 def test_the_plan_says_who_compiles():
     plan = Lowerer([Adder()]).plan(Net(), X)
-    (part,) = Plan.from_json(plan.to_json()).partitions
-    assert (part.backend_id, part.compiler) == ("XnnpackBackend", "OtherCompiler")
-    (part,) = Lowerer([Adder(compiler=None)]).plan(Net(), X).partitions
-    assert part.compiler is None
+    (partition,) = Plan.from_json(plan.to_json()).partitions
+    assert (partition.backend_id, partition.compiler) == ("XnnpackBackend", "OtherCompiler")
+    (partition,) = Lowerer([Adder(compiler=None)]).plan(Net(), X).partitions
+    assert partition.compiler is None
 
 
 def test_a_compiler_that_is_not_loaded_is_named():

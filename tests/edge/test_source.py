@@ -198,11 +198,11 @@ def test_a_file_that_is_no_pt2_is_named(tmp_path, data):
     assert _load_error(path).startswith(f"{path}: can't be loaded as a .pt2 file (")
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_truncated_pt2_is_named(tmp_path, pt2, part):
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
+def test_a_truncated_pt2_is_named(tmp_path, pt2, fraction):
     data = pt2.read_bytes()
     path = tmp_path / "cut.pt2"
-    path.write_bytes(data[: int(len(data) * part)])
+    path.write_bytes(data[: int(len(data) * fraction)])
     assert _load_error(path).endswith("; write it again with torch.export.save")
 
 
@@ -244,7 +244,7 @@ def test_a_mode_that_changes_nothing_is_not_warned_about(module):
 )
 def test_export_leaves_the_module_as_it_was(module):
     def state():
-        flags = [part.training for part in module.modules()]
+        flags = [inner.training for inner in module.modules()]
         grads = [(p.requires_grad, p.grad) for p in module.parameters()]
         return flags, grads, {name: t.clone() for name, t in module.state_dict().items()}
 

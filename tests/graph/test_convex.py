@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from etdev.graph.convex import find_partitions
 
 
-def assert_convex(inputs, found, blocks=()):
+def assert_convex(inputs, convexity, blocks=()):
     """Run it: the partitions in their order, everything else as soon as it can."""
-    parts = [*found.partitions, *map(tuple, blocks)]
-    covered = Counter(node for part in parts for node in part)
+    partitions = [*convexity.partitions, *map(tuple, blocks)]
+    covered = Counter(node for partition in partitions for node in partition)
     assert all(count == 1 for count in covered.values())
     others = [*map(tuple, blocks), *((n,) for n in range(len(inputs)) if n not in covered)]
     ran: set[int] = set()
@@ -20,13 +20,13 @@ def assert_convex(inputs, found, blocks=()):
     def ready(unit):
         return all(source in ran or source in unit for node in unit for source in inputs[node])
 
-    for part in [*found.partitions, None]:
+    for partition in [*convexity.partitions, None]:
         while able := [unit for unit in others if ready(unit)]:
             others = [unit for unit in others if unit not in able]
             ran.update(node for unit in able for node in unit)
-        if part is not None:
-            assert ready(part), f"{part} waits for itself or for a later partition"
-            ran.update(part)
+        if partition is not None:
+            assert ready(partition), f"{partition} waits for itself or for a later partition"
+            ran.update(partition)
     assert not others, "a cycle"
 
 
@@ -75,11 +75,11 @@ def torch_partitions(inputs, support):
 @given(supported())
 def test_never_more_partitions_than_torch_on_the_same_support(case):
     inputs, support = case
-    found = find_partitions(inputs, [[node] for node in support])
-    assert_convex(inputs, found)
-    assert sorted(node for part in found.partitions for node in part) == support
-    assert found.torn == {}
-    assert len(found.partitions) <= len(torch_partitions(inputs, support))
+    convexity = find_partitions(inputs, [[node] for node in support])
+    assert_convex(inputs, convexity)
+    assert sorted(node for partition in convexity.partitions for node in partition) == support
+    assert convexity.torn == {}
+    assert len(convexity.partitions) <= len(torch_partitions(inputs, support))
 
 
 @st.composite
@@ -94,13 +94,13 @@ def grouped(draw):
 @given(grouped(), st.booleans())
 def test_groups_stay_whole_or_are_refused_with_a_node_that_tears_them(case, merge):
     inputs, groups = case
-    found = find_partitions(inputs, groups, merge=merge)
-    assert_convex(inputs, found)
+    convexity = find_partitions(inputs, groups, merge=merge)
+    assert_convex(inputs, convexity)
     for index, group in enumerate(groups):
-        homes = [set(group) & set(part) for part in found.partitions]
-        if index in found.torn:
+        homes = [set(group) & set(partition) for partition in convexity.partitions]
+        if index in convexity.torn:
             assert not any(homes)
-            assert found.torn[index] not in group
+            assert convexity.torn[index] not in group
         else:
             assert set(group) in homes
 
@@ -120,33 +120,33 @@ def test_partitions_of_two_plugins_form_no_cycle_together(case, data):
 @given(supported())
 def test_merge_off_gives_a_partition_per_group(case):
     inputs, support = case
-    found = find_partitions(inputs, [[node] for node in support], merge=False)
-    assert_convex(inputs, found)
-    assert len(found.partitions) == len(support)
+    convexity = find_partitions(inputs, [[node] for node in support], merge=False)
+    assert_convex(inputs, convexity)
+    assert len(convexity.partitions) == len(support)
 
 
 def test_only_a_group_with_a_node_between_is_torn():
     # 0 -> 1 -> 2: a group of the ends is torn by the middle.
-    found = find_partitions([[], [0], [1]], [[0, 2]])
-    assert (found.partitions, found.torn) == ((), {0: 1})
+    convexity = find_partitions([[], [0], [1]], [[0, 2]])
+    assert (convexity.partitions, convexity.torn) == ((), {0: 1})
 
 
 def test_groups_that_wait_for_each_other_become_one():
     # a0 -> b0 and b1 -> a1: two groups that need each other's nodes are one partition.
-    found = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]])
-    assert found.partitions == ((0, 1, 2, 3),)
+    convexity = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]])
+    assert convexity.partitions == ((0, 1, 2, 3),)
 
 
 def test_groups_that_wait_for_each_other_become_one_even_without_merging():
-    found = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]], merge=False)
-    assert found.partitions == ((0, 1, 2, 3),)
+    convexity = find_partitions([[], [0], [], [2]], [[0, 3], [1, 2]], merge=False)
+    assert convexity.partitions == ((0, 1, 2, 3),)
 
 
 def test_what_the_last_reader_needs_is_computed_beside_it():
     # 0 depends on nothing and is read by 3 alone, behind the unsupported 2.
-    found = find_partitions([[], [], [1], [2, 0]], [[0], [1], [3]])
-    assert found.partitions == ((1,), (0, 3))
-    assert found.split_by == (None, 2)
+    convexity = find_partitions([[], [], [1], [2, 0]], [[0], [1], [3]])
+    assert convexity.partitions == ((1,), (0, 3))
+    assert convexity.split_by == (None, 2)
 
 
 @pytest.mark.parametrize("length", [10, 1000])
@@ -163,8 +163,8 @@ def test_the_work_grows_with_the_graph(length, monkeypatch):
     monkeypatch.setattr(_Units, "reads", counted)
     # A chain in which every second node is supported: as many partitions as can be.
     inputs = [[node - 1] if node else [] for node in range(length)]
-    found = find_partitions(inputs, [[node] for node in range(0, length, 2)])
-    assert len(found.partitions) == length // 2
+    convexity = find_partitions(inputs, [[node] for node in range(0, length, 2)])
+    assert len(convexity.partitions) == length // 2
     assert visits["reads"] <= 7 * length
 
 

@@ -1,4 +1,4 @@
-"""Data files: a .ptd of its own for each model, and etdev check knows which one it needs."""
+"""Data files: each model has its own .ptd, and etdev check knows which one it needs."""
 
 import inspect
 

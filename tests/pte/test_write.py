@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all."""
+"""Writing files: complete or not at all."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_around_one_delegate_it_goes_on_both_sides():
 
     aoti = etdev.adapt(AotiPartitioner(FAKE, []), name="aoti")
     plan = Lowerer(["cpu", aoti]).plan(Chains().eval(), (X, X))["forward"]
-    assert [part.plugin for part in plan.partitions].count("cpu") == 1
+    assert [partition.plugin for partition in plan.partitions].count("cpu") == 1
     assert plan.fallback == ()
     assert plan.owner("aten_erf_default") == plan.owner("aten_atan_default") == "aoti"
 
@@ -167,7 +167,7 @@ def test_around_one_delegate_it_goes_on_both_sides():
 def test_tags_are_not_merged():
     toy = Tagger({"add.Tensor": "one", "mul.Tensor": "two"})
     plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Chain(), (X,))["forward"]
-    assert [part.nodes for part in plan.partitions] == [
+    assert [partition.nodes for partition in plan.partitions] == [
         ("aten_add_tensor",), ("aten_mul_tensor",)
     ]  # fmt: skip
 
@@ -179,7 +179,10 @@ def test_specs_of_one_partitioner_become_claims_of_their_own():
     }
     toy = Tagger({"add.Tensor": "one", "relu.default": "two"}, specs)
     plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Chain(), (X,))["forward"]
-    found = [(part.backend_id, [s.key for s in part.compile_specs]) for part in plan.partitions]
+    found = [
+        (partition.backend_id, [s.key for s in partition.compile_specs])
+        for partition in plan.partitions
+    ]
     assert found == [("XnnpackBackend", ["a"]), (FAKE, [])]
 
 
@@ -203,7 +206,7 @@ def test_two_partitioners_may_use_the_same_tag():
         etdev.adapt(Tagger({"sub.Tensor": "tag0"}), name="subs"),
     ]
     plan = Lowerer(plugins).plan(Chain(), (X,))["forward"]
-    assert [part.plugin for part in plan.partitions] == ["adds", "subs"]
+    assert [partition.plugin for partition in plan.partitions] == ["adds", "subs"]
 
 
 class Counter(nn.Module):
@@ -236,7 +239,7 @@ def test_a_buffer_that_others_touch_has_the_right_value_at_every_step(other):
     with torch.no_grad():
         lowered = Lowerer([Takes("early", (other,)), rest]).lower(module, steps[0])
         expected = [module(*step) for step in steps]
-    assert {part.plugin for part in lowered.plan.partitions} == {"early", "rest"}
+    assert {partition.plugin for partition in lowered.plan.partitions} == {"early", "rest"}
     for actual, wanted in zip(run(lowered, *steps), expected, strict=True):
         torch.testing.assert_close(actual, wanted)
 
@@ -336,7 +339,7 @@ def test_an_op_that_it_keeps_but_does_not_take_is_decomposed():
     assert "aten.linear.default" not in plan.ledger.fallback_ops()
 
 
-def test_an_op_that_lost_a_part_is_shown_in_parts():
+def test_an_op_that_lost_a_piece_is_shown_in_pieces():
     toy = Wishing({"linear.default": "whole", "permute_copy.default": "part"}, ([LINEAR], None))
     plugins = [Takes("early", ("addmm.default",)), etdev.adapt(toy, name="toy")]
     plan = Lowerer(plugins).plan(nn.Linear(4, 4).eval(), (X,))["forward"]
@@ -614,8 +617,8 @@ def test_methods_are_partitioned_each_on_its_own():
     toy = etdev.adapt(Tagger(ADD, targets(b"cuda:1")), name="toy")
     methods = {"one": (Chain(), (X,)), "two": (Chain(), (X,))}
     plan = Lowerer([toy]).plan(methods)
-    assert [str(part.device) for part in plan.partitions] == ["cuda:1"] * 2
-    assert [part.method for part in plan.partitions] == ["one", "two"]
+    assert [str(partition.device) for partition in plan.partitions] == ["cuda:1"] * 2
+    assert [partition.method for partition in plan.partitions] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -641,7 +644,7 @@ def test_a_node_pinned_elsewhere_is_shown_as_a_delegate_and_the_rest_is_taken():
     )
     plan = lowered.plan["forward"]
     assert plan.fallback == ("aten_mul_tensor",)
-    assert [part.nodes for part in plan.partitions] == [
+    assert [partition.nodes for partition in plan.partitions] == [
         ("aten_add_tensor",),
         ("aten_relu_default", "aten_sub_tensor"),
     ]

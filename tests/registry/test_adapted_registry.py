@@ -31,7 +31,7 @@ number = 7
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module of the user's own, in no distribution."""
+    """A module of the user that no distribution has."""
     (tmp_path / "own_parts.py").write_text(MODULE)
     (tmp_path / "broken_parts.py").write_text("raise RuntimeError('no SDK found\\nsee the docs')")
     (tmp_path / "lacking_parts.py").write_text("import an_sdk_that_is_not_there")
@@ -54,9 +54,9 @@ def test_a_partitioner_in_the_registry_is_asked(tmp_path):
     (plugin,) = lowerer.plugins
     assert plugin.title == f"parts ({EXECUTORCH})"
     plan = lowerer.plan(*nets.conv_net())
-    assert {part.plugin for part in plan.partitions} == {"parts"}
+    assert {partition.plugin for partition in plan.partitions} == {"parts"}
     # A delegate per op and its activation, as the option says.
-    assert max(len(part.nodes) for part in plan.partitions) == 2
+    assert max(len(partition.nodes) for partition in plan.partitions) == 2
     assert plan.plugins == (("parts", version("executorch")),)
 
 

@@ -13,8 +13,8 @@ FILE = Path("registry.toml")
 
 
 def test_plugins_keep_the_order_of_the_file():
-    found = registry.parse("[plugins.trt]\n[plugins.cuda]\n[plugins.cpu]\n", FILE)
-    assert found.names == ("trt", "cuda", "cpu")
+    table = registry.parse("[plugins.trt]\n[plugins.cuda]\n[plugins.cpu]\n", FILE)
+    assert table.names == ("trt", "cuda", "cpu")
 
 
 def test_a_plugin_says_whether_it_is_optional_and_what_it_is_given():
@@ -53,19 +53,19 @@ def test_pins_limits_and_a_budget_are_read():
     max_fallback_nodes = 10
     fallback_ops = ["aten.add.Tensor"]
     """
-    found = registry.parse(text, FILE)
-    assert found.entry("cpu").limits == Limits(min_nodes=3, max_partitions=2)
-    assert [str(pin) for pin in found.pins] == [
+    table = registry.parse(text, FILE)
+    assert table.entry("cpu").limits == Limits(min_nodes=3, max_partitions=2)
+    assert [str(pin) for pin in table.pins] == [
         "module=encoder.layer.0:plugin=cpu",
         "op=aten._softmax.*:method=forward:plugin=portable",
     ]
-    assert found.budget == Budget(10, ("aten.add.Tensor",))
+    assert table.budget == Budget(10, ("aten.add.Tensor",))
 
 
 def test_an_empty_file_lists_nothing_and_trusts_all():
-    found = registry.parse("", FILE)
-    assert found == Registry(path=FILE)
-    assert (found.unlisted, found.strict, found.trusts("anything")) == ("ignore", False, True)
+    table = registry.parse("", FILE)
+    assert table == Registry(path=FILE)
+    assert (table.unlisted, table.strict, table.trusts("anything")) == ("ignore", False, True)
 
 
 def test_a_plugin_that_is_not_listed_has_an_empty_optional_entry():
@@ -74,8 +74,8 @@ def test_a_plugin_that_is_not_listed_has_an_empty_optional_entry():
 
 @pytest.mark.parametrize("name", ["etdev-cpu", "etdev_cpu", "ETDEV.CPU", "etdev--cpu"])
 def test_trusted_names_are_compared_as_pip_compares_them(name):
-    found = registry.parse('trusted = ["Etdev_Cpu"]', FILE)
-    assert (found.trusts(name), found.trusts("etdev-cpu2")) == (True, False)
+    table = registry.parse('trusted = ["Etdev_Cpu"]', FILE)
+    assert (table.trusts(name), table.trusts("etdev-cpu2")) == (True, False)
 
 
 def test_an_empty_trusted_list_trusts_no_distribution():

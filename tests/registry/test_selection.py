@@ -277,9 +277,9 @@ def test_what_is_not_loaded_by_itself_is_listed_as_that_and_not_imported(install
     install("a"), install("b"), install("c", "raise SystemExit('imported')")
     entries = (PluginEntry("b"), PluginEntry("a", optional=True))
     monkeypatch.setenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", "1")
-    found = selection.discover(Registry(entries, unlisted="first"))
+    findings = selection.discover(Registry(entries, unlisted="first"))
     unloaded = "not loaded, as ETDEV_DISABLE_PLUGIN_AUTOLOAD is set; name it to load it"
-    assert [(f.name, f.plugin is not None, f.problem) for f in found] == [
+    assert [(f.name, f.plugin is not None, f.problem) for f in findings] == [
         ("b", True, ""),
         ("a", False, unloaded),
         ("c", False, unloaded),
@@ -293,9 +293,9 @@ def with_options(**options):
 def test_options_reach_the_class_of_a_plugin(install):
     install("a", WITH_OPTIONS)
     options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b"}
-    made = selection.select(with_options(**options))[0].implementation
-    assert (made.fast, made.level, made.share) == (True, 3, 1)
-    assert (made.names, made.mode) == (("x", "y"), "b")
+    plugin = selection.select(with_options(**options))[0].implementation
+    assert (plugin.fast, plugin.level, plugin.share) == (True, 3, 1)
+    assert (plugin.names, plugin.mode) == (("x", "y"), "b")
 
 
 def test_options_count_for_a_plugin_chosen_by_name_too(install):
@@ -412,7 +412,7 @@ def test_discovery_lists_the_broken_ones_and_goes_on(install):
     install("answer", plugin_class(" @hookimpl\n def probe(self): return 'cuda'"))
     install("raises", plugin_class(" @hookimpl\n def probe(self): raise SystemExit"))
     registry = listed("missing", "typo", unlisted="last")
-    assert [(found.name, found.problem) for found in selection.discover(registry)] == [
+    assert [(finding.name, finding.problem) for finding in selection.discover(registry)] == [
         ("missing", "not installed; pip install etdev-missing (installed are answer, exit, good, "
                     "import, probe, raises, twice, typo)"),
         ("typo", "prob is not a hook; did you mean probe?"),
@@ -433,18 +433,18 @@ def test_discovery_tells_what_a_plugin_finds_here(install):
         "  return Probe(['cuda:1'], 'no ptxas; apt install cuda-nvcc')"
     )
     install("a", source)
-    (found,) = selection.discover(listed("a"))
-    assert (found.distribution, found.version, found.plugin.name) == ("etdev-a", "1.0", "a")
-    assert found.probed == Probe([Device("cuda", 1)], "no ptxas; apt install cuda-nvcc")
+    (finding,) = selection.discover(listed("a"))
+    assert (finding.distribution, finding.version, finding.plugin.name) == ("etdev-a", "1.0", "a")
+    assert finding.probed == Probe([Device("cuda", 1)], "no ptxas; apt install cuda-nvcc")
 
 
 def test_a_plugin_without_a_probe_is_fit_on_the_cpu(install):
     install("a")
-    (found,) = selection.discover(listed("a"))
-    assert found.probed == Probe([CPU])
+    (finding,) = selection.discover(listed("a"))
+    assert finding.probed == Probe([CPU])
 
 
 def test_discovery_shows_ignored_plugins_with_the_reason(install):
     install("a")
-    (found,) = selection.discover(Registry(path=Path("registry.toml")))
-    assert (found.name, found.plugin, found.problem) == ("a", None, "not in registry.toml")
+    (finding,) = selection.discover(Registry(path=Path("registry.toml")))
+    assert (finding.name, finding.plugin, finding.problem) == ("a", None, "not in registry.toml")

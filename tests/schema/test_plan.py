@@ -34,7 +34,7 @@ def a_plan():
     flag = Tensor("flag", "bool", (), None)
     weight = Constant("p_w", "conv.weight", "parameter", "float32", (8, 3, 3, 3), 864)
     cache = Constant("b_k", "k", "buffer", "float16", (), 2, "add", True, "copied", 2)
-    part = Partition(
+    partition = Partition(
         name="trt_0",
         method="forward",
         plugin="trt",
@@ -47,7 +47,7 @@ def a_plan():
         compile_specs=(CompileSpec("blob", bytes(range(256))), CompileSpec("empty", b"")),
         split_by="mul",
     )
-    guessed = part.on(Device("cuda", 1), "assumed", "the engine names no device")
+    guessed = partition.on(Device("cuda", 1), "assumed", "the engine names no device")
     cpu = Partition("cpu_0", "forward", "cpu", "XnnpackBackend", ("add",))
     copies = (Copy(image, Device("cpu"), Device("cuda", 1)),)
     order = ("trt_0", "foreign_call", "cpu_0")
@@ -80,7 +80,7 @@ def test_a_plan_is_plain_data_with_devices_as_text():
 def test_a_method_of_a_plan_is_found_by_name():
     plan = a_plan()
     assert plan["forward"] is plan.methods[0]
-    assert [part.name for part in plan.partitions] == ["trt_0", "cpu_0"]
+    assert [partition.name for partition in plan.partitions] == ["trt_0", "cpu_0"]
 
 
 def test_an_unknown_method_of_a_plan_is_a_key_error():

@@ -22,19 +22,19 @@ class Net:
     sizes: Mapping[str, list[int]] = {}
 
 
-def made(data):
+def net(data):
     return strict_converter().structure(data, Net)
 
 
 def refused(data):
     with pytest.raises(cattrs.BaseValidationError) as caught:
-        made(data)
+        net(data)
     return [(problem.key, problem.what, problem.cure) for problem in problems(caught.value)]
 
 
 def test_lists_and_tables_become_the_types_of_their_fields():
-    net = made({"layers": [{"width": 2}, {"scale": 3}], "sizes": {"a": (1, 2)}})
-    assert net == Net("", (Layer(2), Layer(scale=3)), {"a": [1, 2]})
+    made = net({"layers": [{"width": 2}, {"scale": 3}], "sizes": {"a": (1, 2)}})
+    assert made == Net("", (Layer(2), Layer(scale=3)), {"a": [1, 2]})
 
 
 @pytest.mark.parametrize(
