@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from etdev_cuda import aoti
+from etdev_cuda.payload import BACKEND_ID
 from etdev_cuda.plugin import CudaPlugin
+from etdev_cuda.support import Support, by_device, devices
 from executorch.exir import EdgeCompileConfig, to_edge
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -110,8 +111,8 @@ def program(*transforms):
 
 def claims(edge):
     """Names of the nodes that are claimed for each device."""
-    found = aoti.by_device(edge, aoti.groups(edge)[0])
-    return [[node.name for group in apart for node in group] for apart in found]
+    groups, _ = Support(BACKEND_ID).match(edge, {})
+    return [[n for group in near for n in group.nodes] for near in by_device(edge, groups)]
 
 
 def resolved(edge, nodes):
@@ -121,7 +122,7 @@ def resolved(edge, nodes):
 
 def test_values_on_a_gpu_are_found():
     edge = program(on("cuda:1"))
-    assert set(aoti.devices(edge).values()) == {Device("cuda", 1)}
+    assert set(devices(edge).values()) == {Device("cuda", 1)}
     (nodes,) = claims(edge)
     assert resolved(edge, nodes) == Device("cuda", 1)
 

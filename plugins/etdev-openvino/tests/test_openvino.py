@@ -233,8 +233,8 @@ def test_a_variable_keeps_products_in_float32_where_the_model_runs(tmp_path):
     path = Lowerer([OpenVinoPlugin()]).lower(module, inputs).save(tmp_path / "net.pte")
     torch.save(list(inputs), tmp_path / "inputs.pt")
     code = (
-        "import json, sys, torch; from etdev.runner import load_inputs, run;"
-        "print(json.dumps(run(sys.argv[1], load_inputs(sys.argv[2])).outputs[0].tolist()))"
+        "import json, sys, torch; from etdev.runtime.run import run;"
+        "print(json.dumps(run(sys.argv[1], torch.load(sys.argv[2])).outputs[0].tolist()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, path, tmp_path / "inputs.pt"],

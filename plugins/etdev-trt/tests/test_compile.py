@@ -1,16 +1,16 @@
 """compile = true: what is claimed, against torch-tensorrt's own lowering and partitioner."""
 
-import fake_builder
-import fake_tensorrt
 import pytest
 import torch
-from engine_programs import Engines, X, exported
 from etdev_trt.plugin import TrtPlugin
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from models import nets
 from torch import nn
 from torch.export import Dim
 from toys import Takes
+from toys.tensorrt import builder as fake_builder
+from toys.tensorrt import library
+from toys.tensorrt.programs import Engines, X, exported
 
 import etdev
 from etdev import Device, Lowerer
@@ -266,7 +266,7 @@ def test_options_reach_torch_tensorrt_as_its_settings(builder):
     assert metadata(payloads(lowered)[0]).hardware_compatible
 
 
-@pytest.mark.skipif(fake_tensorrt.VERSION < "2.14", reason="torch-tensorrt 2.14 brought budgets")
+@pytest.mark.skipif(library.VERSION < "2.14", reason="torch-tensorrt 2.14 brought budgets")
 def test_a_budget_makes_engines_that_can_stream_their_weights(builder):
     plugin = TrtPlugin(compile=True, weight_streaming_budget=7)
     lowered = Lowerer([plugin]).lower(TwoWays(), (X, X + 1))

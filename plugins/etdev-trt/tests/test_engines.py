@@ -3,10 +3,8 @@
 import base64
 import copy
 
-import fake_tensorrt
 import pytest
 import torch
-from engine_programs import ENGINE, Engines, X, exported, metadata, run_engine
 from etdev_trt.engine import engines
 from etdev_trt.plugin import TrtPlugin
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
@@ -19,6 +17,8 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
 )
+from toys.tensorrt import library
+from toys.tensorrt.programs import ENGINE, Engines, X, exported, metadata, run_engine
 
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
@@ -168,7 +168,7 @@ def test_a_cache_that_an_engine_writes_stays_above_it_and_so_does_what_else_it_r
     lowered.to_executorch()
 
 
-@pytest.mark.skipif(fake_tensorrt.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
+@pytest.mark.skipif(library.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
 def test_an_aliased_cache_makes_the_second_kind_of_blob():
     aliased = "new_cache@cache@kv_cache_update"
     lowered = Lowerer(["trt"]).lower(exported(Cache(aliased)))

@@ -1,7 +1,7 @@
 """etdev check: the label of a delegate against the GPU in its engine."""
 
 import pytest
-from engine_programs import Engines, exported
+from toys.tensorrt.programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import EtdevWarning

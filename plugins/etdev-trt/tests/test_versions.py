@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fake_tensorrt
 import pytest
+from toys.tensorrt import library
 
-OTHERS = [version for version in fake_tensorrt.VERSIONS if version != fake_tensorrt.VERSION]
+OTHERS = [version for version in library.VERSIONS if version != library.VERSION]
 FILES = ("test_engines.py", "test_compile.py", "test_labels.py")
 
 
@@ -16,7 +16,7 @@ FILES = ("test_engines.py", "test_compile.py", "test_labels.py")
 @pytest.mark.skipif("TORCH_TENSORRT" in os.environ, reason="this is the other one")
 @pytest.mark.parametrize("version", OTHERS)
 def test_another_torch_tensorrt_passes_the_same_tests(version):
-    if reason := fake_tensorrt.why_missing(version):
+    if reason := library.why_missing(version):
         pytest.skip(reason)
     here = Path(__file__).parent
     done = subprocess.run(
