@@ -33,11 +33,8 @@ def test_every_plugin_is_here():
 @each_package
 def test_the_plugins_share_their_file_names(name):
     assert trees(name).keys() == EVERY | MORE[name]
-    assert [path.name for path in PACKAGES[name].iterdir() if path.is_dir()] in (
-        [],
-        ["__pycache__"],
-    )
-    assert (PACKAGES[name] / "py.typed").is_file()
+    others = {path.name for path in PACKAGES[name].iterdir() if path.suffix != ".py"}
+    assert others - {"__pycache__"} == {"py.typed"}
 
 
 def host_imports(tree):
@@ -93,9 +90,7 @@ def test_the_plugins_share_their_shapes(name, file, function, arguments, returns
 
 
 def test_plugins_are_imported_without_torch():
-    modules = ", ".join(
-        f"{name}.{file}" for name in MORE for file in ("plugin", "machine", "payload")
-    )
+    modules = ", ".join(f"{name}.plugin" for name in MORE)
     code = f"import sys, {modules}; print({{'torch', 'executorch'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "set()\n")
