@@ -5,6 +5,6 @@ What plugins may import beyond `etdev` itself is named here; the modules behind 
 
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
-from etdev.graph.signature import computed_from, constants
+from etdev.graph.signature import computed_from, unwritten_constants
 
-__all__ = ["aten_op", "computed_from", "constants", "op_name"]
+__all__ = ["aten_op", "computed_from", "op_name", "unwritten_constants"]

@@ -18,7 +18,7 @@ def argument(node: Node) -> TensorArgument | SymIntArgument:
     return TensorArgument(node.name)
 
 
-def constants(program: ExportedProgram) -> dict[str, str]:
+def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
     """Targets of parameters, buffers and lifted tensors that the method never writes, by input."""
     signature = program.graph_signature
     written = set(signature.buffers_to_mutate.values())

@@ -1,1 +1,1 @@
-"""CPU plugin of etdev: XNNPACK delegates, portable kernels for the rest."""
+"""CPU plugin of etdev: XNNPACK delegates through ExecuTorch's XnnpackBackend."""

@@ -1,17 +1,20 @@
-"""The hooks: what XNNPACK takes, as ExecuTorch's own partitioner decides it."""
+"""The hooks: XNNPACK takes what ExecuTorch's own partitioner would give it."""
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen, validators
 
-from etdev import Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
+from etdev_cpu import machine
+from etdev_cpu.payload import BACKEND_ID, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+    from etdev_cpu.support import Support
 
 PRECISIONS = ("fp32", "static_quant", "dynamic_quant")
 
@@ -23,7 +26,7 @@ class CpuPlugin:
     Args:
         precisions: Any of `fp32`, `static_quant`, `dynamic_quant`, as XnnpackPartitioner's
             `config_precisions`; empty means all of them.
-        per_op: A delegate per op and its dependencies, instead of the largest ones.
+        per_op: A delegate per op and its dependencies, instead of the largest possible delegates.
         bf16: Also take bfloat16 linear layers.
         dynamic_weights: Also take float32 linear layers whose weight is not a constant.
     """
@@ -34,42 +37,32 @@ class CpuPlugin:
     per_op: bool = False
     bf16: bool = False
     dynamic_weights: bool = False
-    # By method, of the last claim: the compiler is asked for them when all is decided.
+    # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Mapping[str, Mapping[str, object]]] = field(
         init=False, factory=dict, eq=False, repr=False
     )
 
     @hookimpl
     def probe(self) -> Probe:
-        """Fit wherever ExecuTorch is, since its wheel carries XNNPACK."""
-        try:
-            importlib.metadata.version("executorch")
-        except importlib.metadata.PackageNotFoundError:
-            return Probe(unfit="ExecuTorch is not installed; pip install executorch")
-        return Probe([Device("cpu")])
+        """Fit wherever ExecuTorch is installed, since its wheel includes XNNPACK."""
+        return machine.probe()
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
-        """The ops that XNNPACK has as one, such as linear, where it would take them."""
-        ops, when = self._xnnpack().ops_to_keep(program)
-        return KeepWhole(ops, when)
+        """Ops that XNNPACK has as one, such as linear, where it would take them."""
+        return self._support().keep_whole(program)
 
     @hookimpl
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
         """XNNPACK's matches, each an atomic group with its quantisers and weights."""
-        matches = self._xnnpack().match(program, taken)
-        self._notes[method] = matches.notes
-        return Claim(
-            backend_id="XnnpackBackend",
-            groups=[Group(nodes, why) for nodes, why in matches.groups],
-            refusals=matches.refusals,
-            named_data=True,
-            merge=not self.per_op,
-        )
+        support = self._support()
+        groups, refusals = support.match(program, taken)
+        self._notes[method] = support.notes
+        return Claim(BACKEND_ID, groups, refusals, named_data=True, merge=not self.per_op)
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
-        """The weights of its matches; a buffer that the method writes stays outside."""
+        """The weights that its matches include; a buffer that the method writes stays outside."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
 
     @hookimpl
@@ -79,15 +72,11 @@ class CpuPlugin:
         return {name: notes[name] for name in partition.nodes if name in notes}
 
     @hookimpl
-    def payload_device(self, backend_id: str) -> Device | None:
+    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
         """XNNPACK runs on the CPU, whatever the label says."""
-        return Device("cpu") if backend_id == "XnnpackBackend" else None
+        return device_of(payload) if backend_id == BACKEND_ID else None
 
-    def _xnnpack(self) -> Xnnpack:
-        from etdev_cpu.xnnpack import Xnnpack
+    def _support(self) -> Support:
+        from etdev_cpu.support import Support
 
-        return Xnnpack(self.precisions, self.per_op, self.bf16, self.dynamic_weights)
-
-
-if TYPE_CHECKING:
-    from etdev_cpu.xnnpack import Xnnpack
+        return Support(self.precisions, self.per_op, self.bf16, self.dynamic_weights)

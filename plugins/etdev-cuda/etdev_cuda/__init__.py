@@ -1,1 +1,1 @@
-"""CUDA plugin of etdev: AOTInductor delegates for whatever earlier plugins left."""
+"""CUDA plugin of etdev: AOTInductor delegates through ExecuTorch's CudaBackend."""

@@ -18,8 +18,8 @@ _DRIVER = "libcuda.so.1"
 
 def probe() -> Probe:
     """The GPUs of this machine, and the first thing that compiling lacks here."""
-    found = gpus()
-    return Probe([Device("cuda", index) for index in range(found)], unfit=_missing(found))
+    count = gpus()
+    return Probe([Device("cuda", index) for index in range(count)], unfit=_missing(count))
 
 
 def gpus() -> int:
@@ -34,18 +34,18 @@ def gpus() -> int:
     return count.value
 
 
-def _missing(found: int) -> str | None:
+def _missing(gpu_count: int) -> str | None:
     if not _installed("executorch"):
         return "ExecuTorch is not installed; pip install executorch"
     if not _installed("triton"):
         return "triton is not installed; pip install etdev-cuda[compile]"
     if torch_cuda() is None:
         return "this torch is built without CUDA; install a CUDA build of torch"
-    if not found:
+    if not gpu_count:
         return f"the NVIDIA driver ({_DRIVER}) shows no GPU; run on a machine with one"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        return f"AOTInductor needs a C++ compiler and there is no {compiler}; install one"
+        return f"AOTInductor needs a C++ compiler, and {compiler} is not installed; install one"
     return None
 
 

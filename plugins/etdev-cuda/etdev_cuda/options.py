@@ -1,4 +1,4 @@
-"""Options of CudaBackend: ExecuTorch's own names, and only what the installed one knows."""
+"""Options of CudaBackend, under ExecuTorch's names; only what the installed ExecuTorch knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etdev.errors import PluginError
 
-# Not compile specs but variables of the environment that are read while it compiles.
+# CudaBackend reads these from the environment while it compiles, not from compile specs.
 VARIABLES = {
     "target_smem_bytes": "ET_CUDA_TARGET_SMEM_BYTES",
     "arch_list": "TORCH_CUDA_ARCH_LIST",
@@ -16,10 +16,10 @@ VARIABLES = {
 
 
 def compile_specs(options: Mapping[str, bool | int | str]) -> dict[str, str]:
-    """Options as CudaBackend's compile specs; what is left out has ExecuTorch's default.
+    """Options as CudaBackend's compile specs; an option left out has ExecuTorch's default.
 
     Raises:
-        PluginError: The installed ExecuTorch doesn't know an option; it would ignore it.
+        PluginError: The installed ExecuTorch doesn't know an option and would ignore it.
     """
     sources = _sources() if options else ""
     for name in options:
@@ -29,7 +29,7 @@ def compile_specs(options: Mapping[str, bool | int | str]) -> dict[str, str]:
 
 
 def variables(options: Mapping[str, bool | int | str]) -> dict[str, str]:
-    """Options as variables of the environment."""
+    """Options as environment variables."""
     return {VARIABLES[name]: str(value) for name, value in options.items() if name in VARIABLES}
 
 
@@ -38,7 +38,7 @@ def _text(value: bool | int | str) -> str:
 
 
 def _sources() -> str:
-    """The text of CudaBackend, because it names its options nowhere else."""
+    """The source code of CudaBackend, because it lists its options nowhere else."""
     spec = importlib.util.find_spec("executorch.backends.cuda")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     files = [file for folder in folders for file in sorted(Path(folder).glob("*.py"))]

@@ -1,14 +1,25 @@
-"""The bytes of a CudaBackend delegate: names of its library and weights in the named data."""
+"""The bytes of a CudaBackend delegate: keys of its library and weights in the named data."""
 
 from __future__ import annotations
 
 import struct
 
-# ExecuTorch 1.5 begins its payload so; 1.4 has two lines of text instead.
+from etdev import Device
+
+BACKEND_ID = "CudaBackend"
+# ExecuTorch 1.5 starts its payload with it; that of 1.4 is two lines of text.
 _MAGIC = b"ETCUDAFQN3"
 # nbytes, dtype, device type, offset, number of dimensions of one weight.
 _WEIGHT = struct.Struct("<QiiqI")
 _LENGTH = struct.Struct("<I")
+
+
+def device_of(payload: bytes) -> Device | None:
+    """The device that a delegate runs on: cuda:0, since the payload names none.
+
+    The runtime opens every delegate on the current CUDA device of the process.
+    """
+    return Device("cuda", 0)
 
 
 def keys(payload: bytes) -> tuple[str, ...]:
@@ -18,13 +29,13 @@ def keys(payload: bytes) -> tuple[str, ...]:
         payload: Untrusted; every length in it is checked.
 
     Returns:
-        The keys in the order of the payload, each once; none if it is no payload of CudaBackend.
+        The keys in the order of the payload, each once; none if it is not a payload of CudaBackend.
     """
     try:
-        found = _of_weights(payload) if payload.startswith(_MAGIC) else _of_lines(payload)
+        named = _of_weights(payload) if payload.startswith(_MAGIC) else _of_lines(payload)
     except (struct.error, UnicodeDecodeError, ValueError):
         return ()
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(named))
 
 
 def _of_lines(payload: bytes) -> list[str]:
@@ -36,17 +47,17 @@ def _of_weights(payload: bytes) -> list[str]:
     library, at = _text(payload, len(_MAGIC))
     (count,) = _LENGTH.unpack_from(payload, at)
     at += _LENGTH.size
-    found = [library]
+    named = [library]
     for _ in range(count):
         _, at = _text(payload, at)
         key, at = _text(payload, at)
-        found.append(key)
+        named.append(key)
         dimensions = _WEIGHT.unpack_from(payload, at)[-1]
         # A size and a stride of eight bytes each.
         at += _WEIGHT.size + 16 * dimensions
     if at != len(payload):
-        raise ValueError("not where the last weight ends")
-    return found
+        raise ValueError("bytes follow the last weight")
+    return named
 
 
 def _text(payload: bytes, at: int) -> tuple[str, int]:

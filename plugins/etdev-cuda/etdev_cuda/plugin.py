@@ -1,21 +1,24 @@
-"""The hooks: what AOTInductor takes of what earlier plugins left."""
+"""The hooks: AOTInductor takes all that earlier plugins left."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from attrs import asdict, field, frozen, validators
 
-from etdev import Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
 from etdev.errors import DeviceError
+from etdev_cuda import machine, options
+from etdev_cuda.payload import BACKEND_ID, device_of, keys
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-BACKEND_ID = "CudaBackend"
+    from etdev_cuda.support import Support
+
 _PLATFORMS = validators.optional(validators.in_(("linux", "windows")))
 _POSITIVE = validators.optional(validators.gt(0))
 
@@ -33,7 +36,7 @@ class CudaPlugin:
         autotune_pointwise: Tune pointwise kernels as well.
         platform: `linux` or `windows`, where the program will run.
         shim_library_path: Folder with the import library to link against, for `windows`.
-        target_smem_bytes: Shared memory per block of the GPU it is for, in bytes.
+        target_smem_bytes: Shared memory per block of the GPU to compile for, in bytes.
         arch_list: Compute capabilities to compile for, as `TORCH_CUDA_ARCH_LIST`: `8.7`.
     """
 
@@ -50,57 +53,55 @@ class CudaPlugin:
 
     @hookimpl
     def probe(self) -> Probe:
-        """Needs a GPU, a CUDA build of torch, triton and a C++ compiler; plans without."""
-        from etdev_cuda import machine
-
+        """Fit with a GPU, a CUDA build of torch, triton and a C++ compiler."""
         return machine.probe()
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
-        """Everything: AOTInductor decomposes by itself."""
-        from etdev_cuda import aoti
-
-        return KeepWhole(aoti.ops_to_keep(program, BACKEND_ID))
+        """Every op, since AOTInductor decomposes by itself."""
+        return self._support().keep_whole(program)
 
     @hookimpl
-    def claim_nodes(self, program: ExportedProgram, method: str) -> list[Claim]:
-        """All that is in no delegate yet; a claim for each device that its values are on."""
-        from etdev_cuda import aoti, options
+    def claim_nodes(
+        self, program: ExportedProgram, method: str, taken: Mapping[str, str]
+    ) -> list[Claim]:
+        """Everything that is in no delegate yet; a claim for each device that has its values."""
+        from etdev_cuda.support import by_device
 
+        groups, refusals = self._support().match(program, taken)
         specs = {"method_name": method, **options.compile_specs(self._options())}
-        found, refusals = aoti.groups(program)
         return [
             Claim(
-                backend_id=BACKEND_ID,
-                groups=[Group(nodes) for nodes in groups],
-                refusals=refusals if number == 0 else (),
+                BACKEND_ID,
+                groups_of_device,
+                refusals if number == 0 else (),
                 compile_specs={key: text.encode() for key, text in specs.items()},
                 device_types=("cuda",),
                 named_data=_shares_weights(),
             )
-            for number, groups in enumerate(aoti.by_device(program, found))
+            for number, groups_of_device in enumerate(by_device(program, groups))
         ]
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
-        """All of them; a buffer that the method writes only where it is written."""
+        """All of them; a buffer that the method writes only if this delegate writes it."""
         return [c for c in partition.constants if partition.may_hold(c)]
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:
-        """Where its values are, or the default if they are on the CPU."""
-        from etdev_cuda import aoti
+        """The device of its values, or the default if they are on the CPU."""
+        from etdev_cuda.support import devices
 
-        known = aoti.devices(program)
+        known = devices(program)
         names = [*partition.nodes, *(constant.name for constant in partition.constants)]
-        found = sorted({known[name] for name in names if name in known})
-        if len(found) > 1:
+        candidates = sorted({known[name] for name in names if name in known})
+        if len(candidates) > 1:
             raise DeviceError(
                 "cuda",
-                f"{partition.where} has values on {found[0]} and {found[1]}",
+                f"{partition.where} has values on {candidates[0]} and {candidates[1]}",
                 "move one of them, or pin the plugin to a device",
             )
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     @hookimpl
     def device_caveat(self, partition: Partition) -> str | None:
@@ -108,33 +109,29 @@ class CudaPlugin:
         if partition.device.index == 0:
             return None
         return (
-            "ExecuTorch's CudaBackend runs on the current CUDA device of the process, cuda:0 if "
-            f"nobody changes it; call cudaSetDevice({partition.device.index}) before loading"
+            "ExecuTorch's CudaBackend runs on the current CUDA device of the process, cuda:0 by "
+            f"default; call cudaSetDevice({partition.device.index}) before loading"
         )
 
     @hookimpl
     def compile_context(self, device: Device) -> AbstractContextManager[None]:
-        """On the GPU that the delegate is for, since kernels are tuned on it."""
+        """Compile on the GPU that the delegate is for, since kernels are tuned there."""
         return self._compiling(device)
 
     @hookimpl
-    def payload_device(self, backend_id: str) -> Device | None:
+    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
         """cuda:0, since the runtime opens its delegates on the current device."""
-        return Device("cuda", 0) if backend_id == BACKEND_ID else None
+        return device_of(payload) if backend_id == BACKEND_ID else None
 
     @hookimpl
     def payload_data(self, backend_id: str, payload: bytes) -> Sequence[str] | None:
-        """Its library is in the .pte, its weights are in the .ptd."""
-        from etdev_cuda import payload as contents
-
-        return contents.keys(payload) if backend_id == BACKEND_ID else None
+        """The keys of its library, which is in the .pte, and of its weights, in the .ptd."""
+        return keys(payload) if backend_id == BACKEND_ID else None
 
     @contextmanager
     def _compiling(self, device: Device) -> Iterator[None]:
         import executorch.backends.cuda.cuda_backend  # noqa: F401  (loads CudaBackend)
         import torch
-
-        from etdev_cuda import options
 
         variables = options.variables(self._options())
         before = {name: os.environ.get(name) for name in variables}
@@ -148,6 +145,11 @@ class CudaPlugin:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+
+    def _support(self) -> Support:
+        from etdev_cuda.support import Support
+
+        return Support(BACKEND_ID)
 
     def _options(self) -> dict[str, bool | int | str]:
         return asdict(self, filter=lambda _, value: value is not None)

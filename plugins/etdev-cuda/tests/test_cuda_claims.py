@@ -1,5 +1,6 @@
 """The CUDA plugin against ExecuTorch's own CudaPartitioner: the same nodes, the same constants."""
 
+import functools
 from itertools import chain
 
 import pytest
@@ -8,10 +9,11 @@ from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from models import decoders, nets
-from toys.aoti import NEEDS_1_5, FakeAoti
+from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 
+pytestmark = pytest.mark.usefixtures("aoti")
 CONTROL_FLOW = {
     "cond": decoders.cond,
     "while_loop": decoders.while_loop,
@@ -22,16 +24,11 @@ MODELS = {
     "mlp": nets.mlp,
     "conv net": nets.conv_net,
     "quantised conv net": nets.quantised_conv_net,
-    "cached llama": nets.cached_llama,
+    "cached llama": functools.partial(nets.cached_llama, layers=1),
     "attention": decoders.attention,
     "cached decoder": decoders.cached_decoder,
     "shared constant": decoders.shared_constant,
 }
-
-
-@pytest.fixture(autouse=True)
-def aoti(monkeypatch):
-    return FakeAoti().install(monkeypatch)
 
 
 def delegated(program):

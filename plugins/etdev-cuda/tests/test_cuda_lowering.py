@@ -7,7 +7,7 @@ import torch
 from models import decoders, nets
 from torch import nn
 from toys import Takes
-from toys.aoti import NEEDS_1_5, FakeAoti
+from toys.aoti import NEEDS_1_5
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import CompileError, EtdevWarning, PluginError
@@ -16,13 +16,9 @@ from etdev.pte.read import read
 from etdev.registry import PluginEntry, Registry
 from etdev.runtime.check import check
 
+pytestmark = pytest.mark.usefixtures("aoti")
 X = (torch.randn(3, 4),)
 CUDA0, CUDA1 = Device("cuda", 0), Device("cuda", 1)
-
-
-@pytest.fixture(autouse=True)
-def aoti(monkeypatch):
-    return FakeAoti().install(monkeypatch)
 
 
 class Scaled(nn.Module):

@@ -48,7 +48,7 @@ def test_a_complete_machine_is_fit(complete):
 
 def test_what_is_missing_is_said_in_a_line(complete):
     complete.setenv("CXX", "no-such-compiler")
-    wanted = "AOTInductor needs a C++ compiler and there is no no-such-compiler; install one"
+    wanted = "AOTInductor needs a C++ compiler, and no-such-compiler is not installed; install one"
     assert machine.probe().unfit == wanted
     complete.setattr(machine, "gpus", lambda: 0)
     wanted = "the NVIDIA driver (libcuda.so.1) shows no GPU; run on a machine with one"

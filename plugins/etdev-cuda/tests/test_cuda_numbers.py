@@ -1,9 +1,12 @@
 """Numbers and devices: what a CUDA delegate can't be called with, and where values are."""
 
+import functools
+
 import pytest
 import torch
-from etdev_cuda import aoti
+from etdev_cuda.payload import BACKEND_ID
 from etdev_cuda.plugin import CudaPlugin
+from etdev_cuda.support import Support, by_device, devices
 from executorch.exir import EdgeCompileConfig, to_edge
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -72,7 +75,7 @@ def test_a_number_that_is_an_input_stays_outside_with_its_readers():
 def on(device, *names):
     """A transform that puts the values of some nodes, all of them without names, on a device.
 
-    There is no GPU here to export on; a program that was exported there differs in this alone.
+    Stands in for a program that was exported on a GPU, which differs only in this.
     """
 
     def moved(value):
@@ -100,6 +103,7 @@ class Two(nn.Module):
 
 
 def program(*transforms):
+    """Two linear layers in the edge dialect, after some transforms."""
     edge = to_edge(
         torch.export.export(Two(), X), compile_config=EdgeCompileConfig(_check_ir_validity=False)
     ).exported_program()
@@ -108,10 +112,16 @@ def program(*transforms):
     return edge
 
 
+@functools.cache
+def names():
+    """Names of the nodes of `program`."""
+    return [node.name for node in program().graph.nodes if node.op == "call_function"]
+
+
 def claims(edge):
     """Names of the nodes that are claimed for each device."""
-    found = aoti.by_device(edge, aoti.groups(edge)[0])
-    return [[node.name for group in apart for node in group] for apart in found]
+    groups, _ = Support(BACKEND_ID).match(edge, {})
+    return [[n for group in near for n in group.nodes] for near in by_device(edge, groups)]
 
 
 def resolved(edge, nodes):
@@ -121,18 +131,18 @@ def resolved(edge, nodes):
 
 def test_values_on_a_gpu_are_found():
     edge = program(on("cuda:1"))
-    assert set(aoti.devices(edge).values()) == {Device("cuda", 1)}
+    assert set(devices(edge).values()) == {Device("cuda", 1)}
     (nodes,) = claims(edge)
     assert resolved(edge, nodes) == Device("cuda", 1)
 
 
 def test_values_on_two_gpus_are_claimed_apart():
-    names = [node.name for node in program().graph.nodes if node.op == "call_function"]
-    edge = program(on("cuda:0"), on("cuda:1", *names[2:]))
-    assert claims(edge) == [names[:2], names[2:]]
-    assert resolved(edge, names[2:]) == Device("cuda", 1)
+    first, second = names()[:2], names()[2:]
+    edge = program(on("cuda:0"), on("cuda:1", *second))
+    assert claims(edge) == [first, second]
+    assert resolved(edge, second) == Device("cuda", 1)
     with pytest.raises(DeviceError) as caught:
-        resolved(edge, names)
+        resolved(edge, names())
     assert str(caught.value) == (
         "cuda: forward/cuda_0 has values on cuda:0 and cuda:1; "
         "move one of them, or pin the plugin to a device"
@@ -140,8 +150,7 @@ def test_values_on_two_gpus_are_claimed_apart():
 
 
 def test_values_on_the_cpu_go_with_the_first_gpu():
-    names = [node.name for node in program().graph.nodes if node.op == "call_function"]
-    edge = program(on("cuda:1", *names[2:]))
-    assert claims(edge) == [names]
-    assert resolved(edge, names) == Device("cuda", 1)
-    assert resolved(program(), names) is None
+    edge = program(on("cuda:1", *names()[2:]))
+    assert claims(edge) == [names()]
+    assert resolved(edge, names()) == Device("cuda", 1)
+    assert resolved(program(), names()) is None

@@ -12,16 +12,12 @@ from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from models import decoders
 from torch import nn
-from toys.aoti import NEEDS_1_5, FakeAoti
+from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 
+pytestmark = pytest.mark.usefixtures("aoti")
 X = (torch.randn(3, 4),)
-
-
-@pytest.fixture(autouse=True)
-def aoti(monkeypatch):
-    return FakeAoti().install(monkeypatch)
 
 
 class Doubled(nn.Module):

@@ -5,21 +5,16 @@ import torch
 from executorch.exir._serialize._cord import Cord
 from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
 from torch import nn
-from toys.aoti import NEEDS_1_5, FakeAoti
+from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 from etdev.errors import CompileError
 from etdev.registry import PluginEntry, Registry
 
-pytestmark = NEEDS_1_5
+pytestmark = [NEEDS_1_5, pytest.mark.usefixtures("aoti")]
 LOW_MEMORY = Registry((PluginEntry("cuda", options={"low_memory_mode": True}),))
 DEFAULT = Registry((PluginEntry("cuda"),))
 X = (torch.randn(3, 4),)
-
-
-@pytest.fixture(autouse=True)
-def aoti(monkeypatch):
-    return FakeAoti().install(monkeypatch)
 
 
 class Sum(nn.Module):

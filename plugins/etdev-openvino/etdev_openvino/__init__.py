@@ -1,1 +1,1 @@
-"""OpenVINO plugin of etdev: delegates through ExecuTorch's OpenvinoBackend."""
+"""OpenVINO plugin of etdev: OpenVINO delegates through ExecuTorch's OpenvinoBackend."""

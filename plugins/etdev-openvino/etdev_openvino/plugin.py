@@ -1,21 +1,22 @@
-"""The hooks: what OpenVINO takes and computes as PyTorch does."""
+"""The hooks: OpenVINO takes the nodes that it computes as PyTorch does."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen, validators
 
-from etdev import Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
 from etdev.errors import PluginError
-from etdev_openvino.versions import problem
+from etdev_openvino import machine
+from etdev_openvino.payload import BACKEND_ID, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from etdev_openvino.openvino import OpenVino
+    from etdev_openvino.support import Support
 
 PRECISIONS = ("f32", "bf16")
 _OP = re.compile(r"\w+(\.\w+){1,2}", re.ASCII)
@@ -34,13 +35,15 @@ class OpenVinoPlugin:
     """OpenVINO delegates.
 
     Args:
-        precision: `bf16` takes all it can; on a CPU that has bfloat16, OpenVINO then rounds the
-            inputs of products and convolutions to it, and what is computed for them. Nothing in a
-            .pte can forbid that. `f32` leaves those ops to others; the rest is float32 anywhere.
-        skip: Ops to leave to others: `aten.mm` for all its overloads, `aten.add.Tensor` for one.
-        device: Where OpenVINO runs its delegates: `CPU`, `GPU`, `GPU.1`, `NPU`. It must be there
-            when they are compiled. It takes and returns tensors in host memory, so that for
-            etdev a delegate is on the CPU whatever this says.
+        precision: `bf16` takes every op that OpenVINO supports; on a CPU that has bfloat16,
+            OpenVINO then rounds the inputs of products and convolutions to it, and what is computed
+            for them. Nothing in a .pte can forbid that. `f32` leaves those ops to other plugins;
+            the rest is float32 on every CPU.
+        skip: Ops to leave to other plugins: `aten.mm` for all its overloads, `aten.add.Tensor` for
+            one.
+        device: Where OpenVINO runs its delegates: `CPU`, `GPU`, `GPU.1`, `NPU`. The machine that
+            compiles them must have it. A delegate takes and returns tensors in host memory, so for
+            etdev it is on the CPU whatever this option says.
     """
 
     precision: str = field(default="bf16", validator=validators.in_(PRECISIONS))
@@ -55,38 +58,34 @@ class OpenVinoPlugin:
 
     @hookimpl
     def probe(self) -> Probe:
-        """Fit where OpenVINO's Python package is, in a version that ExecuTorch can use."""
-        return Probe([Device("cpu")], unfit="; ".join(problem()) or None)
+        """Fit where OpenVINO's packages are installed in versions that ExecuTorch can use."""
+        return machine.probe()
 
     @hookimpl
-    def keep_whole(self) -> KeepWhole:
-        """The ops that OpenVINO has as one and ExecuTorch would decompose."""
-        return KeepWhole(self._openvino().ops_to_keep())
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
+        """Ops that OpenVINO has as one and ExecuTorch would decompose."""
+        return self._support().keep_whole(program)
 
     @hookimpl
-    def claim_nodes(self, program: ExportedProgram) -> Claim:
+    def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
         """Every node that OpenVINO runs as PyTorch does; a quantiser with its dequantisers."""
-        groups, refusals = self._openvino().match(program)
-        return Claim(
-            backend_id="OpenvinoBackend",
-            groups=[Group(nodes, why) for nodes, why in groups],
-            refusals=refusals,
-            compile_specs={"device": self.device.encode()},
-        )
+        groups, refusals = self._support().match(program, taken)
+        specs = {"device": self.device.encode()}
+        return Claim(BACKEND_ID, groups, refusals, compile_specs=specs)
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
-        """All but the buffers that the method writes, which no OpenVINO model can hold."""
+        """All but the buffers that the method writes, which an OpenVINO model can't hold."""
         return [constant for constant in partition.constants if not constant.mutated]
 
     @hookimpl
-    def payload_device(self, backend_id: str) -> Device | None:
+    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
         """OpenVINO works on host memory, whatever the label says."""
-        return Device("cpu") if backend_id == "OpenvinoBackend" else None
+        return device_of(payload) if backend_id == BACKEND_ID else None
 
-    def _openvino(self) -> OpenVino:
-        if reason := problem():
-            raise PluginError("openvino", *reason)
-        from etdev_openvino.openvino import OpenVino
+    def _support(self) -> Support:
+        if problem := machine.problem():
+            raise PluginError("openvino", *problem)
+        from etdev_openvino.support import Support
 
-        return OpenVino(self.skip, products=self.precision == "bf16")
+        return Support(self.skip, products=self.precision == "bf16")

@@ -1,8 +1,8 @@
-"""Soundness: which nodes run in an OpenVINO delegate as they do in PyTorch, whatever its border.
+"""Soundness: which nodes run in an OpenVINO delegate as they do in PyTorch, wherever it ends.
 
-All of it was seen with OpenVINO 2025.4 in ExecuTorch's runtime, many with nothing said: zeros,
-clamped integers, tensors in another order. A border may fall on any tensor, so that each is judged
-as if it did.
+Every rule was seen with OpenVINO 2025.4 in ExecuTorch's runtime, many without an error: zeros,
+clamped integers, tensors in another order. A delegate may end at any tensor, so each node is judged
+as if one did.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs import define, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import computed_from, constants, op_name
+from etdev.graph import computed_from, op_name, unwritten_constants
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -27,9 +27,9 @@ _DTYPES = (torch.float32, torch.float16, torch.bool, *_INTEGERS)
 _READ_POSITIONS = ("embedding", "index", "index_select", "gather")
 _GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d_with_indices")
 _CONVERT = ("_to_copy", "_to_dim_order_copy")
-# OpenVINO leaves them out, and a delegate that hands on its input returns zeros.
+# OpenVINO leaves them out, and a delegate that returns its input returns zeros.
 _NOTHINGS = ("clone", "_clone_dim_order", "alias_copy", "detach_copy", "lift_fresh_copy", *_CONVERT)
-# Of their outputs OpenVINO has the first only.
+# OpenVINO has only the first of their outputs.
 _NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
 _FAIL = (
     *("as_strided_copy", "avg_pool3d"),
@@ -43,9 +43,9 @@ class Soundness:
 
     Args:
         program: In the edge dialect.
-        unpacking: Nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
+        unpacking: Names of nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
-        fixed: The same, and the nodes that are computed from nothing else.
+        fixed: These names, and those of the nodes that are computed from nothing else.
     """
 
     program: ExportedProgram
@@ -54,11 +54,11 @@ class Soundness:
     fixed: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.constants = constants(self.program)
+        self.constants = unwritten_constants(self.program)
         self.fixed = {*self.constants, *computed_from(self.program, self.constants)}
 
     def problem(self, node: Node) -> Reason | None:
-        """Why a node that OpenVINO has would fail or lie when it runs; None if it wouldn't."""
+        """Why a node that OpenVINO has would fail at run time or return something else; or None."""
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return "random", "OpenVINO draws other random numbers than PyTorch"
         outputs = list(_outputs(node))
@@ -84,7 +84,7 @@ class Soundness:
     def is_scalar(self, node: Node) -> bool:
         """Whether a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.
 
-        The two go together, so that it never crosses a border.
+        The two are in one group, so that it never enters or leaves a delegate.
         """
         value = node.meta.get("val")
         if node.op != "call_function" or node.name not in self.fixed or len(node.users) != 1:
@@ -142,7 +142,7 @@ def _getitems(node: Node) -> dict[Any, Node]:
 
 
 def _outputs(node: Node) -> Iterator[torch.Tensor]:
-    """Values of a node that somebody reads; a batch norm has two that are empty and unread."""
+    """Values of a node that are read; a batch norm has two that are empty and unread."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         yield node.meta["val"]
     for item in _getitems(node).values():
@@ -168,7 +168,7 @@ def _arguments_problem(node: Node) -> Reason | None:
     if op in _NORMS and _getitems(node).keys() - {0}:
         return "arguments", f"OpenVINO has only the first output of {op}"
     if op == "avg_pool2d" and (len(args) < 3 or not args[2] or any(args[4:5]) or any(args[6:7])):
-        return "arguments", "OpenVINO averages otherwise without a stride or with ceil_mode"
+        return "arguments", "OpenVINO averages differently without a stride or with ceil_mode"
     if op == "cat" and len(args[0]) < 2:  # type: ignore[arg-type]
         return "arguments", "OpenVINO can't compile a cat of one tensor"
     if op == "permute_copy" and any(dim < 0 for dim in args[1]):  # type: ignore

@@ -1,1 +1,1 @@
-"""TensorRT plugin of etdev: engines that torch-tensorrt built, each on its own device."""
+"""TensorRT plugin of etdev: TensorRT delegates through torch-tensorrt's TensorRTBackend."""

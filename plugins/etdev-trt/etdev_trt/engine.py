@@ -1,8 +1,8 @@
-"""An engine node: a TensorRT engine in a graph, and what its fields say of it.
+"""An engine node: a TensorRT engine in a graph, described by its fields.
 
 Read from the graph alone. torch-tensorrt writes the fields of an engine as the arguments of its
-placeholder op, in the order of its `SerializedInfoIndex`; its versions add some at the end. One of
-them is a pickle, which stays closed.
+placeholder op, in the order of its `SerializedInfoIndex`; newer versions add some at the end. One
+of them is a pickle, which is never loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from etdev import Device
 from etdev.errors import DeviceError
 
 _PLACEHOLDER = "tensorrt::no_op_placeholder_for_execute_engine"
-# Its fields are inside the engine object, where the graph doesn't show them.
+# The op that takes an engine object, whose fields the graph doesn't show.
 _OBJECT = "tensorrt::execute_engine"
 _NAME, _DEVICE, _BYTES, _INPUTS, _OUTPUTS, _NEEDS_ALLOCATOR = 1, 2, 3, 4, 5, 9
 _SEPARATOR = "%"
@@ -32,7 +32,7 @@ class Engine:
 
     Args:
         node: The node that runs it; its first argument is the list of the engine's inputs.
-        fields: What the graph says of it; empty for `execute_engine`.
+        fields: Its fields in the graph; empty for `execute_engine`.
     """
 
     node: Node
@@ -40,29 +40,29 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """What torch-tensorrt calls it, for messages."""
+        """Its name in torch-tensorrt, for messages."""
         return self._text(_NAME)
 
     @property
     def device_field(self) -> str:
-        """The device field as it is: `1%9%0%0%NVIDIA H200`, of which the first part is the GPU."""
+        """The device field as it is: `1%9%0%0%NVIDIA H200`, the index of the GPU first."""
         return self._text(_DEVICE)
 
     @property
     def constant(self) -> str | None:
         """Name of the graph input that holds the engine's bytes."""
-        held = self.fields[_BYTES] if len(self.fields) > _BYTES else None
-        return held.name if isinstance(held, Node) and held.op == "placeholder" else None
+        source = self.fields[_BYTES] if len(self.fields) > _BYTES else None
+        return source.name if isinstance(source, Node) and source.op == "placeholder" else None
 
     def device(self) -> Device | None:
-        """The GPU it was built for; None if the field says nothing that could be written."""
+        """The GPU it was built for; None if the field names no device that a label can hold."""
         try:
             return Device.parse(f"cuda:{self.device_field.split(_SEPARATOR)[0]}")
         except DeviceError:
             return None
 
     def fault(self) -> tuple[str, str] | None:
-        """Why no ExecuTorch runtime could run it, and what to do about it; None if one could."""
+        """Why no ExecuTorch runtime can run it, and the cure; None if a runtime can."""
         if self._text(_NEEDS_ALLOCATOR) == "1":
             return (
                 "needs an output allocator, because the shape of an output depends on the data",
@@ -72,7 +72,7 @@ class Engine:
             return None
         inputs, outputs = self._names(_INPUTS), self._names(_OUTPUTS)
         given: Any = self.node.args[0]
-        # The runtime binds by position, so that one too few shifts all that follow.
+        # The runtime binds by position, so a missing tensor would shift all that follow.
         if len(set(given)) != len(inputs):
             return (
                 f"has {len(inputs)} inputs and is given {len(set(given))} tensors",
@@ -95,26 +95,26 @@ class Engine:
         return [name for name in self._text(index).split(_SEPARATOR) if name]
 
 
-# Asked for each partition; the graph of a program that a plugin is shown does not change.
+# Kept by program, because every partition asks again; the graph that a plugin sees doesn't change.
 _KNOWN: WeakKeyDictionary[ExportedProgram, dict[str, Engine]] = WeakKeyDictionary()
 
 
 def engines(program: ExportedProgram) -> dict[str, Engine]:
-    """The engines of a method by node name in graph order, those in branches left out."""
+    """The engines of a method by node name in graph order, without those in branches."""
     if program not in _KNOWN:
         _KNOWN[program] = {e.node.name: e for e in _engines(program.graph_module)}
     return _KNOWN[program]
 
 
 def engines_in_branches(program: ExportedProgram) -> Iterator[Engine]:
-    """Engines inside `cond`, `map` and `while_loop`; those of foreign delegates are no branches."""
+    """Engines inside `cond`, `map` and `while_loop`, but not inside foreign delegates."""
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule) and module is not program.graph_module:
             yield from _engines(module)
 
 
 def holds_objects(program: ExportedProgram) -> bool:
-    """Whether an engine of a program is an object, as torch-tensorrt's exporter leaves it."""
+    """Whether a program has engine objects, as torch-tensorrt's exporter leaves them."""
     return any(_schema(node) == _OBJECT for node in program.graph.nodes)
 
 

@@ -1,4 +1,4 @@
-"""The hooks: engines that torch-tensorrt built, each a delegate of its own."""
+"""The hooks: TensorRT takes the engines in a program, and with `compile` ops to build more of."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from attrs import field, fields, frozen, validators
 
 from etdev import Assumed, Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
 from etdev.errors import ClaimError, PluginError
-from etdev_trt import installation
+from etdev_trt import machine
+from etdev_trt.payload import BACKEND_ID, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from etdev_trt.engine import Engine
+    from etdev_trt.support import Support
 
-BACKEND_ID = "TensorRTBackend"
 BUILDER = "TensorRTBuilder"
 PRECISIONS = ("fp16", "bf16")
 _size = validators.optional([validators.ge(0), validators.lt(2**63)])
@@ -27,22 +28,22 @@ _size = validators.optional([validators.ge(0), validators.lt(2**63)])
 class TrtPlugin:
     """TensorRT delegates.
 
-    All but the first two options are torch-tensorrt's own, for `compile`; None leaves one to it.
+    All but the first two options are torch-tensorrt's own, for `compile`; None means its default.
 
     Args:
         weight_streaming_budget: Bytes of each engine's weights that may stay in GPU memory, the
             rest streamed from the host; None lets TensorRT choose. Needs torch-tensorrt 2.14.
-        compile: Also build engines, of the ops that torch-tensorrt converts.
+        compile: Also build engines of the ops that torch-tensorrt converts.
         min_block_size: Fewest ops that make an engine; torch-tensorrt's default is 5.
-        precision: `fp16` or `bf16` lets ops run in it where torch-tensorrt's autocast finds that
-            safe; None keeps the precision of the model.
+        precision: `fp16` or `bf16` runs ops in it where torch-tensorrt's autocast finds that safe;
+            None keeps the precision of the model.
         disable_tf32: Multiply float32 in full precision.
         use_fp32_acc: Sum the products of float16 in float32.
         optimization_level: 0 to 5; more takes longer to build.
         workspace_size: Bytes of scratch memory on the GPU; 0 lets TensorRT choose.
         hardware_compatible: Build for newer GPUs too, not only for the one it is built on.
         version_compatible: Build for later versions of TensorRT too.
-        torch_executed_ops: Ops that are left to others, such as `aten.mm.default`.
+        torch_executed_ops: Ops that are left to other plugins, such as `aten.mm.default`.
     """
 
     weight_streaming_budget: int | None = field(default=None, validator=_size)
@@ -63,13 +64,12 @@ class TrtPlugin:
 
     @hookimpl
     def probe(self) -> Probe:
-        """Fit where torch-tensorrt is installed with TensorRT and what it is pinned to."""
-        reason = installation.unfit(budget=self.weight_streaming_budget is not None)
-        return Probe(installation.gpus(), reason)
+        """Fit where torch-tensorrt is installed with TensorRT and the versions it requires."""
+        return machine.probe(budget=self.weight_streaming_budget is not None)
 
     @hookimpl
     def prepare(self, program: ExportedProgram) -> ExportedProgram | None:
-        """Engine objects as engine placeholders, whose fields are in the graph.
+        """Replace engine objects by placeholder ops, whose fields are in the graph.
 
         ExecuTorch's passes can't trace an op that takes an object.
         """
@@ -83,37 +83,32 @@ class TrtPlugin:
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole | None:
-        """The ops that torch-tensorrt converts as one, if engines are to be built."""
-        if not self.compile:
-            return None
-        self._check_can_plan()
-        from etdev_trt.capability import ops_to_keep
-
-        return KeepWhole(*ops_to_keep(program, self._build_options()))
+        """Ops that torch-tensorrt converts as one, with `compile`."""
+        return self._support().keep_whole(program) if self.compile else None
 
     @hookimpl
     def claim_nodes(
         self, program: ExportedProgram, method: str, taken: Mapping[str, str]
     ) -> list[Claim]:
-        """Every engine, each an atomic group with the constant that holds its bytes; and with
-        `compile` the ops that engines are to be built of.
+        """Every engine, in an atomic group with the constant that holds its bytes; and with
+        `compile` the ops to build engines of.
 
         Raises:
-            ClaimError: An engine that no runtime could run; nothing else could stand in for it.
+            ClaimError: No runtime can run an engine, and no other plugin can compute it.
         """
         claims = [self._engines(program, method)]
         if self.compile:
-            claims.append(self._ops(program, taken))
+            claims.append(self._ops_to_build(program, taken))
         if any(claim.groups for claim in claims):
-            # Where it can't be loaded, planning works all the same; lowering asks `probe` why.
-            installation.import_backend()
+            # Planning works without it too; lowering asks `probe` why it can't be loaded.
+            machine.import_backend()
         return claims
 
     @hookimpl
     def claim_constants(self, partition: Partition) -> Sequence[Constant]:
-        """The bytes of an engine, or the weights of one that is to be built.
+        """The bytes of an engine, or the weights of one to be built.
 
-        What an engine reads besides, a cache that it writes included, is passed in: an engine
+        Everything else that an engine reads is passed in, a cache that it writes too: an engine
         keeps nothing from one run to the next.
         """
         built = partition.compiler == BUILDER
@@ -123,7 +118,7 @@ class TrtPlugin:
     def resolve_device(
         self, program: ExportedProgram, partition: Partition
     ) -> Device | Assumed | None:
-        """The GPU that an engine was built for; the default for one that is yet to be built."""
+        """The GPU that an engine was built for; the default for one to be built."""
         if partition.compiler == BUILDER:
             return None
         from etdev_trt.engine import engines
@@ -147,9 +142,7 @@ class TrtPlugin:
 
     @hookimpl
     def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
-        """The GPU in the blob, which is the one that the runtime takes."""
-        from etdev_trt.blob import device_of
-
+        """The GPU in the payload, which is the one that the runtime takes."""
         return device_of(payload) if backend_id == BACKEND_ID else None
 
     def _engines(self, program: ExportedProgram, method: str) -> Claim:
@@ -161,8 +154,8 @@ class TrtPlugin:
         for name, engine in engines(program).items():
             if fault := engine.fault():
                 raise _refused(method, engine, fault)
-            inside = [engine.constant] if engine.constant else []
-            groups.append(Group([name, *inside], f"engine {engine.name}"))
+            constants = [engine.constant] if engine.constant else []
+            groups.append(Group([name, *constants], f"engine {engine.name}"))
         return Claim(
             BACKEND_ID,
             groups,
@@ -171,25 +164,26 @@ class TrtPlugin:
             merge=False,
         )
 
-    def _ops(self, program: ExportedProgram, taken: Mapping[str, str]) -> Claim:
-        from etdev_trt.builder import OPTIONS
-        from etdev_trt.capability import match
-        from etdev_trt.engine import engines
+    def _ops_to_build(self, program: ExportedProgram, taken: Mapping[str, str]) -> Claim:
+        from etdev_trt.compiler import OPTIONS
 
-        options = self._build_options()
-        names, refusals = match(program, {**taken, **dict.fromkeys(engines(program), "")}, options)
+        groups, refusals = self._support().match(program, taken)
+        specs = {OPTIONS: json.dumps(self._build_options()).encode(), **self._budget()}
         return Claim(
             BACKEND_ID,
-            [Group([name]) for name in names],
+            groups,
             refusals,
-            compile_specs={OPTIONS: json.dumps(options).encode(), **self._budget()},
+            compile_specs=specs,
             device_types=("cuda",),
             compiler=BUILDER,
         )
 
-    def _check_can_plan(self) -> None:
-        if reason := installation.import_backend():
+    def _support(self) -> Support:
+        if reason := machine.import_backend():
             raise PluginError("trt", f"compile = true can't plan: {reason}", "or leave it false")
+        from etdev_trt.support import Support
+
+        return Support(self._build_options())
 
     def _build_options(self) -> dict[str, Any]:
         names = [f.name for f in fields(type(self)) if f.name not in _OWN_OPTIONS]
@@ -203,7 +197,7 @@ class TrtPlugin:
         return {} if budget is None else {"weight_streaming_budget": str(budget).encode()}
 
 
-# The others are torch-tensorrt's.
+# All other options are torch-tensorrt's.
 _OWN_OPTIONS = ("weight_streaming_budget", "compile")
 
 

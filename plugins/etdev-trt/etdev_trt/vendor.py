@@ -1,4 +1,4 @@
-"""torch-tensorrt: the parts of it that are used. No other module imports it."""
+"""torch-tensorrt: all calls into it. Only `machine` imports it too, to see whether it loads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _with_placeholders_2_13(program: ExportedProgram) -> ExportedProgram:
 
     graph = Graph()
     graph.output(graph.graph_copy(program.graph, {}))
-    # Copying renames what is called like a builtin, such as `sum`.
+    # Copying renames nodes that are named like a builtin, such as `sum`.
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name, node.meta = original.name, dict(original.meta)
     signature = program.graph_signature
@@ -75,8 +75,8 @@ def decompositions() -> Container[Any]:
     """The ops that torch-tensorrt decomposes before it converts them."""
     from torch_tensorrt.dynamo.lowering import get_decompositions
 
-    found: Container[Any] = get_decompositions()
-    return found
+    table: Container[Any] = get_decompositions()
+    return table
 
 
 def blocks(module: GraphModule, options: Options, excluded: Container[str]) -> set[str]:
@@ -85,7 +85,7 @@ def blocks(module: GraphModule, options: Options, excluded: Container[str]) -> s
     Args:
         module: ATen graph; it is not changed.
         options: The plugin's build options.
-        excluded: Names of nodes that are not to be had.
+        excluded: Names of nodes that no engine may hold.
     """
     from torch_tensorrt.dynamo._defaults import MIN_BLOCK_SIZE
     from torch_tensorrt.dynamo.partitioning import _adjacency_partitioner as partitioning
@@ -101,8 +101,8 @@ def blocks(module: GraphModule, options: Options, excluded: Container[str]) -> s
         Support(_torch_ops(options)),
         min_block_size=options.get("min_block_size", MIN_BLOCK_SIZE),
     )
-    found = partitioner.remove_small_acc_subgraphs(partitioner.put_nodes_into_subgraphs())
-    return {node.name for block in found if block.is_acc for node in block.nodes}
+    subgraphs = partitioner.remove_small_acc_subgraphs(partitioner.put_nodes_into_subgraphs())
+    return {node.name for subgraph in subgraphs if subgraph.is_acc for node in subgraph.nodes}
 
 
 def build(program: ExportedProgram, options: Options, device: Device) -> bytes:
@@ -114,7 +114,7 @@ def build(program: ExportedProgram, options: Options, device: Device) -> bytes:
         device: The GPU to build it on and for.
 
     Raises:
-        LoweringError: torch-tensorrt can't make a single engine of it.
+        LoweringError: torch-tensorrt can't build it as a single engine.
     """
     from torch_tensorrt.dynamo import compile as compile_program
     from torch_tensorrt.dynamo.partitioning import construct_submodule_inputs
@@ -137,10 +137,10 @@ def _payload(compiled: GraphModule, device: Device) -> bytes:
     if engine.requires_output_allocator or getattr(engine, "aliased_io", None):
         raise _failed("the engine needs an output allocator or writes to its inputs")
     names = dict(zip(call.args, engine.input_binding_names, strict=True))
-    given = [node for node in compiled.graph.nodes if node.op == "placeholder"]
-    if set(given) != names.keys():
+    inputs = list(compiled.graph.find_nodes(op="placeholder"))
+    if set(inputs) != names.keys():
         raise _failed("the engine does not read all inputs of its partition")
-    bindings = [TensorRTIOBinding(name=names[node], is_input=True) for node in given]
+    bindings = [TensorRTIOBinding(name=names[node], is_input=True) for node in inputs]
     for result in compiled.graph.output_node().all_input_nodes:
         index = 0 if result is call else result.args[1]
         bindings.append(TensorRTIOBinding(name=engine.output_binding_names[index], is_input=False))
@@ -158,8 +158,8 @@ def _only_engine(compiled: GraphModule) -> Node:
     engines = [node for node in calls if node.op == "call_module"]
     rest = [node for node in calls if node not in engines and engines[:1] != node.all_input_nodes]
     if len(engines) != 1 or rest:
-        left = ", ".join(dict.fromkeys(str(node.target) for node in rest)) or "nothing"
-        raise _failed(f"a partition became {len(engines)} engines, with {left} left outside")
+        outside = ", ".join(dict.fromkeys(str(node.target) for node in rest)) or "nothing"
+        raise _failed(f"a partition became {len(engines)} engines, with {outside} left outside")
     engine: Node = engines[0]
     return engine
 
@@ -175,18 +175,18 @@ def _placed(program: ExportedProgram, device: Device) -> ExportedProgram:
 
 
 def _converters(options: Options) -> Any:
-    """torch-tensorrt's converters, set to the options; they are one table per process."""
+    """torch-tensorrt's converters, set to the options; the table is global to the process."""
     from torch_tensorrt.dynamo._settings import CompilationSettings
     from torch_tensorrt.dynamo.conversion import DYNAMO_CONVERTERS
 
-    # The device only has to be named: the default asks the driver.
+    # Which device doesn't matter; the default would ask the driver.
     settings = CompilationSettings(**_arguments(options, Device("cuda")))
     DYNAMO_CONVERTERS.set_compilation_settings(settings)
     return DYNAMO_CONVERTERS
 
 
 def _arguments(options: Options, device: Device) -> dict[str, Any]:
-    """The options as torch-tensorrt names them."""
+    """The options under torch-tensorrt's names."""
     from torch_tensorrt import Device as Gpu
 
     arguments = dict(options)

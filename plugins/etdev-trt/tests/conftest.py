@@ -1,17 +1,17 @@
 """Fixtures of the TensorRT plugin's tests."""
 
-import fake_tensorrt
 import pytest
-from etdev_trt import installation
+from etdev_trt import machine
+from toys.tensorrt import library
 
 
 @pytest.fixture(scope="module")
 def torch_tensorrt(tmp_path_factory):
     """torch-tensorrt's real Python over a fake of TensorRT."""
-    if reason := fake_tensorrt.why_missing():
+    if reason := library.why_missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("libnvinfer")
-    with fake_tensorrt.installed(folder), pytest.MonkeyPatch.context() as patch:
-        # Another version than this torch's is refused, and its Python runs all the same.
-        patch.setattr(installation, "_misfit", lambda _: None)
+    with library.installed(folder), pytest.MonkeyPatch.context() as patch:
+        # The plugin would refuse one that requires another torch; its Python works all the same.
+        patch.setattr(machine, "_misfit", lambda _: None)
         yield

@@ -4,13 +4,13 @@ The plans are made without a GPU; of the two compilers, AOTInductor is a fake, a
 of engines. CudaBackend, TensorRTBackend and torch-tensorrt's rules are real.
 """
 
-import fake_builder
 import pytest
 import torch
-from engine_programs import Engines, X, exported, run_engine
 from etdev_trt.plugin import TrtPlugin
 from torch import nn
 from toys.aoti import FakeAoti
+from toys.tensorrt import builder as fake_builder
+from toys.tensorrt.programs import Engines, X, exported, run_engine
 
 from etdev import Device, Lowerer
 from etdev.pte.read import read

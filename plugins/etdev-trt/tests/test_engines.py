@@ -3,10 +3,8 @@
 import base64
 import copy
 
-import fake_tensorrt
 import pytest
 import torch
-from engine_programs import ENGINE, Engines, X, exported, metadata, run_engine
 from etdev_trt.engine import engines
 from etdev_trt.plugin import TrtPlugin
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
@@ -19,7 +17,10 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
 )
+from toys.tensorrt import library
+from toys.tensorrt.programs import ENGINE, Engines, X, exported, metadata, run_engine
 
+import etdev
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
 from etdev.pte.read import read
@@ -56,6 +57,13 @@ def bindings(payload):
     """Names of a payload's inputs and of its outputs, in order."""
     known = parsed(payload).io_bindings
     return [b.name for b in known if b.is_input], [b.name for b in known if not b.is_input]
+
+
+@pytest.fixture(scope="module")
+def two_gpus(torch_tensorrt):
+    """A program with engines for two GPUs, and lowered by the plugin."""
+    program = exported(Engines("1%9", "2%9"))
+    return program, Lowerer(["trt"]).lower(program)
 
 
 # Claims
@@ -156,6 +164,7 @@ class Cache(nn.Module):
         return y
 
 
+@pytest.mark.versions
 def test_a_cache_that_an_engine_writes_stays_above_it_and_so_does_what_else_it_reads():
     lowered = Lowerer(["trt"]).lower(exported(Cache()))
     (part,) = lowered.plan.partitions
@@ -168,7 +177,8 @@ def test_a_cache_that_an_engine_writes_stays_above_it_and_so_does_what_else_it_r
     lowered.to_executorch()
 
 
-@pytest.mark.skipif(fake_tensorrt.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
+@pytest.mark.versions
+@pytest.mark.skipif(library.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
 def test_an_aliased_cache_makes_the_second_kind_of_blob():
     aliased = "new_cache@cache@kv_cache_update"
     lowered = Lowerer(["trt"]).lower(exported(Cache(aliased)))
@@ -181,6 +191,7 @@ def test_an_aliased_cache_makes_the_second_kind_of_blob():
 # Lowering
 
 
+@pytest.mark.versions
 def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
     program = exported(Engines("0%9%0%0%NVIDIA H200"))
     ours, theirs = Lowerer(["trt"]).lower(program), upstream(program)
@@ -188,9 +199,10 @@ def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
     assert ours.to_executorch().buffer == theirs.to_executorch().buffer
 
 
-def test_engines_on_several_gpus_give_torch_tensorrts_own_payloads():
-    program = exported(Engines("1%9", "2%9"))
-    ours, theirs = (delegates(m) for m in (Lowerer(["trt"]).lower(program).edge, upstream(program)))
+@pytest.mark.versions
+def test_engines_on_several_gpus_give_torch_tensorrts_own_payloads(two_gpus):
+    program, lowered = two_gpus
+    ours, theirs = delegates(lowered.edge), delegates(upstream(program))
     assert [payload for payload, _ in ours] == [payload for payload, _ in theirs]
     assert [specs for _, specs in ours] == [
         [("target_device", b"cuda:1")],
@@ -198,6 +210,7 @@ def test_engines_on_several_gpus_give_torch_tensorrts_own_payloads():
     ]
 
 
+@pytest.mark.versions
 def test_inputs_are_bound_in_the_order_in_which_the_delegate_gets_them():
     class Swapped(nn.Module):
         def __init__(self):
@@ -224,15 +237,13 @@ def test_the_budget_for_weight_streaming_is_written_as_torch_tensorrt_writes_it(
     ]
 
 
-def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates():
-    import etdev
-
-    program = exported(Engines("1%9", "2%9"))
+def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates(two_gpus):
+    program, lowered = two_gpus
     config = EdgeCompileConfig(_check_ir_validity=False)
     manager = to_edge_transform_and_lower(
         program, partitioner=[etdev.partitioner(["trt"])], compile_config=config
     )
-    assert delegates(manager) == delegates(Lowerer(["trt"]).lower(program).edge)
+    assert delegates(manager) == delegates(lowered.edge)
 
 
 # Engines that no runtime could run
@@ -296,8 +307,8 @@ def test_each_engine_is_labelled_with_its_own_gpu(tmp_path):
         ("cuda:2", "derived"),
     ]
     (method,) = read(lowered.save(tmp_path / "engines.pte")).methods
-    found = {d.devices for d in method.delegates if d.backend_id == "TensorRTBackend"}
-    assert found == {(Device("cuda", 1),), (Device("cuda", 2),)}
+    devices = {d.devices for d in method.delegates if d.backend_id == "TensorRTBackend"}
+    assert devices == {(Device("cuda", 1),), (Device("cuda", 2),)}
 
 
 def test_a_pin_is_taken_as_it_is_for_all_engines():
@@ -335,6 +346,7 @@ def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
     assert str(error.value) == said[0]
 
 
+@pytest.mark.versions
 def test_torch_tensorrt_labels_every_readable_device_alike():
     from torch_tensorrt.executorch.backend import _parse_device_id
 
@@ -343,14 +355,15 @@ def test_torch_tensorrt_labels_every_readable_device_alike():
         assert engine.device() == Device("cuda", _parse_device_id(engine.device_field))
 
 
-# An engine that nobody takes
+# An engine that no plugin takes
 
 
-def test_an_engine_that_nobody_takes_is_named():
+def test_an_engine_that_no_plugin_takes_is_named():
     with pytest.raises(EtdevError, match="no_op_placeholder_for_execute_engine"):
         Lowerer(["cpu"]).lower(exported(Engines("0"))).to_executorch()
 
 
+@pytest.mark.versions
 def test_positions_of_the_fields_are_torch_tensorrts():
     from etdev_trt import engine
     from torch_tensorrt.dynamo.runtime import _TorchTensorRTModule as theirs
@@ -397,8 +410,9 @@ def with_objects(program):
     return program._update(program.graph_module, signature, constants=constants)
 
 
-def test_engine_objects_are_lowered_like_placeholders():
-    theirs = Lowerer(["trt"]).lower(exported(Engines("1%9", "2%9")))
+@pytest.mark.versions
+def test_engine_objects_are_lowered_like_placeholders(two_gpus):
+    _, theirs = two_gpus
     program = with_objects(exported(Engines("1%9", "2%9")))
     before = str(program.graph)
     ours = Lowerer(["trt"]).lower(program)

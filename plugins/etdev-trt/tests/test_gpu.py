@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 import torch
-from etdev_trt import installation
+from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
 from models import nets
 
@@ -20,8 +20,8 @@ SETTINGS = {
 
 def why_not():
     if not torch.cuda.is_available():
-        return "there is no NVIDIA GPU"
-    if reason := installation.unfit():
+        return "this machine has no NVIDIA GPU"
+    if reason := machine.unfit():
         return reason
     if importlib.util.find_spec(RUNTIME) is None:
         return "torch-tensorrt-executorch-runtime is not installed"
@@ -30,7 +30,7 @@ def why_not():
 
 @pytest.fixture(autouse=True)
 def gpu():
-    # While the test runs: where tests are collected there may be no GPU.
+    # Asked when a test runs, because tests may be collected on a machine without a GPU.
     if reason := why_not():
         pytest.skip(reason)
 

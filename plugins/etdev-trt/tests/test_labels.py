@@ -1,7 +1,7 @@
 """etdev check: the label of a delegate against the GPU in its engine."""
 
 import pytest
-from engine_programs import Engines, exported
+from toys.tensorrt.programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import EtdevWarning
@@ -31,6 +31,7 @@ def test_a_pin_that_the_engine_contradicts_is_found(tmp_path):
     ]
 
 
+@pytest.mark.versions
 def test_a_label_of_torch_tensorrts_own_making_is_checked_too(tmp_path):
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
     from executorch.exir.backend.compile_spec_schema import CompileSpec

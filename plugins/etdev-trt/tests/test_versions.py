@@ -1,26 +1,25 @@
-"""The same tests with the other torch-tensorrt: one process can hold only one of them."""
+"""The tests marked `versions` with the other torch-tensorrt: one process can hold only one."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import fake_tensorrt
 import pytest
+from toys.tensorrt import library
 
-OTHERS = [version for version in fake_tensorrt.VERSIONS if version != fake_tensorrt.VERSION]
-FILES = ("test_engines.py", "test_compile.py", "test_labels.py")
+OTHERS = [version for version in library.VERSIONS if version != library.VERSION]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("TORCH_TENSORRT" in os.environ, reason="this is the other one")
 @pytest.mark.parametrize("version", OTHERS)
 def test_another_torch_tensorrt_passes_the_same_tests(version):
-    if reason := fake_tensorrt.why_missing(version):
+    if reason := library.why_missing(version):
         pytest.skip(reason)
     here = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n0", *(str(here / name) for name in FILES)],
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "versions", str(here)],
         cwd=here.parents[2],
         env={**os.environ, "TORCH_TENSORRT": version},
         capture_output=True,

@@ -12,7 +12,7 @@ from attrs import define, field
 
 
 class FakeEngine(torch.nn.Module):
-    """What torch-tensorrt would make of a graph, with bytes that nobody can run."""
+    """The engine that torch-tensorrt would build of a graph, but with bytes that can't run."""
 
     requires_output_allocator = False
 
@@ -25,12 +25,12 @@ class FakeEngine(torch.nn.Module):
         self.output_binding_names = [f"output{index}" for index, _ in enumerate(outputs)]
 
     def set_output_tensors_as_unowned(self, _: bool) -> None:
-        """Asked of every engine whose outputs are the program's."""
+        """Called on every engine whose outputs are the program's."""
 
 
 @define(eq=False)
 class FakeBuilder:
-    """Takes the builder's place.
+    """Replaces the builder of engines.
 
     Args:
         built: Graph, inputs and settings of each engine, in the order they were asked for.
@@ -39,7 +39,7 @@ class FakeBuilder:
     built: list[tuple[Any, Any, Any]] = field(factory=list)
 
     def build(self, module: Any, inputs: Any, settings: Any, **_: Any) -> FakeEngine:
-        """Stands in for torch-tensorrt's `convert_module`, the first that needs the library."""
+        """Replaces torch-tensorrt's `convert_module`, the first function that needs the library."""
         self.built.append((module, inputs, settings))
         return FakeEngine(module, settings)
 

@@ -1,9 +1,9 @@
-"""What ExecuTorch's OpenvinoPartitioner supports, less what would fail or lie when it runs."""
+"""What OpenVINO takes: what ExecuTorch's OpenvinoPartitioner would, if it runs as in PyTorch."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from openvino.frontend.pytorch.torchdynamo.op_support import OperatorSupport
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev import Refusal
+from etdev import Group, KeepWhole, Refusal
 from etdev_openvino.soundness import (
     Reason,
     Soundness,
@@ -33,8 +33,8 @@ _PRODUCTS = (
 )
 
 
-class OpenVino:
-    """What OpenVINO takes of a program.
+class Support:
+    """What OpenVINO takes and computes as PyTorch does.
 
     Args:
         skip: Ops not to take, with or without overload.
@@ -47,38 +47,54 @@ class OpenVino:
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
         self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
 
-    def ops_to_keep(self) -> list[Any]:
-        """ATen ops to keep whole: of those that the partitioner keeps, the ones it takes.
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
+        """The ATen ops that the partitioner keeps, if OpenVINO has them.
 
-        Without products also linear layers, lest a view that is a part of one tear it apart for
-        those who take it.
+        Without products linear layers too: OpenVINO would take the view that a linear layer is
+        decomposed into, and other plugins could no longer take the layer.
         """
-        ops, _ = OpenvinoPartitioner([]).ops_to_not_decompose(None)
+        ops, _ = OpenvinoPartitioner([]).ops_to_not_decompose(program)
         kept = [op for op in ops if str(op) in self._ops]
-        return kept if self._products else [*kept, torch.ops.aten.linear.default]
+        return KeepWhole(kept if self._products else [*kept, torch.ops.aten.linear.default])
 
-    def match(self, program: ExportedProgram) -> tuple[list[tuple[list[Node], str]], list[Refusal]]:
-        """What to take, in atomic groups with the reason, and why not the other nodes."""
+    def match(
+        self, program: ExportedProgram, taken: Mapping[str, str]
+    ) -> tuple[list[Group], list[Refusal]]:
+        """Match what the partitioner would take, judging each node as if a delegate ended there.
+
+        Args:
+            program: Edge-dialect program.
+            taken: Not looked at; the host drops a group that lost a node.
+
+        Returns:
+            Atomic groups in graph order, and the reasons for refusing the other nodes.
+        """
         unpacking = _unpacking(program)
         sound = Soundness(program, unpacking)
         ops = [n for n in program.graph.nodes if n.op == "call_function"]
         ops = [node for node in ops if node.target is not operator.getitem]
-        reasons: dict[Node, Reason] = {}
-        for node in ops:
-            reason = self._unwanted(node, unpacking) or sound.problem(node)
-            if reason is None and any(
-                sound.is_scalar(n) for n in node.all_input_nodes if n in reasons
-            ):
-                reason = "rank", "OpenVINO's delegate fails on tensors without dimensions"
-            if reason:
-                reasons[node] = reason
-        _leave_preparations(ops, sound.fixed, reasons)
+        reasons = self._reasons(ops, sound, unpacking)
+        _refuse_preparations(ops, sound.fixed, reasons)
         groups = _Groups(sound, reasons)
         for node in ops:
             if node not in reasons:
                 groups.add(node)
         refusals = [Refusal(node, *reasons[node]) for node in ops if node in reasons]
-        return [(nodes, why) for nodes, why in groups.found if nodes], refusals
+        return [Group(nodes, why) for nodes, why in groups.opened if nodes], refusals
+
+    def _reasons(
+        self, ops: Collection[Node], sound: Soundness, unpacking: Collection[str]
+    ) -> dict[Node, Reason]:
+        """Why nodes are not taken, each judged by itself but for its scalars."""
+        reasons: dict[Node, Reason] = {}
+        for node in ops:
+            reason = self._unwanted(node, unpacking) or sound.problem(node)
+            refused = [source for source in node.all_input_nodes if source in reasons]
+            if reason is None and any(sound.is_scalar(source) for source in refused):
+                reason = "rank", "OpenVINO's delegate fails on tensors without dimensions"
+            if reason:
+                reasons[node] = reason
+        return reasons
 
     def _unwanted(self, node: Node, unpacking: Collection[str]) -> Reason | None:
         name, packet = names(node)
@@ -92,18 +108,19 @@ class OpenVino:
 
 
 def _unpacking(program: ExportedProgram) -> set[str]:
-    """Nodes that unpack 4-bit weights, which OpenVINO has only as one pattern."""
+    """Names of the nodes that unpack 4-bit weights, which OpenVINO has only as one pattern."""
     partitioner = OpenvinoPartitioner([])
     partitioner.capture_nncf_patterns(program.graph_module)
     return set(partitioner._enabled_ops_by_name)
 
 
-def _leave_preparations(
+def _refuse_preparations(
     ops: list[Node], fixed: Collection[str], reasons: dict[Node, Reason]
 ) -> None:
-    """Leave what is computed from constants alone to the op that reads it.
+    """Refuse what is computed from constants alone, unless all ops that read it are taken.
 
-    Others know a linear layer by its transposed weight, and can't have it without the transpose.
+    Other backends know a linear layer by its transposed weight, and can't take it without the
+    transpose.
     """
     taken = set(ops) - reasons.keys()
     for node in reversed(ops):
@@ -117,33 +134,33 @@ class _Groups:
     """Atomic groups while they are being formed, in graph order.
 
     Args:
-        sound: Knows which nodes are scalars, which go with their op.
-        reasons: Why nodes are not taken; what can't be grouped is added.
-        found: The groups.
+        sound: Tells which nodes are scalars, which go with their op.
+        reasons: Why nodes are not taken; nodes that can't be grouped are added.
+        opened: Nodes of each group and what matched, in the order the groups were opened.
     """
 
     sound: Soundness
     reasons: dict[Node, Reason]
-    found: list[tuple[list[Node], str]] = field(factory=list)
-    _home: dict[Node, list[Node]] = field(factory=dict)
+    opened: list[tuple[list[Node], str]] = field(factory=list)
+    _group_of: dict[Node, list[Node]] = field(factory=dict)
 
     def add(self, node: Node) -> None:
-        """Put a node into a group of its own, or into that of the node that it goes with."""
+        """Open a group for a node, or add it to the group of the node that it goes with."""
         if is_quantiser(node):
             self._add_quantiser(node)
         elif is_dequantiser(node):
-            if node not in self._home:
+            if node not in self._group_of:
                 self.reasons[node] = "quantised", "its quantiser is not taken"
         elif self.sound.is_scalar(node):
             self._add_scalar(node)
         elif is_nothing(node):
             self._add_nothing(node)
         else:
-            self._open([*self._home.get(node, ()), node], "")
+            self._open([*self._group_of.get(node, ()), node], "")
 
     def _open(self, nodes: list[Node], why: str) -> None:
-        self.found.append((nodes, why))
-        self._home.update(dict.fromkeys(nodes, nodes))
+        self.opened.append((nodes, why))
+        self._group_of.update(dict.fromkeys(nodes, nodes))
 
     def _add_quantiser(self, node: Node) -> None:
         if self.reasons.keys().isdisjoint(node.users):
@@ -153,21 +170,21 @@ class _Groups:
 
     def _add_scalar(self, node: Node) -> None:
         (user,) = node.users
-        group = self._home.setdefault(node, [])
+        group = self._group_of.setdefault(node, [])
         group.append(node)
-        if (other := self._home.get(user)) is not None and other is not group:
+        if (other := self._group_of.get(user)) is not None and other is not group:
             other += group
-            self._home.update(dict.fromkeys(group, other))
+            self._group_of.update(dict.fromkeys(group, other))
         else:
-            self._home[user] = group
+            self._group_of[user] = group
 
     def _add_nothing(self, node: Node) -> None:
         source: Any = node.args[0]
         while source.target is operator.getitem:
             source = source.args[0]
-        group = self._home.get(source)
+        group = self._group_of.get(source)
         if group is None:
-            self.reasons[node] = "nothing", "OpenVINO's delegate can't hand on what it is given"
+            self.reasons[node] = "nothing", "OpenVINO's delegate can't return what it is given"
         else:
             group.append(node)
-            self._home[node] = group
+            self._group_of[node] = group

@@ -1,4 +1,4 @@
-"""Whether torch-tensorrt is there and fit: a reason in a line, found without torch."""
+"""What the plugin finds out about a machine: a reason in one line, without loading torch."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
-from etdev_trt import installation
+from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
 
 from etdev.registry.selection import from_object
@@ -18,23 +18,23 @@ CURE = "pip install etdev-trt[tensorrt]"
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
-    """A machine on which packages can be put; torch is not loaded, and no TensorRT is there."""
+def folder(tmp_path, monkeypatch):
+    """A folder for packages on a machine without TensorRT, as if torch were not loaded."""
     monkeypatch.syspath_prepend(tmp_path)
-    # Where it is loaded it can't be unloaded.
-    monkeypatch.setattr(installation, "sys", SimpleNamespace(modules={}, stderr=sys.stderr))
+    # This process has loaded torch and can't unload it.
+    monkeypatch.setattr(machine, "sys", SimpleNamespace(modules={}, stderr=sys.stderr))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    monkeypatch.setattr(installation, "_SYSTEM", ())
+    monkeypatch.setattr(machine, "_SYSTEM", ())
     return tmp_path
 
 
-def put_torch_tensorrt(folder, version="2.14.0", requires=(), part=True):
+def put_torch_tensorrt(folder, version="2.14.0", requires=(), executorch=True):
     package = folder / "torch_tensorrt"
     (package / "executorch").mkdir(parents=True)
     (package / "__init__.py").write_text(
         "print('import error')\nraise Exception('libnvinfer.so.11 is missing')\n"
     )
-    if part:
+    if executorch:
         (package / "executorch/backend.py").touch()
     info = folder / f"torch_tensorrt-{version}.dist-info"
     info.mkdir()
@@ -50,74 +50,74 @@ def put_tensorrt(folder, library=True):
         (folder / "libnvinfer.so.11").touch()
 
 
-def test_a_fit_installation(machine):
+def test_a_fit_installation(folder):
     put_torch_tensorrt(
-        machine, requires=[f"torch=={TORCH}", 'executorch<1.6,>=1.4; extra == "executorch"']
+        folder, requires=[f"torch=={TORCH}", 'executorch<1.6,>=1.4; extra == "executorch"']
     )
-    put_tensorrt(machine)
-    assert installation.unfit() is None
+    put_tensorrt(folder)
+    assert machine.unfit() is None
     assert from_object(TrtPlugin()).probe().unfit is None
 
 
-def test_torch_tensorrt_is_not_installed(machine):
-    assert installation.unfit() == f"torch-tensorrt is not installed; {CURE}"
+def test_torch_tensorrt_is_not_installed(folder):
+    assert machine.unfit() == f"torch-tensorrt is not installed; {CURE}"
 
 
-def test_a_torch_tensorrt_without_executorch(machine):
-    put_torch_tensorrt(machine, "2.9.0", part=False)
-    put_tensorrt(machine)
-    assert installation.unfit() == f"torch-tensorrt 2.9.0 has no part for ExecuTorch; {CURE}"
+def test_a_torch_tensorrt_without_executorch(folder):
+    put_torch_tensorrt(folder, "2.9.0", executorch=False)
+    put_tensorrt(folder)
+    assert machine.unfit() == f"torch-tensorrt 2.9.0 has no ExecuTorch backend; {CURE}"
 
 
-def test_an_executorch_too_new_for_it(machine):
-    put_torch_tensorrt(machine, requires=['executorch<1.3,>=1.2; extra == "executorch"'])
-    put_tensorrt(machine)
-    assert installation.unfit() == (
+def test_an_executorch_too_new_for_it(folder):
+    put_torch_tensorrt(folder, requires=['executorch<1.3,>=1.2; extra == "executorch"'])
+    put_tensorrt(folder)
+    assert machine.unfit() == (
         f"torch-tensorrt 2.14.0 needs executorch<1.3,>=1.2, here is {EXECUTORCH}; "
         "pip install 'executorch<1.3,>=1.2'"
     )
 
 
-def test_another_torch_than_its_own(machine):
-    put_torch_tensorrt(machine, requires=["torch<2.9,>=2.8"])
-    put_tensorrt(machine)
-    assert installation.unfit() == (
+def test_another_torch_than_its_own(folder):
+    put_torch_tensorrt(folder, requires=["torch<2.9,>=2.8"])
+    put_tensorrt(folder)
+    assert machine.unfit() == (
         f"torch-tensorrt 2.14.0 needs torch<2.9,>=2.8, here is {TORCH}; "
         "pip install 'torch<2.9,>=2.8'"
     )
 
 
 @pytest.mark.parametrize("bindings", [False, True])
-def test_no_libnvinfer(machine, bindings):
-    put_torch_tensorrt(machine)
+def test_no_libnvinfer(folder, bindings):
+    put_torch_tensorrt(folder)
     if bindings:
-        put_tensorrt(machine, library=False)
-    assert installation.unfit() == f"TensorRT (libnvinfer) is not installed; {CURE}"
+        put_tensorrt(folder, library=False)
+    assert machine.unfit() == f"TensorRT (libnvinfer) is not installed; {CURE}"
 
 
-def test_the_library_of_tensorrts_own_wheel_is_found(machine):
-    put_torch_tensorrt(machine)
-    put_tensorrt(machine, library=False)
-    (machine / "tensorrt_libs").mkdir()
-    (machine / "tensorrt_libs/__init__.py").touch()
-    (machine / "tensorrt_libs/libnvinfer.so.11").touch()
-    assert installation.unfit() is None
+def test_the_library_of_tensorrts_own_wheel_is_found(folder):
+    put_torch_tensorrt(folder)
+    put_tensorrt(folder, library=False)
+    (folder / "tensorrt_libs").mkdir()
+    (folder / "tensorrt_libs/__init__.py").touch()
+    (folder / "tensorrt_libs/libnvinfer.so.11").touch()
+    assert machine.unfit() is None
 
 
-def test_a_budget_that_torch_tensorrt_does_not_know(machine):
-    put_torch_tensorrt(machine, "2.13.0")
-    put_tensorrt(machine)
-    assert installation.unfit() is None
+def test_a_budget_that_torch_tensorrt_does_not_know(folder):
+    put_torch_tensorrt(folder, "2.13.0")
+    put_tensorrt(folder)
+    assert machine.unfit() is None
     assert TrtPlugin(weight_streaming_budget=1).probe().unfit == (
         "torch-tensorrt 2.13.0 has no weight_streaming_budget; take 2.14 or leave it out"
     )
 
 
-def test_what_only_the_import_tells_is_told_where_torch_is_loaded(machine, monkeypatch, capsys):
-    put_torch_tensorrt(machine)
-    put_tensorrt(machine)
-    installation.sys.modules["torch"] = None
-    assert installation.unfit() == (
+def test_what_only_the_import_tells_is_told_where_torch_is_loaded(folder, monkeypatch, capsys):
+    put_torch_tensorrt(folder)
+    put_tensorrt(folder)
+    machine.sys.modules["torch"] = None
+    assert machine.unfit() == (
         "torch-tensorrt can't be imported (Exception: libnvinfer.so.11 is missing); " + CURE
     )
     # stdout is for results.
@@ -125,7 +125,7 @@ def test_what_only_the_import_tells_is_told_where_torch_is_loaded(machine, monke
 
 
 def run(code, *folders):
-    path = os.pathsep.join(map(str, folders))
+    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,

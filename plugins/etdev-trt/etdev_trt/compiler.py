@@ -1,4 +1,4 @@
-"""The builder: compiles a partition of ops into the payload that TensorRTBackend runs."""
+"""The compiler: builds an engine of a partition, as the payload that TensorRTBackend runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from etdev import Device
 from etdev_trt import vendor
-from etdev_trt.capability import aten_graph
+from etdev_trt.support import aten_graph
 
 OPTIONS = "etdev_trt"
 
@@ -24,7 +24,7 @@ class TensorRTBuilder(BackendDetails):  # type: ignore[misc]
     def preprocess(
         edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> PreprocessResult:
-        """Build it; `compile_specs` hold the plugin's options and the device."""
+        """Build an engine; `compile_specs` hold the plugin's options and the device."""
         specs = {spec.key: spec.value for spec in compile_specs}
         device = Device.parse(specs["target_device"].decode())
         options = json.loads(specs[OPTIONS])

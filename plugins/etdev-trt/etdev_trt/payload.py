@@ -1,4 +1,4 @@
-"""A compiled delegate: what torch-tensorrt's serialiser writes in front of an engine.
+"""The bytes of a TensorRTBackend delegate: what torch-tensorrt writes in front of an engine.
 
 The layout is that of its `executorch/serialization.py`: a header, metadata as JSON, the engine.
 TR02 has aliased outputs in the metadata, TR01 has none; the rest is the same.
@@ -13,13 +13,14 @@ from typing import Any
 from etdev import Device
 from etdev.errors import DeviceError
 
+BACKEND_ID = "TensorRTBackend"
 MAGICS = (b"TR01", b"TR02")
-# Magic, where the metadata begins, its size, where the engine begins, its size, reserved; in bytes.
+# Magic, offset and size of the metadata, offset and size of the engine, reserved; in bytes.
 _HEADER = struct.Struct("<4sIIIQ8s")
 
 
 def device_of(payload: bytes) -> Device | None:
-    """Where the runtime will run a delegate's engine; None if the payload is damaged.
+    """The device that a delegate runs on; None if the payload is damaged.
 
     The payload is not trusted: nothing outside it is read, and nothing in it is run.
     """
@@ -27,7 +28,7 @@ def device_of(payload: bytes) -> Device | None:
     if metadata is None:
         return None
     try:
-        # The runtime takes the first GPU where none is written.
+        # Without one, the runtime takes the first GPU.
         return Device("cuda", metadata.get("device_id", 0))
     except DeviceError:
         return None
@@ -43,12 +44,12 @@ def _metadata(payload: bytes) -> dict[str, Any] | None:
     if engine % 16 or engine + engine_size > len(payload):
         return None
     try:
-        found = json.loads(payload[start:end], object_pairs_hook=_first_of_each)
+        metadata = json.loads(payload[start:end], object_pairs_hook=_first_of_each)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return metadata if isinstance(metadata, dict) else None
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object as the runtime reads it: where a key is there twice, it stops at the first."""
+    """A JSON object as the runtime reads it: of equal keys the first counts."""
     return dict(reversed(pairs))

@@ -5,12 +5,12 @@ import json
 import struct
 import sys
 
-import fake_tensorrt
 import pytest
-from etdev_trt.blob import device_of
+from etdev_trt.payload import device_of
 from etdev_trt.plugin import TrtPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toys.tensorrt import library
 
 from etdev import Device
 
@@ -20,12 +20,12 @@ LOADED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([[]])
 
 
-@pytest.fixture(params=fake_tensorrt.VERSIONS)
+@pytest.fixture(params=library.VERSIONS)
 def serialization(request, monkeypatch):
     """torch-tensorrt's serialiser, which needs nothing else of it."""
-    if reason := fake_tensorrt.why_missing(request.param):
+    if reason := library.why_missing(request.param):
         pytest.skip(reason)
-    path = fake_tensorrt.site(request.param) / "torch_tensorrt/executorch/serialization.py"
+    path = library.site(request.param) / "torch_tensorrt/executorch/serialization.py"
     spec = importlib.util.spec_from_file_location("serialization", path)
     module = importlib.util.module_from_spec(spec)
     # dataclasses look their module up.

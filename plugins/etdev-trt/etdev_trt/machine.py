@@ -1,4 +1,4 @@
-"""The installation: whether torch-tensorrt and TensorRT are there and fit each other."""
+"""What this machine lacks for TensorRT, found without importing torch."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from etdev import Device
+from etdev import Device, Probe
 from etdev.errors import first_line
 
 _INSTALL = "pip install etdev-trt[tensorrt]"
 _NOT_INSTALLED = f"torch-tensorrt is not installed; {_INSTALL}"
-# What its wheels are called for the desktop and for RTX.
+# The names of its wheels, for TensorRT and for TensorRT-RTX.
 _DISTRIBUTIONS = ("torch-tensorrt", "torch-tensorrt-rtx")
 _PINNED = ("torch", "executorch")
 _BUDGET_SINCE = Version("2.14")
-# Where a libnvinfer that pip didn't install is looked for, besides LD_LIBRARY_PATH.
+# Folders of a libnvinfer that pip didn't install, besides LD_LIBRARY_PATH.
 _SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
+
+
+def probe(budget: bool = False) -> Probe:
+    """The GPUs of this machine, and the first thing that compiling lacks here.
+
+    Args:
+        budget: A budget for weight streaming is asked for.
+    """
+    return Probe(gpus(), unfit=unfit(budget))
 
 
 def unfit(budget: bool = False) -> str | None:
     """Why engines can't be compiled here, in one line with the cure; None if they can.
 
-    Read from the packages' metadata, in milliseconds. Only where torch is loaded anyway, as it is
-    before compiling, torch-tensorrt is imported to find out the rest.
+    Read from the packages' metadata, in milliseconds. torch-tensorrt is imported to find out the
+    rest, but only where torch is loaded anyway, as it is before compiling.
 
     Args:
         budget: A budget for weight streaming is asked for.
@@ -43,7 +52,7 @@ def unfit(budget: bool = False) -> str | None:
     spec = importlib.util.find_spec("torch_tensorrt")
     folders = (spec and spec.submodule_search_locations) or ()
     if not any(Path(folder, "executorch", "backend.py").is_file() for folder in folders):
-        return f"{name} has no part for ExecuTorch; {_INSTALL}"
+        return f"{name} has no ExecuTorch backend; {_INSTALL}"
     if misfit := _misfit(distribution):
         return f"{name} {misfit}"
     if budget and Version(distribution.version) < _BUDGET_SINCE:
@@ -54,14 +63,18 @@ def unfit(budget: bool = False) -> str | None:
 
 
 def import_backend() -> str | None:
-    """Load TensorRTBackend, so that ExecuTorch finds it by its name; or why that fails."""
+    """Load TensorRTBackend, so that ExecuTorch finds it by name.
+
+    Returns:
+        Why that fails, in one line with the cure; None if it is loaded.
+    """
     if importlib.util.find_spec("torch_tensorrt") is None:
         return _NOT_INSTALLED
     try:
-        # It prints what is wrong, where the command line's results go.
+        # It prints its errors to stdout, where the command line prints its results.
         with contextlib.redirect_stdout(sys.stderr):
             importlib.import_module("torch_tensorrt.executorch.backend")
-    # Its __init__ raises a bare Exception where libnvinfer is missing.
+    # Its __init__ raises a bare Exception if libnvinfer is missing.
     except Exception as error:
         return f"torch-tensorrt can't be imported ({first_line(error)}); {_INSTALL}"
     return None
@@ -69,8 +82,8 @@ def import_backend() -> str | None:
 
 def gpus() -> list[Device]:
     """The GPUs of this machine, found without a driver call."""
-    found = sorted(Path("/dev").glob("nvidia[0-9]*"))
-    return [Device("cuda", index) for index, _ in enumerate(found)]
+    files = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    return [Device("cuda", index) for index, _ in enumerate(files)]
 
 
 def _distribution() -> importlib.metadata.Distribution | None:
@@ -83,18 +96,18 @@ def _distribution() -> importlib.metadata.Distribution | None:
 
 
 def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
-    """Which of its own pins torch-tensorrt finds broken here."""
+    """The first requirement of torch-tensorrt that is not met here, and the cure."""
     for text in distribution.requires or ():
         pin = Requirement(text)
         if pin.name not in _PINNED or (pin.marker and not pin.marker.evaluate({"extra": pin.name})):
             continue
-        wanted = f"{pin.name}{pin.specifier}"
+        requirement = f"{pin.name}{pin.specifier}"
         try:
             version = importlib.metadata.version(pin.name)
         except importlib.metadata.PackageNotFoundError:
-            return f"needs {wanted}, which is not installed; pip install '{wanted}'"
+            return f"needs {requirement}, which is not installed; pip install '{requirement}'"
         if not pin.specifier.contains(version, prereleases=True):
-            return f"needs {wanted}, here is {version}; pip install '{wanted}'"
+            return f"needs {requirement}, here is {version}; pip install '{requirement}'"
     return None
 
 
@@ -103,7 +116,7 @@ def _has_library() -> bool:
 
 
 def _library_folders() -> Iterator[Path]:
-    # TensorRT's own wheel keeps its libraries in a package of their own.
+    # TensorRT's wheels put its libraries into a package of their own.
     spec = importlib.util.find_spec("tensorrt_libs")
     yield from map(Path, (spec and spec.submodule_search_locations) or ())
     yield from map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)))

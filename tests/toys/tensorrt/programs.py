@@ -1,6 +1,6 @@
-"""Programs with engine nodes, as `torch_tensorrt` leaves them, around engines that nobody can run.
+"""Programs with engine nodes, as torch-tensorrt leaves them; the engines themselves can't run.
 
-The ops are there while `fake_tensorrt` is installed.
+The ops exist while the fake library is installed.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import base64
 import pickle
 from typing import Any
 
-import fake_tensorrt
 import torch
 from torch import nn
+
+from toys.tensorrt import library
 
 ENGINE = bytes(range(48))
 X = torch.arange(8.0).reshape(2, 4) / 8
@@ -25,12 +26,12 @@ def shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
 
 
 def metadata(inputs: str = "x", outputs: str = "y", like: torch.Tensor = X) -> str:
-    """What torch-tensorrt keeps of an engine's shapes: a pickle, in base64."""
-    known = {
+    """An engine's shapes as torch-tensorrt keeps them: a pickle, in base64."""
+    expressions = {
         "inputs": shapes(*[like] * len(inputs.split("%")), names=inputs),
         "outputs": shapes(*[like] * len(outputs.split("%")), names=outputs),
     }
-    return base64.b64encode(pickle.dumps({"inout_symexprs": known})).decode()
+    return base64.b64encode(pickle.dumps({"inout_symexprs": expressions})).decode()
 
 
 def run_engine(
@@ -48,17 +49,17 @@ def run_engine(
     """Call the placeholder op with the fields of an engine.
 
     Args:
-        known: Its metadata, if not all inputs and outputs are like X; an alias is left out there.
+        known: Its metadata, if not all inputs and outputs are like X; without aliased outputs.
     """
     known = metadata(inputs, outputs) if known is None else known
     fields = [
         *("9", name, device, engine, inputs, outputs, "0", known),
         *("linux_x86_64", allocator, "static", "0"),
     ]
-    # 2.14 has one more.
-    more = [aliased] if fake_tensorrt.VERSION >= "2.14" else []
+    # 2.14 has one more field.
+    added = [aliased] if library.VERSION >= "2.14" else []
     op = torch.ops.tensorrt.no_op_placeholder_for_execute_engine
-    return op(tensors, *fields, *more)
+    return op(tensors, *fields, *added)
 
 
 class Engines(nn.Module):

@@ -1,8 +1,8 @@
 """A fake of TensorRT's closed library, under torch-tensorrt's real Python.
 
-`import torch_tensorrt` needs libnvinfer, which can't be had here. What turns a program into a
-delegate is Python and needs only its names: this puts those in place of the library and leaves out
-the package's `__init__` files, which load it. Engines are bytes that nobody can run.
+`import torch_tensorrt` needs libnvinfer. The code that turns a program into a delegate is Python
+and needs only the library's names: this module provides them, and leaves out the package's
+`__init__` files, which load the library. Engines are bytes that can't run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
 
 
 def site(version: str) -> Path:
-    """Where `make` puts a version: apart, since one environment can't hold both."""
+    """The folder where `make` installs a version; one environment can't hold both."""
     return Path(sys.prefix) / f"torch-tensorrt-{version}"
 
 
 SITE = site(VERSION)
 _HOME = SITE / "torch_tensorrt"
-# What each package's `__init__` would import, and from where.
+# Names that each package's `__init__` would import, and their modules.
 _PUBLIC = {
     "torch_tensorrt": {"Device": "_Device"},
     "torch_tensorrt.dynamo": {"compile": "_compiler"},
@@ -47,12 +47,12 @@ def why_missing(version: str = VERSION) -> str | None:
 
 @contextmanager
 def installed(folder: Path) -> Iterator[None]:
-    """torch-tensorrt beside TensorRT, as on a machine with a GPU; gone afterwards.
+    """Install torch-tensorrt and the fake of TensorRT, until the context ends.
 
-    Its ops and backends stay known to torch and ExecuTorch, which have no way to forget them.
+    Their ops and backends stay registered with torch and ExecuTorch.
 
     Args:
-        folder: An empty folder, for a file that looks like libnvinfer.
+        folder: An empty folder, for a file named like libnvinfer.
     """
     (folder / "libnvinfer.so.11").touch()
     modules = _modules()
@@ -67,7 +67,7 @@ def installed(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _first_gpu() -> Iterator[None]:
-    """What torch-tensorrt asks of the GPU while it is imported and before it builds an engine."""
+    """Answer torch-tensorrt's questions about the GPU, at its import and before it builds."""
     import torch
 
     with (
@@ -81,7 +81,7 @@ def _first_gpu() -> Iterator[None]:
 @functools.cache
 def _modules() -> dict[str, ModuleType]:
     """The modules of torch-tensorrt and of the fake, imported once."""
-    # In this order: they look around among the loaded modules, and would find the fake.
+    # First, because they look through the loaded modules and would find the fake.
     import executorch.exir  # noqa: F401
     import torch
     import torch._dynamo
@@ -98,7 +98,7 @@ def _modules() -> dict[str, ModuleType]:
     torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
     register = mock.patch.object(torch._library, "register_fake_class", return_value=_unchanged)
     with _first_gpu(), register:
-        # The first import decides in which order the modules, which import each other, come.
+        # The modules import each other; only this order works.
         importlib.import_module("torch_tensorrt.dynamo.conversion")
         importlib.import_module("torch_tensorrt.dynamo._compiler")
         importlib.import_module("torch_tensorrt.executorch.partitioner")
@@ -111,7 +111,7 @@ def _library() -> ModuleType:
     library: Any = mock.MagicMock(name="fake of TensorRT")
     library.__path__, library.__file__, library.__name__ = [], __file__, "tensorrt"
     library.__spec__, library.__version__ = ModuleSpec("tensorrt", None), "11.0.0"
-    # Where torch-tensorrt asks for the type of something, only a class will do.
+    # torch-tensorrt calls isinstance with these, which needs classes.
     for name in ("DataType", "DeviceType", "EngineCapability", "ITensor", "TensorFormat"):
         setattr(library, name, _Enumeration(name, (), {}))
     library.tensorrt.ITensor = library.ITensor
@@ -119,14 +119,14 @@ def _library() -> ModuleType:
 
 
 class _Enumeration(type):
-    """A class with any member one asks for."""
+    """A class that has every member."""
 
     def __getattr__(cls, name: str) -> str:
         return f"{cls.__name__}.{name}"
 
 
 def _bare(name: str) -> None:
-    """A package without its `__init__`, so that only the modules asked for are imported."""
+    """Register a package without its `__init__`, which would import more than is needed."""
     module: Any = ModuleType(name)
 
     def late(attribute: str) -> Any:
@@ -145,7 +145,7 @@ def _bare(name: str) -> None:
 
 
 def _features() -> Any:
-    """`torch_tensorrt._features`: nothing is enabled, and its decorators decorate nothing."""
+    """`torch_tensorrt._features` with nothing enabled and decorators that change nothing."""
     features: Any = ModuleType("torch_tensorrt._features")
     features.ENABLED_FEATURES = mock.MagicMock(name="features", spec=[])
     features.ENABLED_FEATURES.__class__.__getattr__ = lambda *_: False

@@ -1,0 +1,16 @@
+"""What this machine lacks for XNNPACK, found without importing torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from etdev import Device, Probe
+
+
+def probe() -> Probe:
+    """The CPU, wherever ExecuTorch is installed: its wheel includes XNNPACK."""
+    try:
+        importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        return Probe(unfit="ExecuTorch is not installed; pip install executorch")
+    return Probe([Device("cpu")])

@@ -1,0 +1,177 @@
+"""What XNNPACK takes: the matches of ExecuTorch's XnnpackPartitioner, without its tags."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
+from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
+from executorch.exir.backend.utils import WhyNoPartition
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
+from etdev import Group, KeepWhole, Refusal
+
+_PRECISIONS = {
+    "fp32": ConfigPrecisionType.FP32,
+    "static_quant": ConfigPrecisionType.STATIC_QUANT,
+    "dynamic_quant": ConfigPrecisionType.DYNAMIC_QUANT,
+}
+_CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
+# The key of `node.meta` under which XNNPACK's matcher writes which config matched.
+_MATCHED_BY = "xnn_partitioner_config"
+
+
+class Support:
+    """What one configured XnnpackPartitioner takes.
+
+    Args:
+        precisions: Names of the precisions to take; empty takes all.
+        per_op: As its `per_op_mode`.
+        bf16: As its `enable_bf16`.
+        dynamic_weights: As its `force_non_static_weights_for_f32_linear`.
+
+    Attributes:
+        notes: What XNNPACK's compiler reads in `node.meta`, by node name; set by `match`.
+    """
+
+    def __init__(
+        self, precisions: Sequence[str], per_op: bool, bf16: bool, dynamic_weights: bool
+    ) -> None:
+        self.notes: Mapping[str, Mapping[str, object]] = {}
+        # Only what differs from the default, because 1.4.1 doesn't know all of them.
+        options = {"enable_bf16": bf16, "force_non_static_weights_for_f32_linear": dynamic_weights}
+        self._partitioner = XnnpackPartitioner(
+            config_precisions=[_PRECISIONS[name] for name in precisions] or None,
+            per_op_mode=per_op,
+            **{name: value for name, value in options.items() if value},
+        )
+
+    def keep_whole(self, program: ExportedProgram) -> KeepWhole:
+        """The ATen ops that the partitioner keeps, with its check for a node."""
+        return KeepWhole(*self._partitioner.ops_to_not_decompose(program))
+
+    def match(
+        self, program: ExportedProgram, taken: Mapping[str, str]
+    ) -> tuple[list[Group], list[Refusal]]:
+        """Match a program, and set `notes`.
+
+        Args:
+            program: Edge-dialect program; it is not changed.
+            taken: Owners of the nodes that others have; float32 matches do without those nodes.
+
+        Returns:
+            Atomic groups in graph order, and the reasons for refusing the other nodes.
+        """
+        with _notes(program.graph) as notes, _reasons() as reasons:
+            matches = self._partitioner.get_matched_nodes_from_configs(program)
+        self.notes = {
+            node.name: read
+            for node, note in notes.items()
+            if (read := _without_keys(note, (_MATCHED_BY,)))
+        }
+        groups = _ordered(program.graph, [_without(match, taken) for match in matches])
+        matched = {node for group in groups for node in group}
+        refusals = [
+            self._refusal(node, reasons)
+            for node in program.graph.nodes
+            if node.op == "call_function" and node not in matched and node.name not in taken
+        ]
+        return [Group(group, _why(notes[node] for node in group)) for group in groups], refusals
+
+    def _refusal(self, node: Node, reasons: Mapping[str, str]) -> Refusal:
+        if node.name in reasons:
+            return Refusal(node, "constraint", reasons[node.name])
+        known = self._partitioner.target_partitioner_configs
+        name = format_target_name(getattr(node.target, "__name__", str(node.target)))
+        if name in known:
+            return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
+        return Refusal(node, "op", f"XNNPACK has no {name}")
+
+
+def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
+    """A match without the nodes that are taken, or all of it if it can't do without them.
+
+    XNNPACK fuses a float32 layer with its activation, but takes each alone just as well. A
+    quantised pattern that misses a node is lost, and so is a layer that misses the transpose of its
+    weight: XNNPACK would compute with the weight as it is.
+    """
+    rest = [node for node in match if node.name not in taken]
+    missing = set(match).difference(rest)
+    needed = any(missing.intersection(node.all_input_nodes) for node in rest)
+    return list(match) if needed or any(is_quant(n) or is_dequant(n) for n in match) else rest
+
+
+def _ordered(graph: Graph, groups: Iterable[Sequence[Node]]) -> list[list[Node]]:
+    """Groups in graph order, each in graph order, empty ones left out.
+
+    XNNPACK collects a group in a set, whose order changes from run to run.
+    """
+    position = {node: index for index, node in enumerate(graph.nodes)}
+    return sorted(
+        (sorted(group, key=position.__getitem__) for group in groups if group),
+        key=lambda group: [position[node] for node in group],
+    )
+
+
+def _without_keys(meta: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in others}
+
+
+def _why(notes: Iterable[Mapping[str, Any]]) -> str:
+    """Names of the configs that matched a group."""
+    names = (name for note in notes for name in note.get(_MATCHED_BY, ()))
+    return " + ".join(dict.fromkeys(names))
+
+
+@contextmanager
+def _notes(graph: Graph) -> Iterator[dict[Node, dict[str, Any]]]:
+    """Collect what XNNPACK's matcher writes to `node.meta`, and take it out again."""
+    before = {node: dict(node.meta) for node in graph.nodes}
+    notes: dict[Node, dict[str, Any]] = {}
+    try:
+        yield notes
+    finally:
+        for node, meta in before.items():
+            notes[node] = _without_keys(node.meta, meta)
+            node.meta = meta
+
+
+@define(eq=False)
+class _Listener(logging.Handler):
+    reasons: dict[str, str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(logging.DEBUG)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        # The message is the WhyNoPartition object itself; read it now, it is reused for the next.
+        if isinstance(record.msg, WhyNoPartition) and record.msg.node is not None:
+            self.reasons.setdefault(record.msg.node.name, record.msg.reason)
+        return True
+
+
+@contextmanager
+def _reasons() -> Iterator[dict[str, str]]:
+    """Collect why XNNPACK refuses nodes, by node name; it says so only in its debug log."""
+    listener = _Listener()
+    names = [n for n in logging.root.manager.loggerDict if n.startswith(_CONFIG_LOGGERS)]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(listener)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+    try:
+        yield listener.reasons
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(listener)
+            logger.setLevel(level)
+            logger.propagate = propagate

@@ -1,0 +1,39 @@
+"""What this machine lacks for OpenVINO, found without importing torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+from etdev import CPU, Probe
+
+# Distribution, first version that works, first later one that doesn't. OpenVINO 2026 crashes when
+# a .pte is loaded; ExecuTorch imports nncf, of which 3.0 fails with torch 2.13 and 3.3 with
+# openvino 2025.
+_NEEDED = (("openvino", (2025, 4), (2026,)), ("nncf", (3, 1), (3, 2)))
+
+
+def probe() -> Probe:
+    """The CPU, and the first package that is missing here or in the wrong version."""
+    return Probe([CPU], unfit="; ".join(problem()) or None)
+
+
+def problem() -> tuple[str, ...]:
+    """The first package that is missing here or in the wrong version, and the cure; or empty."""
+    for name, first, end in _NEEDED:
+        cure = f'pip install "{name}>={_text(first)},<{_text(end)}"'
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return f"{name} is not installed", cure
+        if not first <= _numbers(version) < end:
+            return f"{name} {version} does not fit", cure
+    return ()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version)[:3])
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

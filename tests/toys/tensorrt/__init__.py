@@ -1,0 +1,1 @@
+"""Fakes of TensorRT: its library, its builder of engines, and programs with engines."""

@@ -1,0 +1,96 @@
+"""The plugins side by side: the same files, the same shapes, and nothing of etdev but its face."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import etdev.graph
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+EVERY = {"__init__", "plugin", "support", "machine", "payload"}
+MORE = {
+    "etdev_cpu": set(),
+    "etdev_cuda": {"options"},
+    "etdev_openvino": {"soundness"},
+    "etdev_trt": {"compiler", "engine", "vendor"},
+}
+FACE = ("etdev", "etdev.errors", "etdev.graph")
+PACKAGES = {package.name: package for package in PLUGINS.glob("etdev-*/etdev_*")}
+each_package = pytest.mark.parametrize("name", sorted(MORE))
+
+
+def trees(name):
+    return {file.stem: ast.parse(file.read_text("utf-8")) for file in PACKAGES[name].glob("*.py")}
+
+
+def test_every_plugin_is_here():
+    assert PACKAGES.keys() == MORE.keys()
+
+
+@each_package
+def test_the_plugins_share_their_file_names(name):
+    assert trees(name).keys() == EVERY | MORE[name]
+    others = {path.name for path in PACKAGES[name].iterdir() if path.suffix != ".py"}
+    assert others - {"__pycache__"} == {"py.typed"}
+
+
+def host_imports(tree):
+    """Modules of etdev that a file imports, and the names it imports from each."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide what they import"
+            modules = {node.module: [alias.name for alias in node.names]}
+        elif isinstance(node, ast.Import):
+            modules = {alias.name: [] for alias in node.names}
+        else:
+            continue
+        yield from ((m, names) for m, names in modules.items() if m.partition(".")[0] == "etdev")
+
+
+@each_package
+def test_plugins_import_of_etdev_only_its_face(name):
+    imports = [(file, *found) for file, tree in trees(name).items() for found in host_imports(tree)]
+    assert [found for found in imports if found[1] not in FACE] == []
+    declared = {"etdev": set(etdev.__all__), "etdev.graph": set(etdev.graph.__all__)}
+    hidden = [
+        (file, module, names)
+        for file, module, names in imports
+        if not declared.get(module, set(names)).issuperset(names)
+    ]
+    assert hidden == []
+
+
+def functions(tree, name):
+    """Signatures of the functions and methods of a name, but for `self`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            arguments = [ast.unparse(a) for a in node.args.args if a.arg != "self"]
+            yield arguments, ast.unparse(node.returns)
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "arguments", "returns"),
+    [
+        ("support", "keep_whole", ["program: ExportedProgram"], "KeepWhole"),
+        (
+            "support",
+            "match",
+            ["program: ExportedProgram", "taken: Mapping[str, str]"],
+            "tuple[list[Group], list[Refusal]]",
+        ),
+        ("payload", "device_of", ["payload: bytes"], "Device | None"),
+    ],
+)
+@each_package
+def test_the_plugins_share_their_shapes(name, file, function, arguments, returns):
+    assert list(functions(trees(name)[file], function)) == [(arguments, returns)]
+
+
+def test_plugins_are_imported_without_torch():
+    modules = ", ".join(f"{name}.plugin" for name in MORE)
+    code = f"import sys, {modules}; print({{'torch', 'executorch'}} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "set()\n")
