@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from models import nets
+from torch._export import utils
 
 from etdev import Lowerer
 from etdev.lowered import Lowered
@@ -35,3 +38,17 @@ def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     return lowered.save(tmp_path_factory.mktemp("dynamic") / "dynamic.pte")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ops_are_listed_once() -> Iterator[None]:
+    """Keep torch's list of decomposable ops for the tests of a file.
+
+    Every decomposition asks for it several times, and torch goes through all its namespaces each
+    time, as ops may have been registered; that is a third of the time of a small model's plan.
+    """
+    name = "_collect_all_valid_cia_ops_for_namespace"
+    with pytest.MonkeyPatch.context() as patch:
+        if listed := getattr(utils, name, None):
+            patch.setattr(utils, name, functools.cache(listed))
+        yield

@@ -1,0 +1,39 @@
+"""Modules of a few ops, with their inputs, that many tests lower."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+PAIR = (torch.randn(2, 4), torch.randn(2, 4))
+HEADS = (torch.randn(1, 2, 4, 8),)
+
+
+class AddMul(nn.Module):
+    """A sum, a product and a sum."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y) * y + x
+
+
+class Attention(nn.Module):
+    """Attention between an addition and a multiplication; of the query to itself without a key."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        key = query if key is None else key
+        mixed = functional.scaled_dot_product_attention(
+            query + 1, key, key * 2, attn_mask=mask, **self.options
+        )
+        return mixed * 2

@@ -1,0 +1,38 @@
+"""ExecuTorch's runtime in the tests: what was lowered is run, and compared with eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from executorch.exir import EdgeProgramManager
+from executorch.exir.lowered_backend_module import LoweredBackendModule, get_lowered_submodules
+from executorch.runtime import Runtime
+
+from etdev.lowered import Lowered
+from etdev.runtime.run import flat
+
+Inputs = Sequence[Any]
+
+
+def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[list[Any]]:
+    """The outputs of each call of a method, which keeps its state from call to call."""
+    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    loaded = program.load_method(method)
+    # The next call writes to the same memory.
+    return [[value.clone() for value in loaded.execute(list(inputs))] for inputs in calls]
+
+
+def assert_agrees(
+    lowered: Lowered, eager: Any, *calls: Inputs, method: str = "forward", tolerance: float = 1e-5
+) -> None:
+    """Each call gives what eager PyTorch gives."""
+    for outputs, inputs in zip(execute(lowered, *calls, method=method), calls, strict=True):
+        for output, expected in zip(outputs, flat(eager(*inputs)), strict=True):
+            torch.testing.assert_close(output, expected, atol=tolerance, rtol=1e-4)
+
+
+def delegates(manager: EdgeProgramManager, method: str = "forward") -> list[LoweredBackendModule]:
+    """The delegates of a method."""
+    return [m for _, m, _ in get_lowered_submodules(manager.exported_program(method).graph_module)]
