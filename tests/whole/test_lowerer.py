@@ -189,8 +189,8 @@ def test_a_claim_on_an_unknown_node_names_the_plugin():
     with pytest.raises(ClaimError) as caught:
         Lowerer([Dreamer()]).plan(AddMul(), PAIR)
     assert str(caught.value) == (
-        "dreamer: claims 'nowhere', which is not a computing node of method 'forward'; name nodes of "
-        "the program that claim_nodes was given, no inputs or outputs"
+        "dreamer: claims 'nowhere', which is not a computing node of method 'forward'; name nodes "
+        "of the program that claim_nodes was given, no inputs or outputs"
     )
 
 
