@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.errors import EtdevWarning
+from etdev.errors import EtdevWarning, PluginError
 from etdev.graph.expand import Expander
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
@@ -22,7 +22,7 @@ from etdev.registry.selection import select
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
-from etdev.schema.plan import MethodPlan
+from etdev.schema.plan import MethodPlan, Plan
 
 
 @frozen(eq=False)
@@ -47,6 +47,22 @@ class Composition:
     def planner(self, expander: Expander | None = None) -> Planner:
         """A planner for the methods of one program."""
         return Planner(self.plugins, self.rules, expander or Expander())
+
+    def check_fit(self, plan: Plan) -> None:
+        """Refuse a plugin that owns partitions and can't compile on this machine.
+
+        Raises:
+            PluginError: There is one; the text has its reason.
+        """
+        owners = {partition.plugin for partition in plan.partitions}
+        for plugin in self.plugins:
+            if plugin.name in owners and (reason := answers.probe(plugin).unfit):
+                raise PluginError(
+                    plugin.name,
+                    f"can't compile here: {reason}",
+                    "planning works here; to lower without it name the others, "
+                    'plugins=["cpu"] or --plugin cpu',
+                )
 
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""

@@ -29,11 +29,9 @@ from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion, Settings, rebuilt
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.source import Method, methods_of
-from etdev.errors import PluginError
 from etdev.graph.expand import Expander
 from etdev.lowered import Lowered
 from etdev.registry import Registry
-from etdev.registry.answers import probe
 from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
@@ -176,7 +174,7 @@ class Lowerer:
         decided = self.decide(
             model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
         )
-        self._check_fit(decided.plan)
+        self.composition.check_fit(decided.plan)
         join = self._compile(decided.plan, decided.programs, decided.stages)
         return Lowered(decided.plan, lambda: decided.rebuilt(join()), decided.stages)
 
@@ -235,17 +233,6 @@ class Lowerer:
                     generate_etrecord=settings.generate_etrecord,
                 ),
             )
-
-    def _check_fit(self, plan: Plan) -> None:
-        owners = {partition.plugin for partition in plan.partitions}
-        for plugin in self.plugins:
-            if plugin.name in owners and (reason := probe(plugin).unfit):
-                raise PluginError(
-                    plugin.name,
-                    f"can't compile here: {reason}",
-                    "planning works here; to lower without it name the others, "
-                    'plugins=["cpu"] or --plugin cpu',
-                )
 
     def _compile(
         self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages

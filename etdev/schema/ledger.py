@@ -92,15 +92,15 @@ class Ledger:
     def owned(self) -> dict[str, int]:
         """Number of nodes per owner, most first.
 
-        `portable` stands for those nobody owns, `foreign` for delegates the program came with.
+        `portable` stands for those no plugin owns, `foreign` for delegates the program came with.
         """
         kinds = (entry.owner or (FOREIGN.code if entry.foreign else PORTABLE) for entry in self)
         return dict(Counter(kinds).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
-        """Number of nodes per op that nobody owns, most first."""
-        nobodys = (entry.op for entry in self if entry.falls_back)
-        return dict(Counter(nobodys).most_common())
+        """Number of nodes per op that fall back to portable kernels, most first."""
+        ops = (entry.op for entry in self if entry.falls_back)
+        return dict(Counter(ops).most_common())
 
 
 def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
