@@ -1,4 +1,4 @@
-"""On a real GPU: real models through AOTInductor, audited, and run where a runtime is there."""
+"""On a real GPU: real models through AOTInductor, checked, and run if there is a runtime."""
 
 import pytest
 import torch
@@ -28,16 +28,16 @@ MODELS = {
 def lowered(request, tmp_path_factory):
     module, inputs = MODELS[request.param]()
     path = tmp_path_factory.mktemp("gpu") / "model.pte"
-    made = Lowerer(["cuda", "cpu"]).lower(module, inputs)
-    made.save(path)
-    return made, path, module, inputs
+    result = Lowerer(["cuda", "cpu"]).lower(module, inputs)
+    result.save(path)
+    return result, path, module, inputs
 
 
 def test_what_is_written_is_what_was_planned(lowered):
-    made, path, _, _ = lowered
+    result, path, _, _ = lowered
     plugins = Lowerer(["cuda", "cpu"]).plugins
-    found = check(path, [CPU, CUDA], plan=made.plan, plugins=plugins)
-    assert [text for text in found if "runtime has no" not in text] == []
+    problems = check(path, [CPU, CUDA], plan=result.plan, plugins=plugins)
+    assert [text for text in problems if "runtime has no" not in text] == []
 
 
 def test_the_library_is_elf_and_the_weights_are_outside(lowered):

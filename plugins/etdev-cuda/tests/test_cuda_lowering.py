@@ -1,4 +1,4 @@
-"""Lowering through the real CudaBackend, in which only AOTInductor is a fake."""
+"""Lowering through the real CudaBackend; only AOTInductor is a fake."""
 
 import os
 
@@ -38,9 +38,9 @@ def with_options(**options):
 
 
 def problems(path):
-    """What etdev check says, but for the backend that this machine's runtime lacks."""
-    found = check(path, [CPU, CUDA0, CUDA1], plugins=Lowerer(["cuda"]).plugins)
-    return [text for text in found if "runtime has no" not in text]
+    """What `etdev check` reports, except that this machine's runtime has no CudaBackend."""
+    reported = check(path, [CPU, CUDA0, CUDA1], plugins=Lowerer(["cuda"]).plugins)
+    return [text for text in reported if "runtime has no" not in text]
 
 
 def test_the_delegate_carries_its_method_and_its_device(tmp_path):
@@ -74,7 +74,7 @@ def test_the_library_is_in_the_pte_and_the_weights_in_a_ptd_of_its_name(tmp_path
     assert (problems(one), problems(two)) == ([], [])
 
 
-def test_a_pte_without_its_ptd_is_found_out(tmp_path):
+def test_a_pte_without_its_ptd_is_reported(tmp_path):
     path = Lowerer(["cuda"]).lower(Scaled(1.0), X).save(tmp_path / "one.pte")
     (data,) = tmp_path.glob("*.ptd")
     data.unlink()
@@ -168,7 +168,7 @@ def test_methods_on_two_devices_are_compiled_on_two(aoti):
     assert sorted(call.device for call in aoti.calls) == [0, 1]
 
 
-def test_a_gpu_that_is_not_here_is_named():
+def test_a_gpu_that_the_machine_lacks_is_named():
     with pytest.warns(EtdevWarning), pytest.raises(PluginError) as caught:
         Lowerer(["cuda"], devices={"cuda": "cuda:7"}).lower(Scaled(1.0), X)
     assert str(caught.value) == (
@@ -195,7 +195,7 @@ def test_attention_is_given_whole_and_becomes_a_triton_kernel_unless_told_otherw
 
 
 @NEEDS_1_5
-def test_variables_of_the_environment_are_set_while_it_compiles_only(aoti, monkeypatch):
+def test_environment_variables_are_set_only_while_it_compiles(aoti, monkeypatch):
     seen = []
     compiler = aoti.compile
     name = "ET_CUDA_TARGET_SMEM_BYTES"

@@ -32,7 +32,7 @@ def test_without_triton_it_plans():
 
 @pytest.fixture
 def complete(monkeypatch, tmp_path):
-    """A machine that has everything; tests take one thing away."""
+    """A machine that has everything; each test removes something."""
     compiler = tmp_path / "g++"
     compiler.touch(mode=0o755)
     monkeypatch.setenv("CXX", str(compiler))
@@ -46,16 +46,18 @@ def test_a_complete_machine_is_fit(complete):
     assert machine.probe() == Probe(["cuda:0"])
 
 
-def test_what_is_missing_is_said_in_a_line(complete):
+def test_what_is_missing_is_named_in_one_line(complete):
     complete.setenv("CXX", "no-such-compiler")
-    wanted = "AOTInductor needs a C++ compiler, and no-such-compiler is not installed; install one"
-    assert machine.probe().unfit == wanted
+    expected = (
+        "AOTInductor needs a C++ compiler, and no-such-compiler is not installed; install one"
+    )
+    assert machine.probe().unfit == expected
     complete.setattr(machine, "gpus", lambda: 0)
-    wanted = "the NVIDIA driver (libcuda.so.1) shows no GPU; run on a machine with one"
-    assert machine.probe().unfit == wanted
+    expected = "the NVIDIA driver (libcuda.so.1) shows no GPU; run on a machine with one"
+    assert machine.probe().unfit == expected
     complete.setattr(machine, "torch_cuda", lambda: None)
-    wanted = "this torch is built without CUDA; install a CUDA build of torch"
-    assert machine.probe().unfit == wanted
+    expected = "this torch is built without CUDA; install a CUDA build of torch"
+    assert machine.probe().unfit == expected
     complete.setattr(machine, "_installed", lambda name: name == "executorch")
     assert machine.probe().unfit == "triton is not installed; pip install etdev-cuda[compile]"
     complete.setattr(machine, "_installed", lambda name: False)

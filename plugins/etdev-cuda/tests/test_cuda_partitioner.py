@@ -1,6 +1,6 @@
-"""What ExecuTorch's test_cuda_partitioner.py asks of its partitioner, asked of etdev.
+"""What ExecuTorch's test_cuda_partitioner.py expects of its partitioner, expected of etdev.
 
-The foreign delegates are real ones of XNNPACK, which the program comes with.
+The foreign delegates are real XNNPACK delegates that are in the program already.
 """
 
 import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
@@ -26,7 +26,7 @@ class Doubled(nn.Module):
 
 
 def foreign():
-    """A delegate that the program comes with."""
+    """A delegate to put into a program before etdev lowers it."""
     inner = to_edge(torch.export.export(Doubled(), X)).exported_program()
     return to_backend("XnnpackBackend", inner, [])
 
@@ -83,8 +83,8 @@ class Around(nn.Module):
 
 def test_nodes_of_a_foreign_delegate_are_never_taken():
     lowered = Lowerer(["cuda"]).lower(Around(), X)
-    taken = {name for part in lowered.plan.partitions for name in part.nodes}
-    assert all("add" in name for name in taken)
+    nodes = {name for partition in lowered.plan.partitions for name in partition.nodes}
+    assert all("add" in name for name in nodes)
     assert backend_ids(lowered.edge.exported_program()) == [
         "CudaBackend",
         "CudaBackend",

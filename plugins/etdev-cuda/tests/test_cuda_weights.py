@@ -1,4 +1,4 @@
-"""What ExecuTorch's test_cuda_partitioner.py asks of weights, asked of etdev's .ptd."""
+"""What ExecuTorch's test_cuda_partitioner.py expects of weights, expected of etdev's .ptd."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def program(**buffers):
 
 
 def stored(folder, methods, registry=DEFAULT):
-    """Bytes by key of the .ptd that a lowering leaves."""
+    """Bytes by key in the .ptd that a lowering writes."""
     Lowerer(["cuda"], registry=registry).lower(methods).save(folder / "net.pte")
     (data,) = folder.glob("*.ptd")
     payload = FlatTensorSerializer().deserialize(Cord(data.read_bytes()))
@@ -55,8 +55,8 @@ def test_every_lowering_asks_for_weights_one_by_one(registry, aoti):
 
 
 def test_each_weight_is_stored_as_its_own_bytes(tmp_path):
-    found = stored(tmp_path, program(first=numbers(0), second=numbers(12)))
-    values = {key.rpartition(":")[2]: bytes(data) for key, data in found.items()}
+    data = stored(tmp_path, program(first=numbers(0), second=numbers(12)))
+    values = {key.rpartition(":")[2]: bytes(value) for key, value in data.items()}
     assert values == {
         "first": numbers(0).numpy().tobytes(),
         "second": numbers(12).numpy().tobytes(),
@@ -65,17 +65,17 @@ def test_each_weight_is_stored_as_its_own_bytes(tmp_path):
 
 def test_views_of_one_tensor_are_weights_of_their_own(tmp_path):
     base = torch.arange(24.0)
-    found = stored(tmp_path, program(base=base[:12], view=base[12:].reshape(3, 4)))
-    assert sorted(key.rpartition(":")[2] for key in found) == ["base", "view"]
+    keys = stored(tmp_path, program(base=base[:12], view=base[12:].reshape(3, 4)))
+    assert sorted(key.rpartition(":")[2] for key in keys) == ["base", "view"]
 
 
 def test_one_name_in_two_shapes_is_stored_once(tmp_path):
     methods = {"flat": program(w=numbers(0).flatten()), "square": program(w=numbers(0))}
-    found = stored(tmp_path, methods)
-    assert [key.rpartition(":")[2] for key in found] == ["w"]
+    keys = stored(tmp_path, methods)
+    assert [key.rpartition(":")[2] for key in keys] == ["w"]
 
 
-def test_constants_without_a_name_of_the_model_are_kept_apart_by_library(tmp_path):
+def test_constants_that_the_model_does_not_name_are_kept_apart_by_library(tmp_path):
     methods = {
         "one": program(_tensor_constant0=numbers(0)),
         "two": program(_tensor_constant0=numbers(12), other=numbers(0)),

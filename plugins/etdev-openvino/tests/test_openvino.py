@@ -52,8 +52,8 @@ def outputs(function, *inputs, plugins=(OPENVINO,)):
     """What a function returns in ExecuTorch's runtime, and in eager PyTorch."""
     buffer = lowered(function, *inputs, plugins=plugins).to_executorch().buffer
     program = Runtime.get().load_program(buffer)
-    found = program.load_method("forward").execute(list(inputs))
-    return found, flat(function(*inputs))
+    returned = program.load_method("forward").execute(list(inputs))
+    return returned, flat(function(*inputs))
 
 
 def refusal(function, *inputs, op, **options):
@@ -115,11 +115,11 @@ SIX = torch.arange(6.0).reshape(2, 3)
          None),
     ],
 )  # fmt: skip
-def test_what_would_fail_or_lie_is_refused_and_runs_on_kernels(function, inputs, op, code):
+def test_what_would_fail_or_differ_is_refused_and_runs_on_kernels(function, inputs, op, code):
     assert refusal(function, *inputs, op=op) == code
     if inputs[0].dtype != torch.bfloat16:
-        found, expected = outputs(function, *inputs)
-        for output, value in zip(found, expected, strict=True):
+        returned, expected = outputs(function, *inputs)
+        for output, value in zip(returned, expected, strict=True):
             torch.testing.assert_close(output, value)
 
 
@@ -137,16 +137,16 @@ def test_a_constant_scalar_goes_with_the_op_that_reads_it():
     def twice(x):
         return torch.where(x > 2, torch.tensor(3.0), torch.tanh(x + 1) * 2)
 
-    found, expected = outputs(twice, SIX)
-    torch.testing.assert_close(found[0], expected[0])
+    (output,), (expected,) = outputs(twice, SIX)
+    torch.testing.assert_close(output, expected)
     plan = lowered(twice, SIX).plan["forward"]
     assert plan.fallback == ()
     assert all(t.shape for part in plan.partitions for t in (*part.inputs, *part.outputs))
 
 
 def test_a_copy_goes_with_what_it_copies():
-    found, expected = outputs(lambda x: (torch.tanh(x).clone(), x + 1), SIX)
-    for output, value in zip(found, expected, strict=True):
+    returned, expected = outputs(lambda x: (torch.tanh(x).clone(), x + 1), SIX)
+    for output, value in zip(returned, expected, strict=True):
         torch.testing.assert_close(output, value)
     plan = lowered(lambda x: torch.tanh(x).clone(), SIX).plan["forward"]
     assert plan.fallback == ()
@@ -157,8 +157,8 @@ def test_positions_are_integers_that_it_takes():
         return table[rows] * 2
 
     rows = torch.tensor([1, -1])
-    found, expected = outputs(look_up, SIX, rows)
-    torch.testing.assert_close(found[0], expected[0])
+    (output,), (expected,) = outputs(look_up, SIX, rows)
+    torch.testing.assert_close(output, expected)
     assert lowered(look_up, SIX, rows).plan["forward"].fallback == ()
 
 
@@ -172,13 +172,13 @@ def test_a_fake_quantiser_is_atomic_and_rounds_as_pytorch_does():
         )
 
     x = torch.linspace(-20, 20, 401).reshape(1, -1)
-    found, expected = outputs(fake, x)
-    torch.testing.assert_close(found[0], expected[0])
+    (output,), (expected,) = outputs(fake, x)
+    torch.testing.assert_close(output, expected)
     plan = lowered(fake, x, plugins=[Takes("early", ("dequantize_per_tensor.default",)), OPENVINO])
     assert plan.plan["forward"].owner("quantized_decomposed_quantize_per_tensor_default") is None
 
 
-def test_an_integer_weight_is_dequantised_by_others():
+def test_an_integer_weight_is_dequantised_on_kernels():
     ops = torch.ops.quantized_decomposed
     integers = torch.tensor([[1, -2, 3]], dtype=torch.int8)
 
@@ -187,8 +187,8 @@ def test_an_integer_weight_is_dequantised_by_others():
         return torch.tanh(x * weight)
 
     assert refusal(scale, SIX, op="dequantize_per_tensor") == "quantised"
-    found, expected = outputs(scale, SIX)
-    torch.testing.assert_close(found[0], expected[0])
+    (output,), (expected,) = outputs(scale, SIX)
+    torch.testing.assert_close(output, expected)
 
 
 def test_a_linear_layer_that_it_leaves_stays_whole_for_others():
@@ -222,7 +222,7 @@ def test_a_mutated_buffer_stays_outside():
 
 
 @pytest.mark.parametrize("name", ["aten.tanh", "aten.tanh.default"])
-def test_skipped_ops_are_left_to_others(name):
+def test_skipped_ops_are_left_to_other_plugins(name):
     plan = Lowerer([OpenVinoPlugin(skip=[name])]).plan(Calls(lambda x: torch.tanh(x) + 1), (SIX,))
     entry = plan["forward"].ledger["aten_tanh_default"]
     assert (entry.owner, entry.verdicts[0].code) == (None, "skipped")

@@ -1,4 +1,4 @@
-"""compile = true: what is claimed, against torch-tensorrt's own lowering and partitioner."""
+"""compile = true: what the plugin claims and builds, against what torch-tensorrt itself would."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def builder():
 
 
 class Mixed(nn.Module):
-    """Ops that TensorRT has, then erfinv, which it doesn't, then again ops that it has."""
+    """Ops that TensorRT has, then erfinv, which it hasn't, then more ops that it has."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class Mixed(nn.Module):
 
 
 def planned(module, inputs, *others, dynamic_shapes=None, **options):
-    """The plan with engines to be built, and with others after them."""
+    """The plan with engines to be built, and with other plugins after them."""
     lowerer = Lowerer([TrtPlugin(compile=True, **options), *others])
     plan = lowerer.plan(module, inputs, dynamic_shapes=dynamic_shapes, settings=ANY_OP)
     return plan["forward"]
@@ -54,8 +54,8 @@ def ops(plan):
     Getitems are left out, and so are the casts of constants, which torch-tensorrt folds.
     """
     known = {entry.node: entry.op.split(".")[1] for entry in plan.ledger}
-    parts = [[known[n] for n in part.nodes if n in known] for part in plan.partitions]
-    return [sorted(op for op in part if op != "_to_dim_order_copy") for part in parts]
+    partitions = [[known[n] for n in p.nodes if n in known] for p in plan.partitions]
+    return [sorted(op for op in ops if op != "_to_dim_order_copy") for ops in partitions]
 
 
 def theirs(module, inputs, min_block_size=5, left=()):
@@ -123,7 +123,7 @@ def test_why_an_op_is_not_in_an_engine_is_in_the_ledger():
 
 
 @pytest.mark.versions
-def test_ops_left_to_others_are_left_out_of_engines():
+def test_ops_left_to_other_plugins_are_not_in_engines():
     left = "aten.tanh.default"
     engines, outside = theirs(Mixed(), (X,), 1, [f"torch.ops.{left}"])
     plan = planned(Mixed(), X, min_block_size=1, torch_executed_ops=[left])
@@ -131,7 +131,7 @@ def test_ops_left_to_others_are_left_out_of_engines():
     assert "tanh" in outside
 
 
-def test_ops_that_an_earlier_plugin_has_are_left_out_of_engines():
+def test_ops_that_an_earlier_plugin_has_are_not_in_engines():
     early = Takes("early", ("relu.default",))
     lowerer = Lowerer([early, TrtPlugin(compile=True, min_block_size=1)])
     plan = lowerer.plan(*nets.conv_net())["forward"]
@@ -140,7 +140,7 @@ def test_ops_that_an_earlier_plugin_has_are_left_out_of_engines():
 
 
 @pytest.mark.versions
-def test_attention_is_kept_whole_for_torch_tensorrt_and_decomposed_for_who_comes_after():
+def test_attention_is_kept_whole_for_torch_tensorrt_and_decomposed_for_later_plugins():
     class Attention(nn.Module):
         def forward(self, x):
             x = x * 2 + 1
@@ -175,10 +175,10 @@ def test_float64_stays_outside():
     assert (relu.code, relu.text) == ("dtype", "TensorRT has no float64")
 
 
-def test_engines_that_are_there_already_stay_as_they_are():
+def test_engines_that_a_program_already_has_stay_as_they_are():
     plan = Lowerer([TrtPlugin(compile=True, min_block_size=1)]).plan(exported(Engines("2%9")))
-    mine = [(str(part.device), part.compiler) for part in plan.partitions]
-    assert mine == [
+    compilers = [(str(part.device), part.compiler) for part in plan.partitions]
+    assert compilers == [
         ("cuda:0", "TensorRTBuilder"),
         ("cuda:2", None),
         ("cuda:0", "TensorRTBuilder"),

@@ -1,7 +1,7 @@
 """TensorRT first, then CUDA, then the CPU on one program.
 
-The plans are made without a GPU; of the two compilers, AOTInductor is a fake, and so is the builder
-of engines. CudaBackend, TensorRTBackend and torch-tensorrt's rules are real.
+Planning needs no GPU. AOTInductor and the builder of engines are fakes; CudaBackend,
+TensorRTBackend and torch-tensorrt's rules are real.
 """
 
 import pytest
@@ -27,7 +27,7 @@ def aoti():
 
 
 class Erfinv(Engines):
-    """erfinv beside an engine, a weight of their own, and a sum that stays on the CPU."""
+    """erfinv and a linear layer between two engines, and a sum that stays on the CPU."""
 
     def __init__(self, *devices):
         super().__init__(*devices)
@@ -76,8 +76,8 @@ def test_the_pte_says_what_was_planned(lowered, tmp_path):
         ("TensorRTBackend", "cuda:1"),
     ]
     targets = [Device("cpu"), Device("cuda", 0), Device("cuda", 1)]
-    found = check(path, targets, plan=lowered.plan, plugins=Lowerer(["trt", "cuda"]).plugins)
-    assert all("the runtime has no" in line for line in found)
+    problems = check(path, targets, plan=lowered.plan, plugins=Lowerer(["trt", "cuda"]).plugins)
+    assert all("the runtime has no" in line for line in problems)
 
 
 def test_engines_to_be_built_leave_the_rest_to_cuda():
@@ -101,5 +101,5 @@ def test_engines_to_be_built_leave_the_rest_to_cuda():
     assert plan.owner("aten_linear_default") == plan.owner("aten_tanh_default") == "TrtPlugin"
     # An engine of one op is not worth it, so cos goes with erfinv.
     assert plan.owner("aten_cos_default") == plan.owner("aten_erfinv_default") == "cuda"
-    # What neither delegate leaves the GPU for is not copied to the host and back.
+    # Values between the two delegates stay on the GPU.
     assert len(plan.copies) == 2

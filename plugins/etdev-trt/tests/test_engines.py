@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 
 
 def delegates(manager):
-    """Payload and compile specs of each delegate, in the order they run."""
+    """Payload and compile specs of each delegate, in the order in which they run."""
     graph = manager.exported_program().graph_module
     return [
         (module.processed_bytes, [(spec.key, spec.value) for spec in module.compile_specs])
@@ -55,8 +55,8 @@ def parsed(payload):
 
 def bindings(payload):
     """Names of a payload's inputs and of its outputs, in order."""
-    known = parsed(payload).io_bindings
-    return [b.name for b in known if b.is_input], [b.name for b in known if not b.is_input]
+    both = parsed(payload).io_bindings
+    return [b.name for b in both if b.is_input], [b.name for b in both if not b.is_input]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_program_without_engines_is_left_alone():
 
 
 class Cache(nn.Module):
-    """An engine that reads and writes a cache, which 2.14 knows as an aliased output."""
+    """An engine that reads and writes a cache, which 2.14 can express as an aliased output."""
 
     def __init__(self, aliased=""):
         super().__init__()
@@ -165,7 +165,7 @@ class Cache(nn.Module):
 
 
 @pytest.mark.versions
-def test_a_cache_that_an_engine_writes_stays_above_it_and_so_does_what_else_it_reads():
+def test_a_cache_that_an_engine_writes_stays_outside_and_so_does_all_else_it_reads():
     lowered = Lowerer(["trt"]).lower(exported(Cache()))
     (part,) = lowered.plan.partitions
     storage = {c.target: (c.mutated, c.inside) for c in part.constants}
@@ -246,7 +246,7 @@ def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates(two_gpus):
     assert delegates(manager) == delegates(lowered.edge)
 
 
-# Engines that no runtime could run
+# Engines that no runtime can run
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates(two_gpus):
         ),
     ],
 )
-def test_an_engine_that_no_runtime_could_run_is_refused_by_name(module, fault):
+def test_an_engine_that_no_runtime_can_run_is_refused_by_name(module, fault):
     with pytest.raises(ClaimError) as caught:
         Lowerer(["trt"]).plan(exported(module))
     assert str(caught.value) == (
@@ -316,8 +316,8 @@ def test_a_pin_is_taken_as_it_is_for_all_engines():
     with pytest.warns(EtdevWarning) as caught:
         plan = Lowerer(["trt"], devices={"trt": "cuda:3"}, strict=True).plan(program)
     # Of the other engine nothing had to be assumed.
-    said = [str(warning.message) for warning in caught if warning.category is EtdevWarning]
-    assert said == [
+    messages = [str(warning.message) for warning in caught if warning.category is EtdevWarning]
+    assert messages == [
         "trt: forward/trt_0 is put on cuda:3 (pinned), but engine net_0 was built for cuda:1 and "
         "runs there; build it again"
     ]
@@ -330,20 +330,20 @@ UNREADABLE = ["", "%", "nonsense", "-1%9", "128%9", "9999%9", "1_0%9", " 1%9", "
 
 def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
     program = exported(Engines("2%9", *UNREADABLE))
-    said = [
+    messages = [
         f"trt: had to assume cuda:0 for forward/trt_{i}: the device field of engine net_{i} is "
         f'{raw!r}; pin it: devices={{"trt": "cuda:0"}}'
         for i, raw in enumerate(UNREADABLE, 1)
     ]
     with pytest.warns(EtdevWarning) as caught:
         plan = Lowerer(["trt"]).plan(program)
-    assert [str(w.message) for w in caught if w.category is EtdevWarning] == said
+    assert [str(w.message) for w in caught if w.category is EtdevWarning] == messages
     first, *others = [(str(part.device), part.device_source) for part in plan.partitions]
     assert first == ("cuda:2", "derived")
     assert others == [("cuda:0", "assumed")] * len(UNREADABLE)
     with pytest.raises(DeviceError) as error:
         Lowerer(["trt"], strict=True).plan(program)
-    assert str(error.value) == said[0]
+    assert str(error.value) == messages[0]
 
 
 @pytest.mark.versions

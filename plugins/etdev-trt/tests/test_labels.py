@@ -11,21 +11,21 @@ pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 TARGETS = [CPU, Device("cuda", 0), Device("cuda", 1)]
 
 
-def lies(path):
-    found = check(path, TARGETS, plugins=Lowerer(["trt"]).plugins)
-    return [line for line in found if "its payload uses" in line]
+def contradictions(path):
+    problems = check(path, TARGETS, plugins=Lowerer(["trt"]).plugins)
+    return [line for line in problems if "its payload uses" in line]
 
 
 def test_true_labels_are_no_problem(tmp_path):
     lowered = Lowerer(["trt"]).lower(exported(Engines("0%9", "1%9")))
-    assert lies(lowered.save(tmp_path / "true.pte")) == []
+    assert contradictions(lowered.save(tmp_path / "true.pte")) == []
 
 
-def test_a_pin_that_the_engine_contradicts_is_found(tmp_path):
+def test_a_pin_that_the_engine_contradicts_is_reported(tmp_path):
     with pytest.warns(EtdevWarning, match="engine .* was built for cuda:0 and runs there"):
         lowered = Lowerer(["trt"], devices={"trt": "cuda:1"}).lower(exported(Engines("0%9", "1%9")))
     assert [bool(part.device_note) for part in lowered.plan.partitions] == [True, False]
-    assert lies(lowered.save(tmp_path / "lie.pte")) == [
+    assert contradictions(lowered.save(tmp_path / "lie.pte")) == [
         "method forward: delegate 0 (TensorRTBackend) is labelled cuda:1, "
         "but its payload uses cuda:0"
     ]
@@ -45,4 +45,4 @@ def test_a_label_of_torch_tensorrts_own_making_is_checked_too(tmp_path):
     )
     path = tmp_path / "theirs.pte"
     path.write_bytes(manager.to_executorch().buffer)
-    assert len(lies(path)) == 1
+    assert len(contradictions(path)) == 1

@@ -113,7 +113,7 @@ def test_a_budget_that_torch_tensorrt_does_not_know(folder):
     )
 
 
-def test_what_only_the_import_tells_is_told_where_torch_is_loaded(folder, monkeypatch, capsys):
+def test_a_failing_import_is_reported_where_torch_is_loaded(folder, monkeypatch, capsys):
     put_torch_tensorrt(folder)
     put_tensorrt(folder)
     machine.sys.modules["torch"] = None
@@ -148,7 +148,7 @@ def test_the_command_line_shows_the_reason_and_loads_no_torch(tmp_path):
     assert "torch-tensorrt 2.14.0 needs torch<2.9,>=2.8" in json.dumps(trt)
 
 
-# The op alone, as a program finds it that was exported where torch-tensorrt is.
+# A program with an engine, exported where torch-tensorrt is installed: here only its op exists.
 WITHOUT = """
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""The device in a compiled delegate, as each version of torch-tensorrt writes it."""
+"""The device in a delegate's payload, as each version of torch-tensorrt writes it."""
 
 import importlib.util
 import json
@@ -15,14 +15,14 @@ from toys.tensorrt import library
 from etdev import Device
 
 HEADER = struct.Struct("<4sIIIQ8s")
-# A busy machine is slow to draw its first example.
+# On a busy machine the first example takes long.
 LOADED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([[]])
 
 
 @pytest.fixture(params=library.VERSIONS)
 def serialization(request, monkeypatch):
-    """torch-tensorrt's serialiser, which needs nothing else of it."""
+    """torch-tensorrt's serialiser, a module that imports nothing else of it."""
     if reason := library.why_missing(request.param):
         pytest.skip(reason)
     path = library.site(request.param) / "torch_tensorrt/executorch/serialization.py"
@@ -44,7 +44,7 @@ def written(serialization, device, **fields):
 
 
 def blob(metadata, magic=b"TR01", engine=b"engine"):
-    """A blob by the format's description, for metadata that no serialiser writes."""
+    """A payload with metadata that no serialiser would write."""
     text = metadata if isinstance(metadata, bytes) else json.dumps(metadata).encode()
     start = -(-(HEADER.size + len(text)) // 16) * 16
     header = HEADER.pack(magic, HEADER.size, len(text), start, len(engine), b"")
@@ -66,7 +66,7 @@ def test_aliased_outputs_make_another_kind_of_blob_with_the_same_device(serializ
     assert device_of(payload) == Device("cuda", 3)
 
 
-def test_our_blobs_are_those_of_the_serialisers(serialization):
+def test_our_payloads_equal_those_of_the_serialisers(serialization):
     metadata = serialization.TensorRTBlobMetadata(device_id=2)
     theirs = serialization.serialize_engine(b"engine", metadata)
     reserved = slice(24, 32)
@@ -80,7 +80,7 @@ def test_every_magic_of_the_serialisers_is_known(serialization):
     assert {device_of(blob({"device_id": 1}, magic)) for magic in known} == {Device("cuda", 1)}
 
 
-def test_where_no_device_is_written_the_runtime_takes_the_first():
+def test_without_a_device_the_runtime_takes_the_first():
     assert device_of(blob({"io_bindings": []})) == Device("cuda", 0)
 
 
@@ -89,7 +89,7 @@ def test_of_two_devices_the_runtime_takes_the_one_written_first():
 
 
 @pytest.mark.parametrize("index", [-1, 128, 10**400, "1", 1.0, True, None, [1]])
-def test_a_device_that_no_label_could_name_is_not_told(index):
+def test_a_device_that_no_label_can_name_is_left_out(index):
     assert device_of(blob({"device_id": index})) is None
 
 
@@ -112,7 +112,7 @@ def test_a_device_that_no_label_could_name_is_not_told(index):
     ],
     ids=repr,
 )
-def test_a_damaged_payload_tells_nothing(payload):
+def test_a_damaged_payload_has_no_device(payload):
     assert device_of(payload) is None
 
 
@@ -128,16 +128,16 @@ def test_any_metadata_and_any_flipped_byte_are_read_without_an_error(metadata, d
     payload = bytearray(blob(metadata))
     place = data.draw(st.integers(0, len(payload) - 1))
     payload[place] = data.draw(st.integers(0, 255))
-    found = device_of(bytes(payload))
-    assert found is None or found.type == "cuda"
+    device = device_of(bytes(payload))
+    assert device is None or device.type == "cuda"
 
 
-def test_a_pickle_in_the_metadata_stays_closed(tmp_path):
+def test_a_pickle_in_the_metadata_is_not_loaded(tmp_path):
     # Unpickled, it would make a file.
     bomb = f"cposix\nsystem\n(S'touch {tmp_path}/opened'\ntR."
     assert device_of(blob({"device_id": 1, "serialized_metadata": bomb})) == Device("cuda", 1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_payloads_of_other_backends_are_theirs():
+def test_payloads_of_other_backends_are_left_to_their_plugins():
     assert TrtPlugin().payload_device("CudaBackend", blob({"device_id": 1})) is None
