@@ -11,7 +11,7 @@ from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe, for_method, per_method
-from etdev.schema.plan import Partition
+from etdev.schema.plan import Draft, Partition
 from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class AdaptedPartitioner:
         return self._tagging[method].claims()
 
     @hookimpl
-    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """The constants it tagged; a buffer only where the partition has all writes to it."""
         tagged = self._tagging[partition.method].constants
         return [c for c in partition.constants if c.name in tagged and partition.may_hold(c)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen, validators
 
-from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev_cpu import machine
 from etdev_cpu.payload import BACKEND_ID, device_of
 
@@ -61,7 +61,7 @@ class CpuPlugin:
         return Claim(BACKEND_ID, groups, refusals, named_data=True, merge=not self.per_op)
 
     @hookimpl
-    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """The weights that its matches include; a buffer that the method writes stays outside."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
 

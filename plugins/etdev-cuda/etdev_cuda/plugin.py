@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import asdict, field, frozen, validators
 
-from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev.errors import DeviceError
 from etdev_cuda import machine, options
 from etdev_cuda.payload import BACKEND_ID, device_of, keys
@@ -83,7 +83,7 @@ class CudaPlugin:
         ]
 
     @hookimpl
-    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """All of them; a buffer that the method writes only if this delegate writes it."""
         return [c for c in partition.constants if partition.may_hold(c)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen, validators
 
-from etdev import Claim, Constant, Device, KeepWhole, Partition, Probe, hookimpl
+from etdev import Claim, Constant, Device, Draft, KeepWhole, Probe, hookimpl
 from etdev.errors import PluginError
 from etdev_openvino import machine
 from etdev_openvino.payload import BACKEND_ID, device_of
@@ -74,7 +74,7 @@ class OpenVinoPlugin:
         return Claim(BACKEND_ID, groups, refusals, compile_specs=specs)
 
     @hookimpl
-    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """All but the buffers that the method writes, which an OpenVINO model can't hold."""
         return [constant for constant in partition.constants if not constant.mutated]
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, fields, frozen, validators
 
-from etdev import Assumed, Claim, Constant, Device, Group, KeepWhole, Partition, Probe, hookimpl
+from etdev import (
+    Assumed,
+    Claim,
+    Constant,
+    Device,
+    Draft,
+    Group,
+    KeepWhole,
+    Partition,
+    Probe,
+    hookimpl,
+)
 from etdev.errors import ClaimError, PluginError
 from etdev_trt import machine
 from etdev_trt.payload import BACKEND_ID, device_of
@@ -105,7 +116,7 @@ class TrtPlugin:
         return claims
 
     @hookimpl
-    def claim_constants(self, partition: Partition) -> Sequence[Constant]:
+    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """The bytes of an engine, or the weights of one to be built.
 
         Everything else that an engine reads is passed in, a cache that it writes too: an engine
