@@ -80,12 +80,12 @@ def claim_constants(program: ExportedProgram, partition: Draft) -> Sequence[Cons
 
     Args:
         program: Edge-dialect program of one method. Look, don't tag: the host writes `node.meta`.
-        partition: One of this plugin's partitions. Its inputs are not known yet: a constant that
-            it leaves outside becomes one. `partition.constants` are the parameters, buffers and
-            lifted tensors that its nodes read, in the state dict's layout: a convolution weight is
-            (out, in / groups, kH, kW), a linear weight (out, in). `size_bytes` is elements times
-            item size, before alignment. Constants that no node reads are among them until a plugin
-            claims them.
+        partition: A `Draft` of one of this plugin's partitions. Its inputs are not known yet: a
+            constant that it leaves outside becomes one. `partition.constants` are the parameters,
+            buffers and lifted tensors that its nodes read, in the state dict's layout: a
+            convolution weight is (out, in / groups, kH, kW), a linear weight (out, in).
+            `size_bytes` is elements times item size, before alignment. Constants that no node
+            reads are among them until a plugin claims them.
 
     Returns:
         Those of `partition.constants` (or their names) that the delegate keeps. None and the rest

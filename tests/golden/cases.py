@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from itertools import pairwise
@@ -150,4 +151,7 @@ def rewrite(file: Path) -> None:
     opening, cases = read(file)
     for case in cases:
         case.rewrite()
-    file.write_text("\n".join([f"{opening}\n", *map(str, cases)]), encoding="utf-8")
+    # At once, since another process of xdist may be reading it.
+    anew = file.with_suffix(f".{os.getpid()}")
+    anew.write_text("\n".join([f"{opening}\n", *map(str, cases)]), encoding="utf-8")
+    anew.replace(file)

@@ -5,7 +5,8 @@
     late takes *, keeps aten.linear.default, merge no, constants no, device cuda:1
     cpu                                     a plugin that is installed
 
-Clauses: `keeps OPS` whole; `merge no`; `constants no`, `constants yes` (all that its delegates may
+Clauses: `keeps OPS` whole, or `keeps OPS when NAMES`, globs of ATen nodes; `also takes OPS for
+BACKEND`, a second claim; `merge no`; `constants no`, `constants yes` (all that its delegates may
 hold, which is what it does unasked) or `constants NAMES`; `device D`; `assumes D because TEXT`;
 `caveat TEXT`; `types TYPES` of devices; `backend B`; `specs KEY=VALUE`; `named data`; `silent`
 (refuses nothing).
@@ -16,6 +17,7 @@ from __future__ import annotations
 import operator
 import re
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from attrs import define, field
 
 from etdev import Assumed, Claim, Device, Group, KeepWhole, Refusal, hookimpl
 from etdev.graph.nodes import op_name
+
+# Whether it is one atomic group, and the words that its nodes match.
+Takes = tuple[bool, list[str]]
 
 _WORD = re.compile(r"\(([^)]*)\)|(\S+)")
 
@@ -32,9 +37,10 @@ class Toy:
     """A plugin that answers as its line says, and notes what it was asked."""
 
     name: str
-    takes: list[tuple[bool, list[str]]]
+    takes: list[Takes]
     asked: list[Asked]
-    keeps: list[Any] = field(factory=list)
+    also: dict[str, list[Takes]] = field(factory=dict)
+    keeps: KeepWhole | None = None
     merge: bool = True
     constants: list[str] | None = None
     device: Device | Assumed | None = None
@@ -47,24 +53,27 @@ class Toy:
 
     @hookimpl
     def keep_whole(self) -> KeepWhole | None:
-        return KeepWhole(self.keeps) if self.keeps else None
+        return self.keeps
 
     @hookimpl
-    def claim_nodes(self, program: Any, taken: Any, partitions: Any) -> Claim:
+    def claim_nodes(self, program: Any, taken: Any, partitions: Any) -> list[Claim]:
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
         self.asked.append(Asked(self.name, [n.name for n in nodes], dict(taken), dict(partitions)))
-        inputs = program.graph.find_nodes(op="placeholder")
-        groups = [
-            group
-            for atomic, words in self.takes
-            for group in _groups([*inputs, *nodes], atomic, words)
-        ]
-        mine = {name for group in groups for name in group.nodes}
+        known = [*program.graph.find_nodes(op="placeholder"), *nodes]
+        groups = {
+            backend: [group for item in takes for group in _groups(known, *item)]
+            for backend, takes in {self.backend: self.takes, **self.also}.items()
+        }
+        mine = {name for each in groups.values() for group in each for name in group.nodes}
         others = [n for n in nodes if n.name not in mine and n.target is not operator.getitem]
+        refusals = [] if self.silent else [Refusal(node, "op", "not mine") for node in others]
+        return [self._claim(backend, groups[backend], refusals) for backend in groups]
+
+    def _claim(self, backend: str, groups: list[Group], refusals: list[Refusal]) -> Claim:
         return Claim(
-            self.backend,
+            backend,
             groups,
-            [] if self.silent else [Refusal(node, "op", "not mine") for node in others],
+            refusals,
             compile_specs=self.specs,
             device_types=self.types,
             named_data=self.named_data,
@@ -102,7 +111,7 @@ def plugin(line: str, asked: list[Asked]) -> Any:
     if not rest:
         return name
     takes, *clauses = rest.split(", ")
-    toy = Toy(name, [(bool(g), (g or w).split()) for g, w in _WORD.findall(takes)], asked)
+    toy = Toy(name, _takes(takes), asked)
     for clause in clauses:
         _apply(toy, *clause.partition(" ")[::2])
     return toy
@@ -110,7 +119,17 @@ def plugin(line: str, asked: list[Asked]) -> Any:
 
 def _apply(toy: Toy, word: str, rest: str) -> None:
     if word == "keeps":
-        toy.keeps = [operator.attrgetter(op)(torch.ops) for op in rest.split()]
+        ops, _, names = rest.partition(" when ")
+        whole = [operator.attrgetter(op)(torch.ops) for op in ops.split()]
+        when = (
+            (lambda node: any(map(partial(fnmatchcase, node.name), names.split())))
+            if names
+            else None
+        )
+        toy.keeps = KeepWhole(whole, when)
+    elif word == "also":
+        takes, _, backend = rest.removeprefix("takes ").partition(" for ")
+        toy.also[backend] = _takes(takes)
     elif word == "merge":
         toy.merge = rest != "no"
     elif word == "constants":
@@ -132,6 +151,10 @@ def _apply(toy: Toy, word: str, rest: str) -> None:
         setattr(toy, "named_data" if rest else "silent", True)
     else:
         raise ValueError(f"{toy.name}: unknown clause {word} {rest}")
+
+
+def _takes(text: str) -> list[Takes]:
+    return [(bool(group), (group or word).split()) for group, word in _WORD.findall(text)]
 
 
 def _groups(nodes: list[Any], atomic: bool, words: list[str]) -> list[Group]:

@@ -45,9 +45,9 @@ class Watch:
         self.patch.setattr(Graph, "find_nodes", lambda *a, **k: list(visited(search(*a, **k))))
 
 
-def watched(monkeypatch, manager, count):
+def watched(manager, count):
     """What the loop does to the graphs of a chain."""
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         # A partition has six nodes; the program, split or not, has four for each partition.
         watch = Watch(patch, least=4 * count)
         watch.method(GraphModule, "recompile", "recompiles", lambda module: module.graph)
@@ -83,9 +83,9 @@ def chains():
     return chains
 
 
-@pytest.fixture
-def watches(chains, monkeypatch):
-    return [watched(monkeypatch, chains[count], count) for count in (SMALL, LARGE)]
+@pytest.fixture(scope="module")
+def watches(chains):
+    return [watched(chains[count], count) for count in (SMALL, LARGE)]
 
 
 @pytest.mark.parametrize("what", ["recompiles", "validations", "nodes copied", "nodes visited"])

@@ -11,11 +11,13 @@ import sys
 
 import pytest
 import torch
+from attrs import define
 from models import nets
 from models.small import HEADS, PAIR, AddMul, Attention
 from torch import nn
 from torch.export import Dim
 from toys import Takes
+from toys.accelerator import Accelerator
 from toys.runtime import assert_agrees
 
 from etdev import Claim, Group, Lowerer, hookimpl
@@ -178,16 +180,22 @@ def test_lowering_twice_gives_the_same_bytes():
     assert first == second
 
 
+@define(eq=False)
+class Answers:
+    """Claims the same of any program."""
+
+    name: str
+    answer: object
+
+    @hookimpl
+    def claim_nodes(self):
+        return self.answer
+
+
 def test_a_claim_on_an_unknown_node_names_the_plugin():
-    class Dreamer:
-        name = "dreamer"
-
-        @hookimpl
-        def claim_nodes(self):
-            return Claim("XnnpackBackend", [Group(["nowhere"])])
-
+    dreamer = Answers("dreamer", Claim("XnnpackBackend", [Group(["nowhere"])]))
     with pytest.raises(ClaimError) as caught:
-        Lowerer([Dreamer()]).plan(AddMul(), PAIR)
+        Lowerer([dreamer]).plan(AddMul(), PAIR)
     assert str(caught.value) == (
         "dreamer: claims 'nowhere', which is not a computing node of method 'forward'; name nodes "
         "of the program that claim_nodes was given, no inputs or outputs"
@@ -208,27 +216,15 @@ def test_a_plugin_that_changes_the_graph_is_caught():
 
 
 def test_a_wrong_answer_is_named():
-    class Chatty:
-        name = "chatty"
-
-        @hookimpl
-        def claim_nodes(self):
-            return ["aten_add_tensor"]
-
+    chatty = Answers("chatty", ["aten_add_tensor"])
     with pytest.raises(ClaimError, match="chatty: claim_nodes returned 'aten_add_tensor'"):
-        Lowerer([Chatty()]).plan(AddMul(), PAIR)
+        Lowerer([chatty]).plan(AddMul(), PAIR)
 
 
 def test_a_missing_backend_is_named():
-    class Lost:
-        name = "lost"
-
-        @hookimpl
-        def claim_nodes(self):
-            return Claim("NoSuchBackend", [Group(["aten_add_tensor"])])
-
+    lost = Answers("lost", Claim("NoSuchBackend", [Group(["aten_add_tensor"])]))
     with pytest.raises(CompileError) as caught:
-        Lowerer([Lost()]).lower(AddMul(), PAIR)
+        Lowerer([lost]).lower(AddMul(), PAIR)
     assert caught.value.what == "backend 'NoSuchBackend' of forward/lost_0 is not loaded"
 
 
@@ -307,21 +303,11 @@ def test_an_empty_plugin_list_leaves_all_to_portable_kernels():
 
 
 def test_a_claimed_control_flow_op_takes_its_branches_along():
-    import toys.accelerator  # noqa: F401
-
-    class TakesCond:
-        name = "cond"
-
-        @hookimpl
-        def claim_nodes(self, program):
-            nodes = [n for n in program.graph.nodes if "cond" in str(n.target)]
-            return Claim("FakeAccelerator", [Group([node]) for node in nodes])
-
     class Pick(nn.Module):
         def forward(self, x):
             return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,)) + 1
 
-    lowered = Lowerer([TakesCond()]).lower(Pick(), (torch.randn(2),))
+    lowered = Lowerer([Accelerator("cond", ops=("cond",))]).lower(Pick(), (torch.randn(2),))
     (partition,) = lowered.plan.partitions
     assert {"submodule_0", "submodule_1"} <= set(partition.nodes)
     graph = lowered.edge.exported_program().graph
