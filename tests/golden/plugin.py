@@ -121,12 +121,7 @@ def _apply(toy: Toy, word: str, rest: str) -> None:
     if word == "keeps":
         ops, _, names = rest.partition(" when ")
         whole = [operator.attrgetter(op)(torch.ops) for op in ops.split()]
-        when = (
-            (lambda node: any(map(partial(fnmatchcase, node.name), names.split())))
-            if names
-            else None
-        )
-        toy.keeps = KeepWhole(whole, when)
+        toy.keeps = KeepWhole(whole, partial(_named, names.split()) if names else None)
     elif word == "also":
         takes, _, backend = rest.removeprefix("takes ").partition(" for ")
         toy.also[backend] = _takes(takes)
@@ -162,6 +157,10 @@ def _groups(nodes: list[Any], atomic: bool, words: list[str]) -> list[Group]:
     if atomic:
         return [Group(found)] if found else []
     return [Group([node]) for node in found]
+
+
+def _named(globs: list[str], node: Any) -> bool:
+    return any(fnmatchcase(node.name, glob) for glob in globs)
 
 
 def _matches(node: Any, word: str) -> bool:
