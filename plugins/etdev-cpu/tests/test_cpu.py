@@ -16,6 +16,7 @@ from toys import Takes
 
 from etdev import Lowerer
 from etdev.errors import PluginError
+from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
 from etdev.runtime.compare import flat
 from etdev.runtime.run import execute
@@ -220,4 +221,4 @@ def test_a_tied_embedding_runs():
 
 
 def test_the_plugin_is_fit_wherever_executorch_is():
-    assert from_object(CpuPlugin()).probe().unfit is None
+    assert probe(from_object(CpuPlugin())).unfit is None

@@ -25,6 +25,7 @@ from toys import Takes
 from etdev import Lowerer
 from etdev.errors import PluginError
 from etdev.lowerer import Settings
+from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
 from etdev.runtime.compare import flat
 
@@ -293,11 +294,11 @@ def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, prob
         return version
 
     monkeypatch.setattr(importlib.metadata, "version", fake_version)
-    assert from_object(OPENVINO).probe().unfit.startswith(problem)
+    assert probe(from_object(OPENVINO)).unfit.startswith(problem)
     with pytest.raises(PluginError) as caught:
         Lowerer([OPENVINO]).plan(Calls(torch.tanh), (SIX,))
     assert str(caught.value).startswith(f"openvino: {problem}")
 
 
 def test_it_is_fit_here():
-    assert from_object(OPENVINO).probe().unfit is None
+    assert probe(from_object(OPENVINO)).unfit is None

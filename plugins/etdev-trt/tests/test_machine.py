@@ -11,6 +11,7 @@ import pytest
 from etdev_trt import machine
 from etdev_trt.plugin import TrtPlugin
 
+from etdev.registry.answers import probe
 from etdev.registry.selection import from_object
 
 TORCH, EXECUTORCH = version("torch"), version("executorch")
@@ -56,7 +57,7 @@ def test_a_fit_installation(folder):
     )
     put_tensorrt(folder)
     assert machine.unfit() is None
-    assert from_object(TrtPlugin()).probe().unfit is None
+    assert probe(from_object(TrtPlugin())).unfit is None
 
 
 def test_torch_tensorrt_is_not_installed(folder):
