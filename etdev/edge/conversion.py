@@ -25,6 +25,7 @@ from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
+from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
@@ -102,7 +103,8 @@ class Conversion:
             manager._etrecord.add_exported_program(dict(programs))
             manager._etrecord.add_edge_dialect_program(copy.deepcopy(manager))
         if transform_passes is not None:
-            manager = manager.transform(transform_passes)
+            with unbound(*edge.values()):
+                manager = manager.transform(transform_passes)
             for method in manager.methods:
                 lift_constant_tensor_pass(manager.exported_program(method))
         for method in manager.methods:
@@ -131,7 +133,8 @@ class Conversion:
         # Verified once, by the manager, instead of after every step.
         config = copy.copy(self.compile_config)
         config._check_ir_validity = False
-        edge = _generate_edge_program(config, decomposed, preserve_ops=ops)
+        with unbound(decomposed):
+            edge = _generate_edge_program(config, decomposed, preserve_ops=ops)
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from etdev.errors import EtdevWarning, SourceError, first_line
+from etdev.graph.symbols import with_own_symbols
 
 FORWARD = "forward"
 # Modules that compute differently in training mode; on others the flag changes nothing.
@@ -39,9 +40,9 @@ class Method:
     dynamic_shapes: Any = None
 
     def export(self) -> ExportedProgram:
-        """Export to an ATen program, without gradients; the module is not changed."""
+        """Export to an ATen program, without gradients; the model is not changed."""
         if isinstance(self.model, ExportedProgram):
-            return self.model
+            return with_own_symbols(self.model)
         if self.inputs is None:
             raise SourceError(
                 self.name, "a module can't be exported without example inputs", "give inputs="
