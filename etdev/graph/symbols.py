@@ -181,10 +181,13 @@ class _Values:
         sizes = [self._size(size) for size in value.shape]
         strides = [self._size(stride) for stride in value.stride()]
         data = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
-        if offset := value.storage_offset():
-            whole = self._size(value.untyped_storage().nbytes()) // value.element_size()
-            data = torch.empty([whole], dtype=value.dtype, device="meta")
-            data = data.as_strided(sizes, strides, self._size(offset))
+        offset, size_bytes = value.storage_offset(), value.untyped_storage().nbytes()
+        # Only weights have an offset that a trace would not compute again; theirs is known.
+        if isinstance(offset, int) and offset and isinstance(size_bytes, int):
+            storage = torch.empty(
+                size_bytes // value.element_size(), dtype=value.dtype, device="meta"
+            )
+            data = storage.as_strided(sizes, strides, offset)
         return FakeTensor(
             self.mode,
             data,
