@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.graph_module import get_control_flow_submodules
@@ -33,9 +34,11 @@ def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
 
 def to_edge(program: ExportedProgram, ask: Ask, config: EdgeCompileConfig) -> ExportedProgram:
     """Convert a program, keeping wanted ops whole only outside its branches."""
-    manager = to_edge_transform_and_lower(
-        program, partitioner=[_KeepsWhole(ask)], compile_config=copy.copy(config)
-    )
+    # With gradients, torch traces each branch once more, and takes symbols of the program for its.
+    with torch.no_grad():
+        manager = to_edge_transform_and_lower(
+            program, partitioner=[_KeepsWhole(ask)], compile_config=copy.copy(config)
+        )
     return manager.exported_program()  # type: ignore[no-any-return]
 
 

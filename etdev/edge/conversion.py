@@ -12,19 +12,27 @@ from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program._program import (
     _create_empty_etrecord,
-    _generate_edge_program,
     lift_constant_tensor_pass,
 )
 from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+)
 
 from etdev.edge import branches
+from etdev.edge.generation import generate
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
+from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
@@ -102,7 +110,8 @@ class Conversion:
             manager._etrecord.add_exported_program(dict(programs))
             manager._etrecord.add_edge_dialect_program(copy.deepcopy(manager))
         if transform_passes is not None:
-            manager = manager.transform(transform_passes)
+            with unbound(*edge.values()):
+                manager = manager.transform(transform_passes)
             for method in manager.methods:
                 lift_constant_tensor_pass(manager.exported_program(method))
         for method in manager.methods:
@@ -112,6 +121,7 @@ class Conversion:
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
         if program.dialect == "EDGE":
             return program
+        _refuse_inputs(method, program)
 
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
@@ -131,7 +141,8 @@ class Conversion:
         # Verified once, by the manager, instead of after every step.
         config = copy.copy(self.compile_config)
         config._check_ir_validity = False
-        edge = _generate_edge_program(config, decomposed, preserve_ops=ops)
+        with unbound(decomposed):
+            edge = generate(config, decomposed, ops)
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
@@ -146,6 +157,27 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
+
+
+def _refuse_inputs(method: str, program: ExportedProgram) -> None:
+    """Refuse inputs that ExecuTorch's runtime can't be given: it would fail before the first op."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind != InputKind.USER_INPUT:
+            continue
+        if isinstance(spec.arg, (SymIntArgument, SymFloatArgument, SymBoolArgument)):
+            raise LoweringError(
+                "edge conversion",
+                f"input {spec.arg.name!r} of method {method!r} is a Python number that may change, "
+                "which ExecuTorch's runtime can't be given",
+                "make it a tensor and read it with .item(), or export it with one value",
+            )
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            raise LoweringError(
+                "edge conversion",
+                f"input {spec.arg.name!r} of method {method!r} is the string {spec.arg.value!r}, "
+                "which ExecuTorch's runtime can't be given",
+                "leave it out of the method's inputs",
+            )
 
 
 def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from etdev.errors import EtdevWarning, SourceError, first_line
+from etdev.graph.symbols import with_own_symbols
 
 FORWARD = "forward"
 # Modules that compute differently in training mode; on others the flag changes nothing.
@@ -39,9 +41,9 @@ class Method:
     dynamic_shapes: Any = None
 
     def export(self) -> ExportedProgram:
-        """Export to an ATen program, without gradients; the module is not changed."""
+        """Export to an ATen program, without gradients; the model is not changed."""
         if isinstance(self.model, ExportedProgram):
-            return self.model
+            return self._exported(self.model)
         if self.inputs is None:
             raise SourceError(
                 self.name, "a module can't be exported without example inputs", "give inputs="
@@ -56,8 +58,9 @@ class Method:
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad():
+                inputs, kwargs = _distinct((self.inputs, self.kwargs))
                 return torch.export.export(
-                    self.model, self.inputs, self.kwargs, dynamic_shapes=self.dynamic_shapes
+                    self.model, inputs, kwargs, dynamic_shapes=self.dynamic_shapes
                 )
         except Exception as error:
             raise SourceError(
@@ -65,6 +68,22 @@ class Method:
                 f"torch.export failed: {first_line(error)}",
                 "see the cause, or export it yourself and give the ExportedProgram",
             ) from error
+
+    def _exported(self, program: ExportedProgram) -> ExportedProgram:
+        if self.dynamic_shapes is not None:
+            raise SourceError(
+                self.name,
+                "is exported already, so dynamic_shapes has no effect",
+                "give them to torch.export.export",
+            )
+        for name in _ignored(program):
+            warnings.warn(
+                f"{self.name}: was exported with one tensor as two inputs and ignores {name!r}; "
+                "export it with different tensors",
+                EtdevWarning,
+                stacklevel=2,
+            )
+        return with_own_symbols(program)
 
     def eager(self, flat_inputs: Sequence[Any] | None = None) -> Any:
         """Run the method in PyTorch.
@@ -94,6 +113,36 @@ class Method:
             raise SourceError(self.name, "has no example inputs", "give inputs")
         arguments, keywords = known
         return tuple(arguments), dict(keywords)
+
+
+def _distinct(inputs: Any) -> Any:
+    """Example inputs as tensors of their own; torch.export makes one input of a tensor given twice.
+
+    The second would be ignored when the method runs.
+    """
+    seen: set[int] = set()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        repeated = id(value) in seen
+        seen.add(id(value))
+        return value.clone() if repeated else value
+
+    return pytree.tree_map(own, inputs)
+
+
+def _ignored(program: ExportedProgram) -> list[str]:
+    """Inputs that torch.export merged with another, since their examples were one tensor."""
+    examples = pytree.tree_leaves(program.example_inputs)
+    times = Counter(id(value) for value in examples if isinstance(value, torch.Tensor))
+    repeated = {
+        str(name)
+        for name, value in zip(program.graph_signature.user_inputs, examples, strict=False)
+        if times[id(value)] > 1
+    }
+    inputs = program.graph.find_nodes(op="placeholder")
+    return [node.name for node in inputs if node.name in repeated and not node.users]
 
 
 def methods_of(

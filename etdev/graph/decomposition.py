@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
+from etdev.graph.symbols import settled, unbacked, unify
 
 
 @frozen(eq=False)
@@ -58,7 +59,9 @@ def key_of(node: Node) -> Hashable:
     # A node that reads one tensor twice is not like one that reads two tensors.
     reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
-    return (_mode(node), node.target, look(node.args), kwargs, tuple(reads))
+    # What depends on data has symbols of its own at each place.
+    own = look(node.meta["val"]) if unbacked(node.meta["val"]) else None
+    return (_mode(node), node.target, look(node.args), kwargs, tuple(reads), own)
 
 
 def _mode(node: Node) -> Any:
@@ -104,7 +107,9 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
     # A custom op is not a core ATen op, which is no reason to complain: it stays as it is.
     config = copy.copy(compile_config)
     config._check_ir_validity = False
-    edge = to_edge(program, compile_config=config).exported_program()
+    with settled(_mode(node)):
+        edge = to_edge(program, compile_config=config).exported_program()
+    unify(edge, node.meta["val"])
     return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
 
 

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from etdev.errors import DeviceError
 from etdev.graph.nodes import delegate_device, op_name
+from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
 from etdev.pte.read import methods_of
@@ -68,8 +69,10 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
+    with unbound(*(manager.exported_program(name) for name in manager.methods)):
+        program = manager.to_executorch(_completed(config, skips) if away else config)
     emitted = Emitted(
-        manager.to_executorch(_completed(config, skips) if away else config),
+        program,
         {name: skip != Skips() for name, skip in skips.items()},
         config.enable_non_cpu_memory_planning,
     )

@@ -260,3 +260,37 @@ def _load_error(path: Path) -> str:
     with pytest.raises(SourceError) as caught:
         methods_of(path)
     return str(caught.value)
+
+
+class Sum(nn.Module):
+    """A sum that shows which input is which."""
+
+    def forward(self, x, y):
+        return x * 3 + y
+
+
+def test_a_tensor_given_as_two_inputs_is_exported_as_two():
+    x = torch.ones(2)
+    exported = Method("forward", Sum(), (x,), {"y": x}).export().module()
+    assert torch.equal(exported(x, y=x + 1), Sum()(x, x + 1))
+
+
+def test_a_program_exported_with_one_tensor_as_two_inputs_is_warned_about():
+    x = torch.ones(2)
+    method = Method("forward", torch.export.export(Sum(), (x, x)))
+    with pytest.warns(EtdevWarning) as caught:
+        method.export()
+    assert [str(warning.message) for warning in caught] == [
+        "forward: was exported with one tensor as two inputs and ignores 'x'; "
+        "export it with different tensors"
+    ]
+
+
+def test_a_program_takes_no_dynamic_shapes(program):
+    (method,) = methods_of(program, dynamic_shapes=({0: Dim("batch")},)).values()
+    with pytest.raises(SourceError) as caught:
+        method.export()
+    assert str(caught.value) == (
+        "forward: is exported already, so dynamic_shapes has no effect; "
+        "give them to torch.export.export"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[l
     program = Runtime.get().load_program(lowered.to_executorch().buffer)
     loaded = program.load_method(method)
     # The next call writes to the same memory.
-    return [[value.clone() for value in loaded.execute(list(inputs))] for inputs in calls]
+    return [[copy.deepcopy(value) for value in loaded.execute(list(inputs))] for inputs in calls]
 
 
 def assert_agrees(

@@ -1,0 +1,51 @@
+"""Generation: ExecuTorch's passes from ATen to the edge dialect, for methods without inputs too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.program._program import _generate_edge_program
+from torch._export.verifier import SpecViolationError
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+_NAME = "no_input"
+
+
+def generate(
+    config: EdgeCompileConfig, program: ExportedProgram, ops: Sequence[OpOverload]
+) -> ExportedProgram:
+    """Convert a decomposed program.
+
+    Args:
+        config: The conversion's.
+        program: ATen program, which may be changed.
+        ops: Those kept whole.
+    """
+    inputs = program.graph.find_nodes(op="placeholder")
+    try:
+        return _generate_edge_program(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
+    except SpecViolationError:
+        if program.graph_signature.user_inputs or not inputs:
+            raise
+    # ExecuTorch lifts constants in front of the first input of the user, and where there is none it
+    # puts several in the wrong order.
+    with program.graph.inserting_after(inputs[-1]):
+        placeholder = program.graph.placeholder(_NAME)
+    placeholder.meta = {"val": inputs[-1].meta["val"]}
+    spec = InputSpec(InputKind.USER_INPUT, TensorArgument(placeholder.name), None)
+    program.graph_signature.input_specs.append(spec)
+    return _without(_generate_edge_program(config, program, preserve_ops=ops), placeholder.name)
+
+
+def _without(program: ExportedProgram, name: str) -> ExportedProgram:
+    """Remove an input that nothing reads."""
+    signature = program.graph_signature
+    signature.input_specs = [spec for spec in signature.input_specs if spec.arg.name != name]
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name == name:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return program

@@ -1,0 +1,217 @@
+"""Symbols: the symbolic sizes of a program, and what torch knows of them, its shape env.
+
+Every trace writes to the shape env of what it traces: it adds guards, fixes sizes, and makes
+symbols for values that depend on data. So a program that is traced here gets a shape env that the
+caller's does not share.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.utils import _pytree as pytree
+from torch.utils._ordered_set import OrderedSet
+
+from etdev.graph.rebuild import rebuilt
+
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def fake_mode(nodes: Iterable[Node]) -> FakeTensorMode | None:
+    """The mode of the first fake tensor among the values of some nodes."""
+    for node in nodes:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, FakeTensor):
+                return value.fake_mode
+    return None
+
+
+def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
+    """Copy a program with its shape env, so that a trace of the copy leaves the original alone.
+
+    Weights are shared. A program without symbols is returned as it is: a trace has nothing to write
+    to its shape env.
+    """
+    mode = fake_mode(program.graph.nodes)
+    if mode is None or mode.shape_env is None or not mode.shape_env.var_to_range:
+        return program
+    own = _Values.copied(mode)
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for node in program.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    own.renew(graph)
+    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    _copy_branches(copied.graph_module, own.renew)
+    return copied
+
+
+def _copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
+    """Copy the branches of control flow, which a copied graph still shares, and renew them."""
+    for name, branch in list(module.named_children()):
+        if isinstance(branch, GraphModule):
+            copied = copy.deepcopy(branch)
+            renew(copied.graph)
+            _copy_branches(copied, renew)
+            setattr(module, name, copied)
+
+
+@contextmanager
+def settled(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Trace without the symbols that earlier passes made and bound to no node.
+
+    torch would look for them in the results of the next trace.
+    """
+    pending: list[Any] = []
+    if mode is not None and mode.shape_env is not None:
+        pending = mode.shape_env.pending_fresh_unbacked_symbols
+    pending.clear()
+    try:
+        yield
+    finally:
+        pending.clear()
+
+
+@contextmanager
+def unbound(*programs: ExportedProgram) -> Iterator[None]:
+    """Run passes of ExecuTorch's, which trace but don't note which node binds a new symbol."""
+    with ExitStack() as stack:
+        for program in programs:
+            mode = fake_mode(program.graph.nodes)
+            if mode is not None and mode.shape_env is not None:
+                stack.enter_context(settled(mode))
+                stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+        yield
+
+
+def unbacked(values: Any) -> set[Any]:
+    """The symbols in some values and sizes that depend on data."""
+    return {
+        symbol
+        for value in pytree.tree_leaves(values)
+        if isinstance(value, (torch.Tensor, *_SIZES))
+        for symbol in free_unbacked_symbols(value)
+    }
+
+
+def unify(program: ExportedProgram, wanted: Any) -> None:
+    """Give what a program returns the symbols that it has elsewhere.
+
+    Args:
+        program: A program that was traced, with new symbols for what depends on data; its values
+            are changed.
+        wanted: The values of its results before the trace.
+    """
+    results = [result.meta["val"] for result in program.graph.output_node().args[0]]
+    new = unbacked(results) - unbacked(wanted)
+    renamed = {
+        ours: theirs
+        for ours, theirs in zip(_expressions(results), _expressions(wanted), strict=True)
+        if ours in new
+    }
+    mode = fake_mode(program.graph.nodes)
+    if renamed and mode is not None and mode.shape_env is not None:
+        _Values(mode, mode.shape_env, renamed).renew(program.graph)
+
+
+def _expressions(values: Any) -> list[Any]:
+    """The sizes of some tensors, and the values of other results."""
+    sizes: list[Any] = []
+    for value in pytree.tree_leaves(values):
+        sizes.extend(value.shape if isinstance(value, torch.Tensor) else [value])
+    return [size.node.expr if isinstance(size, _SIZES) else size for size in sizes]
+
+
+@frozen(eq=False)
+class _Values:
+    """Makes the values of nodes again, in a fake mode and with other symbols.
+
+    Args:
+        mode: The fake mode of the new values.
+        env: Its shape env.
+        renamed: Symbols that are called something else in the new values.
+    """
+
+    mode: FakeTensorMode
+    env: ShapeEnv
+    renamed: Mapping[Any, Any] = field(factory=dict)
+
+    @classmethod
+    def copied(cls, mode: FakeTensorMode) -> _Values:
+        """Values in a copy of a fake mode, with a copy of its shape env."""
+        assert mode.shape_env is not None
+        env = _copied(mode.shape_env)
+        own = copy.copy(mode)
+        own.shape_env = env
+        own.enter_stack = []
+        own.fake_tensor_converter = type(mode.fake_tensor_converter)(
+            copy_data=mode.propagate_real_tensors, export=mode.fake_tensor_converter.export
+        )
+        return cls(own, env)
+
+    def renew(self, graph: Graph) -> None:
+        """Make the values of a graph's nodes again."""
+        for node in graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = pytree.tree_map(self._again, node.meta["val"])
+
+    def _again(self, value: Any) -> Any:
+        if isinstance(value, FakeTensor) and value.layout == torch.strided:
+            return self._tensor(value)
+        return self._size(value)
+
+    def _size(self, value: Any) -> Any:
+        if not isinstance(value, _SIZES):
+            return value
+        node = value.node.with_shape_env(self.env)
+        if self.renamed:
+            node._expr = node._expr.xreplace(self.renamed)
+        return type(value)(node)
+
+    def _tensor(self, value: FakeTensor) -> FakeTensor:
+        sizes = [self._size(size) for size in value.shape]
+        strides = [self._size(stride) for stride in value.stride()]
+        data = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+        offset, size_bytes = value.storage_offset(), value.untyped_storage().nbytes()
+        # Only weights have an offset that a trace would not compute again; theirs is known.
+        if isinstance(offset, int) and offset and isinstance(size_bytes, int):
+            storage = torch.empty(
+                size_bytes // value.element_size(), dtype=value.dtype, device="meta"
+            )
+            data = storage.as_strided(sizes, strides, offset)
+        return FakeTensor(
+            self.mode,
+            data,
+            value.fake_device,
+            constant=value.constant,
+            requires_grad=value.requires_grad,
+            _is_param=getattr(value, "_is_param", False),
+        )
+
+
+def _copied(env: ShapeEnv) -> ShapeEnv:
+    """A shape env that starts with what another knows."""
+    own = copy.copy(env)
+    for name, value in vars(env).items():
+        if isinstance(value, dict):
+            # Some of them hold lists that grow.
+            inner = {k: copy.copy(v) if isinstance(v, list) else v for k, v in value.items()}
+            setattr(own, name, copy.copy(value))
+            getattr(own, name).update(inner)
+        elif isinstance(value, OrderedSet):
+            # A shallow copy of one has the same items from then on.
+            setattr(own, name, OrderedSet(value))
+        elif isinstance(value, (list, set)):
+            setattr(own, name, copy.copy(value))
+    own.fake_tensor_cache = {}
+    own.pending_fresh_unbacked_symbols = []
+    return own

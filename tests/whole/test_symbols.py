@@ -1,0 +1,112 @@
+"""Values that depend on data: lowered in every order of plugins, the caller's program untouched."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.nn import functional
+from toys import Takes
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+
+X = torch.tensor([[1.0, 0, -2, 3], [0, 2, 0, 5], [1, 1, 7, 0.5]])
+ATEN = torch.ops.aten
+ORDERS = ([], ["cpu"], ["openvino", "cpu"], ["cpu", "openvino"], ["whole", "cpu"])
+
+
+def plugins(order):
+    """Plugins by name; `whole` keeps ops whole that the others would not, and claims none."""
+    ops = (ATEN.silu.default, ATEN.layer_norm.default, ATEN.linear.default, ATEN.arange.default)
+    return [Takes("whole", (), whole=ops) if name == "whole" else name for name in order]
+
+
+class Net(nn.Module):
+    """A linear layer and a norm, in what a test makes of them."""
+
+    def __init__(self, body) -> None:
+        super().__init__()
+        self.body = body
+        self.linear = nn.Linear(4, 4)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x, n=None):
+        return self.body(self, x) if n is None else self.body(self, x, n)
+
+
+def item(net, x):
+    return functional.silu(net.linear(x)), x.argmax().item()
+
+
+def number(net, x):
+    return net.linear(x) + x[0, 0].item()
+
+
+def branch(net, x):
+    large = x.argmax().item() > 5
+    return torch.cond(large, functional.silu, torch.neg, (net.linear(x),))
+
+
+def rows(net, x, n):
+    size = n.item()
+    torch._check(size >= 1)
+    torch._check(size <= 3)
+    return functional.silu(net.norm(net.linear(x[:size])))
+
+
+def numbers(net, x, n):
+    size = n.item()
+    torch._check(size >= 1)
+    torch._check(size <= 9)
+    return torch.arange(size, dtype=torch.float32)[:, None] * functional.silu(net.linear(x)[0])
+
+
+CALLS = {
+    item: [(X,), (X * 0.5 + 1,)],
+    number: [(X,), (X * 0.5 + 1,)],
+    branch: [(X,), (X.flip(0),)],
+    rows: [(X, torch.tensor(size)) for size in (2, 1, 3)],
+    numbers: [(X, torch.tensor(size)) for size in (2, 1, 9)],
+}
+
+
+def known(program):
+    """What torch knows of the symbols of a program."""
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    env = next(value.fake_mode.shape_env for value in values if hasattr(value, "fake_mode"))
+    names = ("var_to_range", "replacements", "guards", "pending_fresh_unbacked_symbols")
+    return {name: copy.copy(getattr(env, name)) for name in names}
+
+
+@pytest.mark.parametrize("body", CALLS, ids=lambda body: body.__name__)
+def test_one_program_with_data_dependent_values_lowers_in_every_order_of_plugins(body):
+    net = Net(body).eval()
+    program = torch.export.export(net, CALLS[body][0])
+    before = (str(program), known(program))
+    for order in ORDERS:
+        lowered = Lowerer(plugins(order)).lower(program)
+        tolerance = 1e-1 if "openvino" in order else 1e-5
+        assert_agrees(lowered, net, *CALLS[body], tolerance=tolerance)
+        assert (str(program), known(program)) == before
+
+
+def test_a_dynamic_size_of_the_callers_program_learns_nothing():
+    net = Net(lambda net, x: functional.silu(net.norm(net.linear(x))) * x.shape[0]).eval()
+    shapes = ({0: Dim("rows", min=2, max=8)},)
+    program = torch.export.export(net, (X,), dynamic_shapes=shapes)
+    before = known(program)
+    lowered = Lowerer(plugins(["whole", "cpu"])).lower(program)
+    assert_agrees(lowered, net, *((torch.randn(size, 4),) for size in (2, 3, 8)))
+    assert known(program) == before
+
+
+def test_each_place_of_an_op_keeps_its_own_data_dependent_size():
+    class Selected(nn.Module):
+        def forward(self, x):
+            return x.masked_select(x > 0) * 2, x.masked_select(x > 1) * 3
+
+    lowerer = Lowerer([Takes("whole", (), whole=(ATEN.masked_select.default,)), "cpu"])
+    lowered = lowerer.lower(Selected(), (X,))
+    assert_agrees(lowered, Selected(), (X,), (X + 1,), (X - 9,))
