@@ -72,9 +72,11 @@ class CpuPlugin:
         return {name: notes[name] for name in partition.nodes if name in notes}
 
     @hookimpl
-    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
+    def payload_device(
+        self, backend_id: str, payload: bytes, arguments: int | None
+    ) -> Device | None:
         """XNNPACK runs on the CPU, whatever the label says."""
-        return device_of(payload) if backend_id == BACKEND_ID else None
+        return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     def _support(self) -> Support:
         from etdev_cpu.support import Support
