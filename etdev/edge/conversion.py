@@ -21,10 +21,12 @@ from torch.export import ExportedProgram
 
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
+from etdev.edge.opset import Opset
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
+from etdev.graph.rebuild import with_written_nesting
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
@@ -96,6 +98,8 @@ class Conversion:
         exceptions = [*config._core_aten_ops_exception_list, *self._kept]
         config._core_aten_ops_exception_list = exceptions
         methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
+        if config._check_ir_validity:
+            Opset(self.compile_config, self._kept).refuse_others(edge)
         manager = EdgeProgramManager(edge, methods, config, list(self._kept))
         if generate_etrecord:
             manager._etrecord = _create_empty_etrecord()
@@ -122,7 +126,8 @@ class Conversion:
         table = _default_decomposition_table()
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
-        decomposed = program.run_decompositions(table)
+        opset = Opset(self.compile_config, ops)
+        decomposed = opset.decomposed(program.run_decompositions(table), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
             return branches.to_edge(program, ask, self.compile_config)
@@ -184,6 +189,7 @@ def rebuilt(
     config = copy.copy(compile_config)
     # The programs call delegates now, which the edge verifier doesn't know.
     config._check_ir_validity = False
-    rebuilt = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    methods = {name: with_written_nesting(program) for name, program in programs.items()}
+    rebuilt = EdgeProgramManager(methods, copy.deepcopy(constant_methods), config)
     rebuilt._etrecord = manager._etrecord
     return rebuilt
