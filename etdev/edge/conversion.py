@@ -24,6 +24,7 @@ from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
+from etdev.graph.layout import mixes_layouts, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
 from etdev.graph.rebuild import with_written_nesting
@@ -143,7 +144,7 @@ class Conversion:
         """A program as the plugins rewrite it, each given what the one before returned."""
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
-        return program
+        return with_contiguous_weights(program) if mixes_layouts(program) else program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""

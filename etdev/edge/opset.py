@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from etdev.edge.formulas import FORMULAS
 from etdev.errors import LoweringError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import is_functional
@@ -133,7 +134,4 @@ def _tables() -> Sequence[Table]:
     from torch._decomp import decomposition_table
     from torch._inductor.decomposition import decompositions
 
-    return (_FORMULAS, decomposition_table, decompositions)
-
-
-_FORMULAS: Table = {}
+    return (FORMULAS, decomposition_table, decompositions)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from executorch.exir import EdgeCompileConfig
 from torch import nn
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
@@ -30,6 +30,10 @@ def normal(*shape):
         (lambda x: torch.cumprod(x, 1), [(3, 4)]),
         (lambda x: torch.var_mean(x, dim=1), [(3, 4)]),
         (lambda x, y: torch.ldexp(x, y), [(3, 4), (3, 4)]),
+        (lambda x, y, z: torch.addbmm(x, y, z, beta=2, alpha=3), [(5,), (2, 3, 4), (2, 4, 5)]),
+        (lambda x, y, w: nn.functional.bilinear(x, y, w), [(2, 3), (2, 4), (5, 3, 4)]),
+        (lambda x, s: torch.diagonal_scatter(x, s, 1, 2, 0), [(3, 4, 5), (4, 2)]),
+        (lambda x, s: torch.diagonal_scatter(x, s, -1), [(3, 5), (2,)]),
     ],
 )
 def test_what_torch_decomposes_further_runs_as_in_pytorch(function, shapes):
@@ -37,6 +41,19 @@ def test_what_torch_decomposes_further_runs_as_in_pytorch(function, shapes):
     lowered = Lowerer([]).lower(Calls(function), inputs)
     calls = [[scale * value for value in inputs] for scale in (1, 1e-3, 20)]
     assert_agrees(lowered, function, *calls)
+
+
+@pytest.mark.parametrize("function", [torch.exp2, torch.fmax, torch.fmin])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+def test_formulas_hold_at_the_edges_of_each_dtype(function, dtype):
+    values = torch.tensor([0, -0.0, 1, -1, 2.5, 127, -150, 1e-45])
+    if dtype.is_floating_point:
+        values = torch.cat([values, torch.tensor([float("nan"), float("inf"), -float("inf")])])
+    pairs = [grid.to(dtype).clone() for grid in torch.meshgrid(values, values, indexing="ij")]
+    inputs = pairs[: 1 if function is torch.exp2 else 2]
+    lowered = Lowerer([]).lower(Calls(function), tuple(inputs))
+    ((computed,),) = execute(lowered, inputs)
+    torch.testing.assert_close(computed, function(*inputs), equal_nan=True)
 
 
 def test_all_ops_that_nothing_decomposes_are_named_with_their_lines():

@@ -48,6 +48,13 @@ class CpuPlugin:
         return machine.probe()
 
     @hookimpl
+    def prepare(self, program: ExportedProgram) -> ExportedProgram:
+        """Contiguous weights for convolutions, since XNNPACK refuses those stored channels last."""
+        from etdev.graph import with_contiguous_weights
+
+        return with_contiguous_weights(program)
+
+    @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Ops that XNNPACK has as one, such as linear, where it would take them."""
         return self._support().keep_whole(program)
