@@ -94,10 +94,30 @@ class EtdevWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line, for a table or the middle of a sentence: `KeyError: 'aten.add'`."""
+    """An error in one line, for a table or the middle of a sentence: `KeyError: 'aten.add'`.
+
+    Lines that a heading such as `missing kernels:` announces stay, and of an ExecuTorch pass that
+    failed, why.
+    """
     # attrs' validators put their own innards into args, after the sentence.
     validator = type(error) in (TypeError, ValueError) and len(error.args) > 1
-    text = str(error.args[0] if validator else error).strip().splitlines()
-    head = text[0].rstrip() if text else ""
+    head = _announced(str(error.args[0] if validator else error))
     name = type(error).__name__
-    return f"{name}: {head}" if head else name
+    line = f"{name}: {head}" if head else name
+    cause = error.__cause__
+    return f"{line} ({first_line(cause)})" if cause and _FAILED_PASS in head else line
+
+
+# What ExecuTorch's pass manager says of an error in a pass, which is chained to it.
+_FAILED_PASS = "An error occurred when running the"
+_MOST = 400
+
+
+def _announced(text: str) -> str:
+    """The first line of a text and, if it ends with a colon, the lines that it announces."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    head = lines[0] if lines else ""
+    if not head.endswith(":"):
+        return head
+    line = " ".join([head, *filter(None, lines[1:])])
+    return line if len(line) <= _MOST else f"{line[:_MOST]} ..."

@@ -236,7 +236,7 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
 
 
 @hookspec
-def payload_device(backend_id: str, payload: bytes) -> Device | None:
+def payload_device(backend_id: str, payload: bytes, arguments: int | None) -> Device | None:
     """Say which device a compiled delegate really uses, whatever its label says.
 
     Called by `etdev check`, once per delegate of a .pte, on every plugin until one answers; also
@@ -245,9 +245,15 @@ def payload_device(backend_id: str, payload: bytes) -> Device | None:
     Args:
         backend_id: Name of the ExecuTorch backend that will run it.
         payload: The delegate's compiled bytes. Untrusted: read them, don't unpickle or run them.
+        arguments: How many values a call passes, inputs and outputs together; None if the program
+            never calls it.
 
     Returns:
         The device, or None if the backend is another plugin's or the payload doesn't tell.
+
+    Raises:
+        ArtifactError: The payload is this backend's but damaged, or needs other arguments. The
+            text becomes a line of `etdev check`.
 
     Example:
         @hookimpl

@@ -28,10 +28,13 @@ from torch.export.graph_signature import (
 from etdev.edge import branches
 from etdev.edge.generation import generate
 from etdev.edge.keep_whole import Wishes, wishers
+from etdev.edge.opset import Opset
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
+from etdev.graph.layout import mixes_layouts, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name, is_functional
+from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -104,6 +107,8 @@ class Conversion:
         exceptions = [*config._core_aten_ops_exception_list, *self._kept]
         config._core_aten_ops_exception_list = exceptions
         methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
+        if config._check_ir_validity:
+            Opset(self.compile_config, self._kept).refuse_others(edge)
         manager = EdgeProgramManager(edge, methods, config, list(self._kept))
         if generate_etrecord:
             manager._etrecord = _create_empty_etrecord()
@@ -132,7 +137,8 @@ class Conversion:
         table = _default_decomposition_table()
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
-        decomposed = program.run_decompositions(table)
+        opset = Opset(self.compile_config, ops)
+        decomposed = opset.decomposed(program.run_decompositions(table), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
             return branches.to_edge(program, ask, self.compile_config)
@@ -149,7 +155,7 @@ class Conversion:
         """A program as the plugins rewrite it, each given what the one before returned."""
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
-        return program
+        return with_contiguous_weights(program) if mixes_layouts(program) else program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""
@@ -216,6 +222,7 @@ def rebuilt(
     config = copy.copy(compile_config)
     # The programs call delegates now, which the edge verifier doesn't know.
     config._check_ir_validity = False
-    rebuilt = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    methods = {name: with_written_nesting(program) for name, program in programs.items()}
+    rebuilt = EdgeProgramManager(methods, copy.deepcopy(constant_methods), config)
     rebuilt._etrecord = manager._etrecord
     return rebuilt

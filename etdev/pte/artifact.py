@@ -35,6 +35,7 @@ class Delegate:
         calls: How often the method calls it.
         compile_specs: What the backend was given.
         payload_device: Device that the payload itself uses, as a plugin reads it; None if unknown.
+        fault: Why the payload can't run, as a plugin reads it; empty if nothing is wrong with it.
         data: Keys of the named data that the payload looks up, as a plugin reads it.
     """
 
@@ -45,6 +46,7 @@ class Delegate:
     compile_specs: tuple[CompileSpec, ...] = field(converter=frozen_tuple)
     payload_device: Device | None = None
     data: tuple[str, ...] = field(default=(), converter=frozen_tuple)
+    fault: str = ""
 
     @property
     def device(self) -> Device:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.pte.artifact import Arena, Artifact, Delegate, MethodArtifact, Value
-from etdev.registry import answers
+from etdev.pte.artifact import Arena, Artifact, MethodArtifact, Value
+from etdev.pte.delegates import delegates, device
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
@@ -138,7 +138,7 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(_delegates(program, plan, calls, plugins)),
+        delegates=tuple(delegates(program, plan, calls, plugins)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
         operators=tuple(_operator(operator) for operator in plan.operators),
         host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
@@ -157,38 +157,14 @@ def _calls(plan: Any) -> list[Any]:
     return [item for item in _instructions(plan) if type(item).__name__ == "DelegateCall"]
 
 
-def _delegates(
-    program: Any, plan: Any, calls: list[Any], plugins: Sequence[Plugin]
-) -> Iterable[Delegate]:
-    devices: dict[int, dict[Device, None]] = {}
-    for call in calls:
-        values = [plan.values[index].val for index in call.args]
-        used = devices.setdefault(call.delegate_index, {})
-        used.update(dict.fromkeys(_device(v) for v in values if type(v).__name__ == "Tensor"))
-    counts = Counter(call.delegate_index for call in calls)
-    uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
-    for index in (*devices, *uncalled):
-        delegate = plan.delegates[index]
-        payload = program.backend_delegate_data[delegate.processed.index].data
-        yield Delegate(
-            backend_id=delegate.id,
-            devices=tuple(sorted(devices.get(index, ()))),
-            size_bytes=len(payload),
-            calls=counts[index],
-            compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
-            payload_device=answers.payload_device(plugins, delegate.id, bytes(payload)),
-            data=answers.payload_data(plugins, delegate.id, bytes(payload)),
-        )
-
-
 def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
     """Planned tensors whose arena is on another device."""
     arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
     for tensor in tensors:
         info = tensor.allocation_info
-        if info is not None and arenas.get(info.memory_id, CPU) != _device(tensor):
+        if info is not None and arenas.get(info.memory_id, CPU) != device(tensor):
             arena = arenas.get(info.memory_id, CPU)
-            yield f"a tensor on {_device(tensor)} has its memory on {arena}"
+            yield f"a tensor on {device(tensor)} has its memory on {arena}"
 
 
 def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
@@ -199,8 +175,8 @@ def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
             continue
         values = [plan.values[index].val for index in kernel.args if index >= 0]
         for value in values:
-            if type(value).__name__ == "Tensor" and not _device(value).is_cpu:
-                yield f"the kernel {name} is given a tensor on {_device(value)}"
+            if type(value).__name__ == "Tensor" and not device(value).is_cpu:
+                yield f"the kernel {name} is given a tensor on {device(value)}"
 
 
 def _external(tensors: Iterable[Any]) -> Iterable[str]:
@@ -229,13 +205,8 @@ def _value(value: Any) -> Value:
         _DTYPES.get(value.scalar_type.name, value.scalar_type.name.lower()),
         tuple(value.sizes),
         value.shape_dynamism.name != "STATIC",
-        _device(value),
+        device(value),
     )
-
-
-def _device(tensor: Any) -> Device:
-    extra = tensor.extra_tensor_info
-    return Device(extra.device_type.name.lower(), extra.device_index) if extra else CPU
 
 
 def _operator(operator: Any) -> str:

@@ -166,11 +166,17 @@ def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
         yield
 
 
-def payload_device(plugins: Sequence[Plugin], backend_id: str, payload: bytes) -> Device | None:
-    """The device that a compiled delegate really uses, from the first plugin that knows."""
+def payload_device(
+    plugins: Sequence[Plugin], backend_id: str, payload: bytes, arguments: int | None = None
+) -> Device | None:
+    """The device that a compiled delegate really uses, from the first plugin that knows.
+
+    Raises:
+        ArtifactError: A plugin finds the payload damaged, or called with the wrong arguments.
+    """
     for plugin in plugins:
         hook = plugin.hook.payload_device
-        answer = _call(plugin, hook, backend_id=backend_id, payload=payload)
+        answer = _call(plugin, hook, backend_id=backend_id, payload=payload, arguments=arguments)
         if isinstance(answer, Device):
             return answer
         if answer is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev.errors import DeviceError
+from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.ptd import without_data
 from etdev.pte.read import read
@@ -15,11 +17,11 @@ from etdev.schema.plan import Plan
 
 
 def check(
-    path: Path,
+    path: str | os.PathLike[str],
     targets: Sequence[Device] = (CPU,),
     plan: Plan | None = None,
     plugins: Sequence[Plugin] = (),
-    data: Path | None = None,
+    data: str | os.PathLike[str] | None = None,
 ) -> list[str]:
     """List everything that keeps a .pte from running.
 
@@ -37,8 +39,9 @@ def check(
         ArtifactError: The file is not a .pte.
     """
     available = tuple(dict.fromkeys((CPU, *targets)))
-    artifact = read(path, plugins)
-    problems = [*_missing_in_runtime(artifact), *without_data(artifact, path, data)]
+    file, outside = Path(path), None if data is None else Path(data)
+    artifact = read(file, plugins)
+    problems = [*_missing_in_runtime(artifact), *without_data(artifact, file, outside)]
     for method in artifact.methods:
         problems += [f"method {method.name}: {text}" for text in _misplaced(method, available)]
     if plan is not None:
@@ -72,8 +75,24 @@ def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[st
         for device in delegate.devices:
             if device not in targets:
                 yield f"{name} is on {device}, not on {devices}"
-        real = delegate.payload_device
-        if real is not None and delegate.devices and delegate.devices != (real,):
-            labels = "/".join(str(device) for device in delegate.devices)
-            yield f"{name} is labelled {labels}, but its payload uses {real}"
+        yield from (f"{name} {text}" for text in _contradictions(delegate))
     yield from method.misplaced
+
+
+def _contradictions(delegate: Delegate) -> Iterable[str]:
+    """What a delegate's payload and compile specs say against its labels, or can't say at all."""
+    from etdev.graph.nodes import target_device
+
+    if delegate.fault:
+        yield delegate.fault
+    labels = "/".join(str(device) for device in delegate.devices)
+    real = delegate.payload_device
+    if real is not None and delegate.devices and delegate.devices != (real,):
+        yield f"is labelled {labels}, but its payload uses {real}"
+    try:
+        wanted = target_device("", delegate.compile_specs)
+    except DeviceError as error:
+        yield f"has a target_device spec that can't be kept: {error.what}"
+        return
+    if wanted is not None and delegate.devices and delegate.devices != (wanted,):
+        yield f"is labelled {labels}, but its target_device spec is {wanted}"

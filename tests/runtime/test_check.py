@@ -8,6 +8,7 @@ from models import nets
 from torch import nn
 
 from etdev import CPU, Device, Lowerer
+from etdev.pte.read import compiled
 from etdev.runtime.check import check
 
 CUDA0 = Device("cuda", 0)
@@ -52,6 +53,31 @@ def test_a_label_that_the_payload_contradicts_is_named(tmp_path):
     assert check(path, [CPU, CUDA0], plugins=Lowerer(["cpu"]).plugins)[-1] == (
         "method forward: delegate 0 (XnnpackBackend) is labelled cuda:0, but its payload uses cpu"
     )
+
+
+def test_a_payload_without_a_delegate_in_it_is_named(mlp_pte, tmp_path):
+    data, path = mlp_pte.read_bytes(), tmp_path / "zero.pte"
+    payload = compiled(mlp_pte, "forward")[0].payload
+    assert data.count(payload) == 1
+    path.write_bytes(data.replace(payload, bytes(len(payload))))
+    assert check(str(path), plugins=Lowerer(["cpu"]).plugins) == [
+        "method forward: delegate 0 (XnnpackBackend) is damaged: its payload is not one of "
+        "XNNPACK's flatbuffers; lower the model again"
+    ]
+
+
+def test_a_spec_that_the_label_contradicts_is_named(on_cuda, tmp_path):
+    data, path = on_cuda.read_bytes(), tmp_path / "spec.pte"
+    assert data.count(b"cuda:0") == 1
+    targets = [CPU, CUDA0, Device("cuda", 1)]
+    for text, problem in {
+        b"cuda:1": "is labelled cuda:0, but its target_device spec is cuda:1",
+        b"cuda:x": "has a target_device spec that can't be kept: cannot read 'cuda:x'",
+    }.items():
+        path.write_bytes(data.replace(b"cuda:0", text))
+        line = f"method forward: delegate 0 (FakeAccelerator) {problem}"
+        assert line in check(path, targets)
+        assert not any("target_device" in problem for problem in check(on_cuda, targets))
 
 
 def test_a_missing_ptd_is_named(tmp_path):

@@ -53,6 +53,8 @@ def test_the_tree_on_top_of_the_module_lists_every_error(kind):
         (KeyError("aten.add"), "KeyError: 'aten.add'"),
         (ValueError("one\ntwo"), "ValueError: one"),
         (ValueError("\n  one  \ntwo"), "ValueError: one"),
+        (RuntimeError("missing:\n  - a\n\n  - b\nAdd."), "RuntimeError: missing: - a - b Add."),
+        (RuntimeError("all:" + "\n12345" * 99), "RuntimeError: all:" + " 12345" * 66 + " ..."),
         (ValueError(), "ValueError"),
         (ValueError("  "), "ValueError"),
         (TypeError("'groups' must be a Group", object()), "TypeError: 'groups' must be a Group"),
@@ -62,3 +64,9 @@ def test_the_tree_on_top_of_the_module_lists_every_error(kind):
 )
 def test_an_error_fits_in_one_line(error, line):
     assert first_line(error) == line
+
+
+def test_of_a_pass_that_failed_the_reason_is_said():
+    error = Exception("An error occurred when running the 'APass' pass after others")
+    error.__cause__ = AssertionError("Expected w to be NCHW")
+    assert first_line(error).endswith("after others (AssertionError: Expected w to be NCHW)")

@@ -81,7 +81,7 @@ def functions(tree, name):
             ["program: ExportedProgram", "taken: Mapping[str, str]"],
             "tuple[list[Group], list[Refusal]]",
         ),
-        ("payload", "device_of", ["payload: bytes"], "Device | None"),
+        ("payload", "device_of", ["payload: bytes", "arguments: int | None"], "Device | None"),
     ],
 )
 @each_package

@@ -48,6 +48,13 @@ class CpuPlugin:
         return machine.probe()
 
     @hookimpl
+    def prepare(self, program: ExportedProgram) -> ExportedProgram:
+        """Contiguous weights for convolutions, since XNNPACK refuses those stored channels last."""
+        from etdev.graph import with_contiguous_weights
+
+        return with_contiguous_weights(program)
+
+    @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Ops that XNNPACK has as one, such as linear, where it would take them."""
         return self._support().keep_whole(program)
@@ -72,9 +79,11 @@ class CpuPlugin:
         return {name: notes[name] for name in partition.nodes if name in notes}
 
     @hookimpl
-    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
+    def payload_device(
+        self, backend_id: str, payload: bytes, arguments: int | None
+    ) -> Device | None:
         """XNNPACK runs on the CPU, whatever the label says."""
-        return device_of(payload) if backend_id == BACKEND_ID else None
+        return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     def _support(self) -> Support:
         from etdev_cpu.support import Support

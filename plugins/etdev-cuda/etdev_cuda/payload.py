@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from etdev import Device
+from etdev.errors import ArtifactError
 
 BACKEND_ID = "CudaBackend"
 # ExecuTorch 1.5 starts its payload with it; that of 1.4 is two lines of text.
@@ -14,11 +15,17 @@ _WEIGHT = struct.Struct("<QiiqI")
 _LENGTH = struct.Struct("<I")
 
 
-def device_of(payload: bytes) -> Device | None:
+def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
     """The device that a delegate runs on: cuda:0, since the payload names none.
 
     The runtime opens every delegate on the current CUDA device of the process.
+
+    Raises:
+        ArtifactError: The payload names no library and no weights.
     """
+    if not keys(payload):
+        what = "is damaged: its payload does not name its library and weights"
+        raise ArtifactError(BACKEND_ID, what, "lower the model again")
     return Device("cuda", 0)
 
 

@@ -119,9 +119,11 @@ class CudaPlugin:
         return self._compiling(device)
 
     @hookimpl
-    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
+    def payload_device(
+        self, backend_id: str, payload: bytes, arguments: int | None
+    ) -> Device | None:
         """cuda:0, since the runtime opens its delegates on the current device."""
-        return device_of(payload) if backend_id == BACKEND_ID else None
+        return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     @hookimpl
     def payload_data(self, backend_id: str, payload: bytes) -> Sequence[str] | None:

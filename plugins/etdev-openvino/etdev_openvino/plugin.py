@@ -79,9 +79,11 @@ class OpenVinoPlugin:
         return [constant for constant in partition.constants if not constant.mutated]
 
     @hookimpl
-    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
+    def payload_device(
+        self, backend_id: str, payload: bytes, arguments: int | None
+    ) -> Device | None:
         """OpenVINO works on host memory, whatever the label says."""
-        return device_of(payload) if backend_id == BACKEND_ID else None
+        return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     def _support(self) -> Support:
         if problem := machine.problem():

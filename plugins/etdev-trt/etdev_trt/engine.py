@@ -55,11 +55,18 @@ class Engine:
         return source.name if isinstance(source, Node) and source.op == "placeholder" else None
 
     def device(self) -> Device | None:
-        """The GPU it was built for; None if the field names no device that a label can hold."""
+        """The GPU it was built for; None if the field is not a number or no label can hold it."""
         try:
-            return Device.parse(f"cuda:{self.device_field.split(_SEPARATOR)[0]}")
-        except DeviceError:
+            return Device("cuda", self._index())
+        except (DeviceError, ValueError):
             return None
+
+    def _index(self) -> int:
+        """The index of the GPU, read as torch-tensorrt reads it to write it into the payload.
+
+        It takes `+1`, ` 1` and `1_0`, and what is not a number for 0.
+        """
+        return int(self.device_field.split(_SEPARATOR)[0])
 
     def fault(self) -> tuple[str, str] | None:
         """Why no ExecuTorch runtime can run it, and the cure; None if a runtime can."""
@@ -70,6 +77,8 @@ class Engine:
             )
         if not self.fields:
             return None
+        if (gpu := self._impossible_gpu()) is not None:
+            return f"was built for GPU {gpu}, which can't exist", "compile the model again"
         inputs, outputs = self._names(_INPUTS), self._names(_OUTPUTS)
         given: Any = self.node.args[0]
         # The runtime binds by position, so a missing tensor would shift all that follow.
@@ -86,6 +95,14 @@ class Engine:
                 "read all of them in their order, or compile the model without the others",
             )
         return None
+
+    def _impossible_gpu(self) -> str | None:
+        """The index of a GPU that would be in the payload and that no label can hold."""
+        try:
+            index = self._index()
+        except ValueError:
+            return None
+        return None if self.device() else str(index)[:20]
 
     def _text(self, index: int) -> str:
         value = self.fields[index] if index < len(self.fields) else ""

@@ -11,43 +11,80 @@ import struct
 from typing import Any
 
 from etdev import Device
-from etdev.errors import DeviceError
+from etdev.errors import ArtifactError, DeviceError
 
 BACKEND_ID = "TensorRTBackend"
 MAGICS = (b"TR01", b"TR02")
 # Magic, offset and size of the metadata, offset and size of the engine, reserved; in bytes.
 _HEADER = struct.Struct("<4sIIIQ8s")
+_CURE = "lower the model again"
 
 
-def device_of(payload: bytes) -> Device | None:
-    """The device that a delegate runs on; None if the payload is damaged.
+def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
+    """The device that a delegate runs on.
 
     The payload is not trusted: nothing outside it is read, and nothing in it is run.
+
+    Args:
+        payload: Its bytes.
+        arguments: How many values a call passes; None if that is not known.
+
+    Raises:
+        ArtifactError: torch-tensorrt's parser or its runtime would refuse the payload.
     """
     metadata = _metadata(payload)
-    if metadata is None:
-        return None
+    bindings = _entries(metadata, "io_bindings", ("name",))
+    _entries(metadata, "aliased_io", ("output", "input"))
+    # The runtime binds by position. Without any bindings it asks the engine for them.
+    if bindings and arguments is not None and len(bindings) != arguments:
+        raise ArtifactError(
+            BACKEND_ID,
+            f"has an engine with {len(bindings)} bindings and is called with {arguments} values",
+            _CURE,
+        )
+    index = metadata.get("device_id", 0)
     try:
         # Without one, the runtime takes the first GPU.
-        return Device("cuda", metadata.get("device_id", 0))
-    except DeviceError:
-        return None
+        return Device("cuda", index)
+    except DeviceError as error:
+        raise ArtifactError(
+            BACKEND_ID, f"has an engine for GPU {str(index)[:20]}, which can't exist", _CURE
+        ) from error
 
 
-def _metadata(payload: bytes) -> dict[str, Any] | None:
+def _metadata(payload: bytes) -> dict[str, Any]:
     if len(payload) < _HEADER.size:
-        return None
+        raise _damaged(f"of {len(payload)} bytes is shorter than its header")
     magic, start, size, engine, engine_size, _ = _HEADER.unpack_from(payload)
-    end = start + size
-    if magic not in MAGICS or not _HEADER.size <= start <= end <= engine:
-        return None
-    if engine % 16 or engine + engine_size > len(payload):
-        return None
+    if magic not in MAGICS:
+        raise _damaged(f"begins with {magic!r}, not with TR01 or TR02")
+    if not _HEADER.size <= start <= start + size <= engine or engine % 16:
+        raise _damaged("has its metadata or its engine in the wrong place")
+    if engine + engine_size > len(payload) or engine_size == 0:
+        raise _damaged("is without its engine, or without the end of it")
     try:
-        metadata = json.loads(payload[start:end], object_pairs_hook=_first_of_each)
-    except (ValueError, RecursionError):
-        return None
-    return metadata if isinstance(metadata, dict) else None
+        text = payload[start : start + size].decode()
+        metadata = json.loads(text, object_pairs_hook=_first_of_each)
+    except (ValueError, RecursionError) as error:
+        raise _damaged("has metadata that is not JSON") from error
+    if not isinstance(metadata, dict):
+        raise _damaged("has metadata that is not a JSON object")
+    return metadata
+
+
+def _entries(metadata: dict[str, Any], name: str, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A list of objects in the metadata, each with some keys at least."""
+    entries = metadata.get(name, [])
+    whole = isinstance(entries, list) and all(
+        isinstance(entry, dict) and all(key in entry for key in keys) for entry in entries
+    )
+    if not whole:
+        raise _damaged(f"has metadata whose {name} can't be read")
+    return list(entries)
+
+
+def _damaged(what: str) -> ArtifactError:
+    return ArtifactError(BACKEND_ID, f"is damaged: its payload {what}", _CURE)
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -152,9 +152,11 @@ class TrtPlugin:
         return f"engine {engine.name} was built for {built_for} and runs there; build it again"
 
     @hookimpl
-    def payload_device(self, backend_id: str, payload: bytes) -> Device | None:
+    def payload_device(
+        self, backend_id: str, payload: bytes, arguments: int | None
+    ) -> Device | None:
         """The GPU in the payload, which is the one that the runtime takes."""
-        return device_of(payload) if backend_id == BACKEND_ID else None
+        return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     def _engines(self, program: ExportedProgram, method: str) -> Claim:
         from etdev_trt.engine import engines, engines_in_branches

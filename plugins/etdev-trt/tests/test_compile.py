@@ -246,7 +246,7 @@ def test_a_pin_decides_where_an_engine_is_built(builder):
     assert settings.device.gpu_id == 1
     payload = payloads(lowered)[0]
     assert metadata(payload).device_id == 1
-    assert plugin.payload_device("TensorRTBackend", payload) == Device("cuda", 1)
+    assert plugin.payload_device("TensorRTBackend", payload, None) == Device("cuda", 1)
 
 
 @pytest.mark.versions

@@ -185,7 +185,7 @@ def test_an_aliased_cache_makes_the_second_kind_of_blob():
     (payload, _) = delegates(lowered.edge)[0]
     assert payload[:4] == b"TR02"
     assert parsed(payload).aliased_io == {"new_cache": ("cache", "kv_cache_update")}
-    assert TrtPlugin().payload_device("TensorRTBackend", payload) == Device("cuda", 0)
+    assert TrtPlugin().payload_device("TensorRTBackend", payload, None) == Device("cuda", 0)
 
 
 # Lowering
@@ -325,7 +325,7 @@ def test_a_pin_is_taken_as_it_is_for_all_engines():
     assert all(len(part.compile_specs) == 1 for part in plan.partitions)
 
 
-UNREADABLE = ["", "%", "nonsense", "-1%9", "128%9", "9999%9", "1_0%9", " 1%9", "1.0%9", "٣%9"]
+UNREADABLE = ["", "%", "nonsense", "1.0%9", "1 0%9"]
 
 
 def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
@@ -350,9 +350,24 @@ def test_a_device_that_cannot_be_read_is_assumed_with_a_warning():
 def test_torch_tensorrt_labels_every_readable_device_alike():
     from torch_tensorrt.executorch.backend import _parse_device_id
 
-    for index in (0, 1, 7, 127):
+    for index in (0, 1, 7, 127, " 1", "+1", "01", "1_0", "٣", "1 "):
         (engine,) = engines(exported(Engines(f"{index}%9%0%0%GPU"))).values()
         assert engine.device() == Device("cuda", _parse_device_id(engine.device_field))
+
+
+@pytest.mark.parametrize("index", [-1, 128, 9999])
+def test_an_engine_for_a_gpu_that_cannot_exist_is_refused(index):
+    with pytest.raises(ClaimError) as caught:
+        Lowerer(["trt"]).plan(exported(Engines(f"{index}%9")))
+    assert caught.value.what.endswith(f"was built for GPU {index}, which can't exist")
+
+
+@pytest.mark.parametrize("field", ["nonsense%9", " 1%9", "+1%9", "01%9", "1_0%9", "٣%9"])
+@pytest.mark.filterwarnings("ignore:trt. had to assume")
+def test_label_and_payload_agree_for_every_device_field(field, tmp_path):
+    path = Lowerer(["trt"]).lower(exported(Engines(field))).save(tmp_path / "engine.pte")
+    ((delegate,),) = [method.delegates for method in read(path, Lowerer(["trt"]).plugins).methods]
+    assert delegate.devices == (delegate.payload_device,)
 
 
 # An engine that no plugin takes

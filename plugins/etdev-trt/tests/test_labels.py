@@ -1,5 +1,7 @@
 """etdev check: the label of a delegate against the GPU in its engine."""
 
+import re
+
 import pytest
 from toys.tensorrt.programs import Engines, exported
 
@@ -29,6 +31,41 @@ def test_a_pin_that_the_engine_contradicts_is_reported(tmp_path):
         "method forward: delegate 0 (TensorRTBackend) is labelled cuda:1, "
         "but its payload uses cuda:0"
     ]
+
+
+def one_binding(found):
+    """The list of an engine's bindings with only the first, as long as before."""
+    return b'"io_bindings":[{"name":"x"}]'.ljust(len(found[0]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage", "text"),
+    [
+        (
+            rb"TR01",
+            b"TR00",
+            "is damaged: its payload begins with b'TR00', not with TR01 or TR02",
+        ),
+        (
+            rb'"device_id":0',
+            b'"device_id":?',
+            "is damaged: its payload has metadata that is not JSON",
+        ),
+        (
+            rb'"io_bindings":\[[^]]*\][^]]*\][^]]*\]',
+            one_binding,
+            "has an engine with 1 bindings and is called with 2 values",
+        ),
+    ],
+)
+def test_an_engine_that_can_not_run_is_a_problem(pattern, damage, text, tmp_path):
+    path = Lowerer(["trt"]).lower(exported(Engines("0%9"))).save(tmp_path / "engine.pte")
+    data, count = re.subn(pattern, damage, path.read_bytes())
+    assert (count, len(data)) == (1, path.stat().st_size)
+    path.write_bytes(data)
+    problems = check(str(path), TARGETS, plugins=Lowerer(["trt"]).plugins)
+    line = f"method forward: delegate 0 (TensorRTBackend) {text}; lower the model again"
+    assert line in problems
 
 
 @pytest.mark.versions

@@ -1,5 +1,6 @@
 """The device in a delegate's payload, as each version of torch-tensorrt writes it."""
 
+import contextlib
 import importlib.util
 import json
 import struct
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from toys.tensorrt import library
 
 from etdev import Device
+from etdev.errors import ArtifactError
 
 HEADER = struct.Struct("<4sIIIQ8s")
 # On a busy machine the first example takes long.
@@ -89,8 +91,21 @@ def test_of_two_devices_the_runtime_takes_the_one_written_first():
 
 
 @pytest.mark.parametrize("index", [-1, 128, 10**400, "1", 1.0, True, None, [1]])
-def test_a_device_that_no_label_can_name_is_left_out(index):
-    assert device_of(blob({"device_id": index})) is None
+def test_a_device_that_no_label_could_name_is_refused(index):
+    with pytest.raises(ArtifactError) as caught:
+        device_of(blob({"device_id": index}))
+    assert str(caught.value) == (
+        f"TensorRTBackend: has an engine for GPU {str(index)[:20]}, which can't exist; "
+        "lower the model again"
+    )
+
+
+def test_an_engine_is_called_with_a_value_for_each_of_its_bindings():
+    metadata = {"io_bindings": [{"name": "x"}, {"name": "y"}]}
+    assert device_of(blob(metadata), 2) == device_of(blob(metadata), None) == Device("cuda", 0)
+    with pytest.raises(ArtifactError) as caught:
+        device_of(blob(metadata), 3)
+    assert caught.value.what == "has an engine with 2 bindings and is called with 3 values"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +116,11 @@ def test_a_device_that_no_label_can_name_is_left_out(index):
         b"\0" * 64,
         blob({"device_id": 1}, b"TR03"),
         blob({"device_id": 1})[:-1],
+        blob({"device_id": 1}, engine=b""),
+        blob({"io_bindings": None}),
+        blob({"io_bindings": [{}]}),
+        blob({"io_bindings": ["x"]}),
+        blob({"aliased_io": [{"output": "y"}]}),
         blob(b"{"),
         blob(b"\xff"),
         blob(b"[1]"),
@@ -112,24 +132,40 @@ def test_a_device_that_no_label_can_name_is_left_out(index):
     ],
     ids=repr,
 )
-def test_a_damaged_payload_has_no_device(payload):
-    assert device_of(payload) is None
+def test_a_damaged_payload_is_refused(payload):
+    with pytest.raises(ArtifactError, match=r"^TensorRTBackend: is damaged: its payload "):
+        device_of(payload)
+
+
+@settings(LOADED, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_what_the_serialisers_parser_refuses_is_refused(serialization, data):
+    payload = bytearray(written(serialization, 1))
+    place = data.draw(st.integers(0, len(payload) - 1))
+    payload[place] = data.draw(st.integers(0, 255))
+    payload = payload[: data.draw(st.integers(0, len(payload)))]
+    try:
+        serialization.deserialize_engine(bytes(payload))
+    except Exception:
+        with pytest.raises(ArtifactError):
+            device_of(bytes(payload))
 
 
 @LOADED
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_without_an_error(data):
-    assert device_of(data) is None
+def test_any_bytes_are_damaged(data):
+    with pytest.raises(ArtifactError):
+        device_of(data)
 
 
 @LOADED
 @given(st.dictionaries(st.sampled_from(["device_id", "x"]), VALUES), st.data())
-def test_any_metadata_and_any_flipped_byte_are_read_without_an_error(metadata, data):
+def test_any_metadata_and_any_flipped_byte_give_a_gpu_or_our_error(metadata, data):
     payload = bytearray(blob(metadata))
     place = data.draw(st.integers(0, len(payload) - 1))
     payload[place] = data.draw(st.integers(0, 255))
-    device = device_of(bytes(payload))
-    assert device is None or device.type == "cuda"
+    with contextlib.suppress(ArtifactError):
+        assert device_of(bytes(payload)).type == "cuda"
 
 
 def test_a_pickle_in_the_metadata_is_not_loaded(tmp_path):
@@ -139,5 +175,5 @@ def test_a_pickle_in_the_metadata_is_not_loaded(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_payloads_of_other_backends_are_left_to_their_plugins():
-    assert TrtPlugin().payload_device("CudaBackend", blob({"device_id": 1})) is None
+def test_payloads_of_other_backends_are_theirs():
+    assert TrtPlugin().payload_device("CudaBackend", b"", None) is None

@@ -1,0 +1,137 @@
+"""Opset: ATen ops that ExecuTorch doesn't take are decomposed further, or refused by name.
+
+ExecuTorch takes Core ATen and what its caller excepts, and its decompositions leave some other ops
+as they are. Torch has more tables: those of its reference implementations and of its compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import torch
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.graph_module import get_control_flow_submodules
+from executorch.exir.verification.verifier import EXIRATenDialectVerifier
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from etdev.edge.formulas import FORMULAS
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
+from etdev.graph.ops import is_functional
+
+Table = Mapping[Any, Callable[..., Any]]
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+class Opset:
+    """What ExecuTorch takes.
+
+    Args:
+        config: Has the caller's exceptions; not changed.
+        kept: Ops that are kept whole for a plugin.
+    """
+
+    def __init__(self, config: EdgeCompileConfig, kept: Iterable[OpOverload] = ()) -> None:
+        exceptions = [*config._core_aten_ops_exception_list, *kept]
+        self._check = EXIRATenDialectVerifier(
+            core_aten_ops_exception_list=exceptions, preserve_ops=[*config.preserve_ops]
+        ).check_valid_op
+
+    def has(self, target: Any) -> bool:
+        """Whether it has the op of a node, in either dialect."""
+        op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
+        try:
+            self._check(op)
+        except Exception:  # SpecViolationError, or RuntimeError for a caller's impossible wish.
+            return False
+        return True
+
+    def decomposed(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+        """Decompose what it doesn't have, as far as torch's tables lead to what it has.
+
+        Args:
+            program: ATen program, decomposed with the table; not changed.
+            table: ExecuTorch's own decompositions.
+        """
+        more: dict[OpOverload, Callable[..., Any]] = {}
+        result = program
+        while wanted := [op for op in self._missing(result) if op not in more]:
+            known = {op: pieces for op in wanted if (pieces := _pieces(op))}
+            if not known:
+                break
+            more.update(known)
+            with suppress(Exception):
+                result = result.run_decompositions({**table, **more})
+                continue
+            # One of them fails on this program; the refusal names what the user wrote.
+            return program
+        # A primitive has no kernel and would pass for an op of some backend's own.
+        return program if any(op.namespace == "prims" for op in self._missing(result)) else result
+
+    def _missing(self, program: ExportedProgram) -> list[OpOverload]:
+        ops = dict.fromkeys(node.target for node in _nodes(program.graph_module))
+        return [
+            op
+            for op in ops
+            if isinstance(op, OpOverload)
+            and (op.namespace == "prims" or (is_functional(op) and not self.has(op)))
+        ]
+
+    def refuse_others(self, programs: Mapping[str, ExportedProgram]) -> None:
+        """Refuse edge-dialect programs with ops that it doesn't have.
+
+        Raises:
+            LoweringError: There are some; all of them are named, with the lines they come from.
+        """
+        nodes = [
+            node
+            for program in programs.values()
+            if program.dialect == "EDGE"
+            for node in _nodes(program.graph_module)
+            if not self.has(node.target)
+        ]
+        if nodes:
+            names = dict.fromkeys(f"{op_name(node)}{_source(node)}" for node in nodes)
+            raise LoweringError(
+                "edge conversion",
+                f"neither ExecuTorch nor torch decomposes {', '.join(names)} into Core ATen",
+                "write them with other ops, or name those that your runtime has kernels for in "
+                "EdgeCompileConfig(_core_aten_ops_exception_list=...)",
+            )
+
+
+def _nodes(module: GraphModule) -> Iterator[Node]:
+    """The computing nodes of a graph and of its branches."""
+    yield from (node for node in module.graph.nodes if node.op == "call_function")
+    for _, branch, _ in get_control_flow_submodules(module):
+        yield from _nodes(branch)
+
+
+def _source(node: Node) -> str:
+    """The line of the user's code that a node comes from, as ` (model.py:12 in forward)`."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return " ({}:{} in {})".format(*frames[-1]) if frames else ""
+
+
+def _pieces(op: OpOverload) -> Callable[..., Any] | None:
+    """How torch decomposes an op; for a primitive, the ATen op that it stands for."""
+    if op.namespace == "prims":
+        primitive = getattr(torch._prims, op._opname, None)
+        return getattr(primitive, "impl_aten", None)
+    return next((table[op] for table in _tables() if op in table), None)
+
+
+@cache
+def _tables() -> Sequence[Table]:
+    """Torch's tables; the compiler's last, since it has exceptions for its own code."""
+    # Registers the reference implementations.
+    from torch._decomp import decomposition_table
+    from torch._inductor.decomposition import decompositions
+
+    return (FORMULAS, decomposition_table, decompositions)

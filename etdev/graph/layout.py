@@ -1,0 +1,106 @@
+"""Layout: weights of convolutions that are stored channels last, stored contiguous instead.
+
+XNNPACK's compiler refuses them, and the portable kernel takes them only with an input that is
+channels last too. PyTorch computes the same either way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.graph.rebuild import rebuilt
+from etdev.graph.signature import unwritten_constants
+
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+_CONVOLUTIONS = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution")
+
+
+def mixes_layouts(program: ExportedProgram) -> bool:
+    """Whether a convolution has a weight that is channels last and an input that is not."""
+    return any(
+        is_channels_last(weight.meta.get("val")) and not is_channels_last(given.meta.get("val"))
+        for given, weight in _convolutions(program)
+    )
+
+
+def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
+    """An ATen program whose convolutions have contiguous weights.
+
+    If no input of the user is channels last, nor is any other constant afterwards, so that what is
+    computed has one layout.
+
+    Args:
+        program: Not changed; returned as it is if it has no such weight, or if it can't do
+            without the layout.
+    """
+    constants = unwritten_constants(program)
+    names = {node.name for _, weight in _convolutions(program) for node in _sources(weight)}
+    inputs = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
+    stored = {
+        name: constants[name] for name in inputs if name in constants and _is_stored(inputs[name])
+    }
+    if not names.intersection(stored):
+        return program
+    if any(is_channels_last(inputs[name].meta["val"]) for name in _given(program)):
+        stored = {name: target for name, target in stored.items() if name in names}
+    try:
+        return _restored(program, stored).run_decompositions({})  # type: ignore[no-any-return]
+    except (RuntimeError, ValueError):
+        return program
+
+
+def is_channels_last(value: object) -> bool:
+    """Whether a value is a tensor in the order of channels last, and in no other."""
+    if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
+        return False
+    return not value.is_contiguous() and value.is_contiguous(memory_format=_FORMATS[value.ndim])
+
+
+def _is_stored(node: Node) -> bool:
+    return is_channels_last(node.meta.get("val"))
+
+
+def _given(program: ExportedProgram) -> list[str]:
+    return [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+
+
+def _convolutions(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
+    """Input and weight of each convolution."""
+    for node in program.graph.nodes:
+        if getattr(node.target, "_opname", None) in _CONVOLUTIONS:
+            yield node.args[0], node.args[1]
+
+
+def _sources(weight: Node) -> Iterator[Node]:
+    """A weight and what it is computed from, such as the integers of a quantised one."""
+    yield weight
+    for source in weight.all_input_nodes:
+        yield from _sources(source)
+
+
+def _restored(program: ExportedProgram, stored: Mapping[str, str]) -> ExportedProgram:
+    """The program with some constants contiguous, not yet traced again."""
+    graph = copy.deepcopy(program.graph)
+    for before, node in zip(program.graph.nodes, graph.nodes, strict=True):
+        # A copy of `input` is called `input_1`, and the signature names it.
+        node.name = before.name
+        if node.target == torch.ops.aten.view.default:
+            # It would hold only in the layout from before; a reshape copies where it has to.
+            node.target = torch.ops.aten.reshape.default
+        if node.name in stored:
+            node.meta["val"] = node.meta["val"].contiguous()
+    new = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    for target in stored.values():
+        home = new.state_dict if target in new.state_dict else new.constants
+        value = home[target]
+        home[target] = (
+            torch.nn.Parameter(value.detach().contiguous(), value.requires_grad)
+            if isinstance(value, torch.nn.Parameter)
+            else value.contiguous()
+        )
+    return new

@@ -1,0 +1,84 @@
+"""Ops outside Core ATen: decomposed with torch's other tables, or all refused by name."""
+
+import pytest
+import torch
+from executorch.exir import EdgeCompileConfig
+from torch import nn
+from toys.runtime import assert_agrees, execute
+
+from etdev import Lowerer, Settings
+from etdev.errors import LoweringError
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def normal(*shape):
+    return torch.randn(shape)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda m, a, v: torch.addmv(m, a, v, beta=2, alpha=3), [(3,), (3, 4), (4,)]),
+        (lambda x: torch.cumprod(x, 1), [(3, 4)]),
+        (lambda x: torch.var_mean(x, dim=1), [(3, 4)]),
+        (lambda x, y: torch.ldexp(x, y), [(3, 4), (3, 4)]),
+        (lambda x, y, z: torch.addbmm(x, y, z, beta=2, alpha=3), [(5,), (2, 3, 4), (2, 4, 5)]),
+        (lambda x, y, w: nn.functional.bilinear(x, y, w), [(2, 3), (2, 4), (5, 3, 4)]),
+        (lambda x, s: torch.diagonal_scatter(x, s, 1, 2, 0), [(3, 4, 5), (4, 2)]),
+        (lambda x, s: torch.diagonal_scatter(x, s, -1), [(3, 5), (2,)]),
+    ],
+)
+def test_what_torch_decomposes_further_runs_as_in_pytorch(function, shapes):
+    inputs = tuple(normal(*shape) for shape in shapes)
+    lowered = Lowerer([]).lower(Calls(function), inputs)
+    calls = [[scale * value for value in inputs] for scale in (1, 1e-3, 20)]
+    assert_agrees(lowered, function, *calls)
+
+
+@pytest.mark.parametrize("function", [torch.exp2, torch.fmax, torch.fmin])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+def test_formulas_hold_at_the_edges_of_each_dtype(function, dtype):
+    values = torch.tensor([0, -0.0, 1, -1, 2.5, 127, -150, 1e-45])
+    if dtype.is_floating_point:
+        values = torch.cat([values, torch.tensor([float("nan"), float("inf"), -float("inf")])])
+    pairs = [grid.to(dtype).clone() for grid in torch.meshgrid(values, values, indexing="ij")]
+    inputs = pairs[: 1 if function is torch.exp2 else 2]
+    lowered = Lowerer([]).lower(Calls(function), tuple(inputs))
+    ((computed,),) = execute(lowered, inputs)
+    torch.testing.assert_close(computed, function(*inputs), equal_nan=True)
+
+
+def test_all_ops_that_nothing_decomposes_are_named_with_their_lines():
+    def forward(x):
+        y = torch.special.bessel_j0(x)
+        return torch.special.bessel_y1(y) + torch.special.bessel_j0(y)
+
+    line = forward.__code__.co_firstlineno + 1
+    file = forward.__code__.co_filename
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).plan({"one": (Calls(forward), (normal(2),)), "two": (nn.ReLU(), (normal(2),))})
+    assert caught.value.what == (
+        "neither ExecuTorch nor torch decomposes "
+        f"aten.special_bessel_j0.default ({file}:{line} in forward), "
+        f"aten.special_bessel_y1.default ({file}:{line + 1} in forward), "
+        f"aten.special_bessel_j0.default ({file}:{line + 1} in forward) into Core ATen"
+    )
+
+
+def test_an_op_that_the_caller_has_a_kernel_for_stays():
+    def forward(x):
+        return torch.special.bessel_j0(x) + torch.cumprod(x, 0)
+
+    mine = [torch.ops.aten.special_bessel_j0.default, torch.ops.aten.cumprod.default]
+    settings = Settings(EdgeCompileConfig(_core_aten_ops_exception_list=mine))
+    plan = Lowerer([]).plan(Calls(forward), (normal(2),), settings=settings)
+    ops = {entry.op for entry in plan["forward"].ledger}
+    assert {"aten.special_bessel_j0.default", "aten.cumprod.default"} <= ops
