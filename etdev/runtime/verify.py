@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,17 @@ from attrs import frozen
 from torch.export import ExportedProgram
 
 from etdev.decision import Decision
-from etdev.edge.reference import Reference, called, duplicate
+from etdev.edge.reference import Reference
 from etdev.errors import VerifyError, first_line
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.runtime.bisect import bisection
 from etdev.runtime.blame import culprit
-from etdev.runtime.inputs import method_of
+from etdev.runtime.inputs import check_inputs, method_of
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.kernels import missing
-from etdev.runtime.samples import Samples
+from etdev.runtime.sessions import Call, sessions_of
 from etdev.runtime.tolerance import Tolerance, tolerance_of
 from etdev.runtime.wrong import wrong
 from etdev.stages import Listener
@@ -42,16 +42,6 @@ class Verification:
     calls: int
     tolerances: Mapping[str, Tolerance]
     unverified: tuple[str, ...]
-
-
-@frozen(eq=False)
-class _Call:
-    """A call in eager PyTorch: its inputs, its outputs, and its inputs after it, flat."""
-
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    after: Sequence[Any]
-    state: Mapping[str, Any]
 
 
 @frozen(eq=False)
@@ -102,16 +92,22 @@ class Verifier:
                 continue
             tolerances[name] = self._tolerance(facts, reference.program)
             given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-            calls += self._method(name, tolerances[name], reference.given(given), data)
+            calls += self._method(facts, tolerances[name], reference.given(given), data)
         if strict and unverified:
             raise VerifyError(str(self.path), unverified[0], "leave out strict to accept that")
         return Verification(calls, tolerances, tuple(unverified))
 
     def _method(
-        self, name: str, tolerance: Tolerance, given: Sequence[Sequence[Any]], data: Path | None
+        self,
+        facts: MethodArtifact,
+        tolerance: Tolerance,
+        given: Sequence[Sequence[Any]],
+        data: Path | None,
     ) -> int:
         """Verify a method; returns the number of calls."""
-        sessions = self._sessions(name, given)
+        name = facts.name
+        sessions = sessions_of(self.references[name], given, self.steps, self.edges)
+        check_inputs(facts, _flat(sessions[0][0].inputs))
         self._say(name, f"{sum(map(len, sessions))} calls")
         jobs = [Job(self.path, name, [_flat(c.inputs) for c in calls], data) for calls in sessions]
         results = isolated(jobs)
@@ -121,38 +117,13 @@ class Verifier:
                     raise self._error(name, step, call, problem, tolerance)
         return sum(map(len, sessions))
 
-    def _sessions(self, name: str, given: Sequence[Sequence[Any]]) -> list[list[_Call]]:
-        """Calls in eager PyTorch: those that carry state on, then one for each edge value."""
-        reference = self.references[name]
-        example, structure = reference.example()
-        samples = Samples(reference.program, list(given[-1]) if given else example)
-
-        def session(attempts: Sequence[Iterator[list[Any]]]) -> list[_Call]:
-            module, calls = reference.module(), []
-            for step in attempts:
-                tried = _first_that_runs(module, step, structure, reference.state)
-                if tried:
-                    module, call = tried
-                    calls.append(call)
-            return calls
-
-        steps = [iter([list(inputs)]) for inputs in given]
-        steps += [samples.attempts(step) for step in range(len(steps), self.steps)]
-        sessions = [session(steps)]
-        if not sessions[0]:
-            what = "eager PyTorch can't run it with its example inputs"
-            raise VerifyError(f"method {name!r}", what, "give inputs that it takes")
-        if self.edges:
-            sessions += [session([iter(attempts)]) for attempts in samples.edges()]
-        return [calls for calls in sessions if calls]
-
     def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
         backends = {delegate.backend_id for delegate in facts.delegates}
         known = tolerance_of(program, backends)
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
     def _error(
-        self, name: str, step: int, call: _Call, problem: str, tolerance: Tolerance
+        self, name: str, step: int, call: Call, problem: str, tolerance: Tolerance
     ) -> VerifyError:
         self._say(name, "search for the cause")
         return VerifyError(
@@ -161,7 +132,7 @@ class Verifier:
             "don't ship it; leave out the plugin or op that is at fault, or report this",
         )
 
-    def _cause(self, name: str, call: _Call, tolerance: Tolerance) -> str:
+    def _cause(self, name: str, call: Call, tolerance: Tolerance) -> str:
         if self.decided is None:
             return ""
         try:
@@ -202,33 +173,7 @@ def _unverifiable(facts: MethodArtifact, program: ExportedProgram) -> str | None
     return None
 
 
-def _first_that_runs(
-    module: torch.nn.Module,
-    attempts: Iterator[list[Any]],
-    structure: Any,
-    state: Mapping[str, Any],
-) -> tuple[torch.nn.Module, _Call] | None:
-    """Call a copy of a module with the first inputs that it takes; returns the copy and the call.
-
-    A call that fails may have written to the copy, which is therefore dropped.
-    """
-    before = {name: value.detach().clone() for name, value in _tensors(module) if name in state}
-    for inputs in attempts:
-        trial = duplicate(module, state)
-        try:
-            outputs, after = called(trial, inputs, structure)
-        except Exception:
-            continue
-        return trial, _Call(inputs, outputs, after, before)
-    return None
-
-
-def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
-def _problem(result: Result, step: int, call: _Call, tolerance: Tolerance) -> str | None:
+def _problem(result: Result, step: int, call: Call, tolerance: Tolerance) -> str | None:
     if step >= len(result.calls):
         return result.failure
     ran = result.calls[step]
