@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from etdev.edge.source import Method
@@ -34,8 +35,8 @@ class Reference:
     def of(cls, method: Method, program: ExportedProgram) -> Reference:
         """Remember the state of a method that was just exported."""
         values = {**program.constants, **program.state_dict}
-        targets = [s.target for s in program.graph_signature.output_specs if s.target in values]
-        return cls(method, program, {name: values[name].detach().clone() for name in targets})
+        names = [name for name in _written(program) if name in values]
+        return cls(method, program, {name: values[name].detach().clone() for name in names})
 
     def module(self) -> torch.nn.Module:
         """Copy the module, with its state as it was; parameters that nothing writes are shared."""
@@ -82,6 +83,25 @@ class Reference:
                 if name in tensors:
                     tensors[name].copy_(value)
         return module
+
+
+def _written(program: ExportedProgram) -> Iterator[str]:
+    """Names of the buffers and parameters that a program writes to."""
+    signature = program.graph_signature
+    yield from (spec.target for spec in signature.output_specs if spec.target)
+    constants = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for argument, parameter in zip(node.args, schema.arguments if schema else (), strict=False):
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                yield constants.get(_base(argument), "")
+
+
+def _base(value: Any) -> str:
+    """The node that a node is a view of, or itself."""
+    while isinstance(value, Node) and value.op == "call_function" and value.args:
+        value = value.args[0]
+    return value.name if isinstance(value, Node) else ""
 
 
 def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:

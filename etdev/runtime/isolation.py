@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,48 @@ class Result:
     failure: str | None = None
 
 
+class _Worker:
+    """The other process. It is kept, as it takes seconds to load ExecuTorch, and ends with ours."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def work(self, folder: Path) -> str:
+        """Have the jobs of a folder run; returns how the process ended, if it did."""
+        with self._lock:
+            process = self._started()
+            assert process.stdin
+            assert process.stdout
+            try:
+                process.stdin.write(f"{folder}\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                pass
+            if process.stdout.readline():
+                return "did not finish"
+            code = process.wait()
+            self._process = None
+            return _end(code)
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            path = os.pathsep.join(folder for folder in sys.path if folder)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "etdev.runtime.worker"],
+                cwd=tempfile.gettempdir(),
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        return self._process
+
+
+_WORKER = _Worker()
+
+
 def isolated(jobs: Sequence[Job]) -> list[Result]:
     """Run jobs in ExecuTorch's runtime, in another process; a new one after each that dies."""
     results: list[Result] = []
@@ -70,20 +113,11 @@ def _worked(folder: Path, jobs: Mapping[int, Job]) -> Iterator[Result]:
     torch.save(
         {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}, folder / "jobs.pt"
     )
-    worker = subprocess.run(
-        [sys.executable, "-m", "etdev.runtime.worker", str(folder)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    end = _WORKER.work(folder)
     for index, job in jobs.items():
         result = _result(folder, index, len(job.calls))
         if result.failure is None and len(result.calls) < len(job.calls):
-            log = _log(folder, index) or _last(worker.stderr)
-            yield Result(result.calls, f"the process {_end(worker.returncode)}{log}")
+            yield Result(result.calls, f"the process {end}{_log(folder, index)}")
             return
         yield result
 
@@ -123,11 +157,6 @@ def _log(folder: Path, index: int) -> str:
     lines = file.read_text("utf-8", "replace").splitlines() if file.is_file() else []
     errors = [line.partition("] ")[2] for line in lines if line.startswith(("[", "E ", "F "))]
     return f" ({errors[0].strip()})" if errors else ""
-
-
-def _last(text: str) -> str:
-    lines = text.strip().splitlines()
-    return f" ({lines[-1].strip()})" if lines else ""
 
 
 def _end(code: int) -> str:

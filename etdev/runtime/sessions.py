@@ -63,7 +63,7 @@ def sessions_of(
 def _session(
     reference: Reference, attempts: Sequence[Iterator[list[Any]]], structure: Any
 ) -> list[Call]:
-    """Calls with the inputs that eager PyTorch takes; a step for which it takes none is left out."""
+    """Calls with inputs that eager PyTorch takes; a step for which it takes none is left out."""
     module, calls = reference.module(), []
     for step in attempts:
         if ran := _first_that_runs(module, step, structure, reference.state):

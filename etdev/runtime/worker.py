@@ -1,7 +1,8 @@
 """The worker: runs .pte files in a process of its own, which the runtime may take down with it.
 
-`python -m etdev.runtime.worker FOLDER` runs the jobs of FOLDER/jobs.pt. After each call it writes
-JOB-CALL.pt, and JOB.txt for a job that the runtime refused; what ExecuTorch logs goes to JOB.log.
+`python -m etdev.runtime.worker` reads a folder a line, runs the jobs of FOLDER/jobs.pt, and answers
+with a line. After each call it writes JOB-CALL.pt, and JOB.txt for a job that the runtime refused;
+what ExecuTorch logs goes to JOB.log. It ends with its input.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 
-def main(folder: Path) -> None:
+def main() -> None:
+    """Answer every folder."""
+    # What libraries print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        work(Path(line.rstrip("\n")))
+        answers.write("done\n")
+        answers.flush()
+
+
+def work(folder: Path) -> None:
     """Run all jobs of a folder, those after a refused one too."""
     import torch
 
@@ -53,4 +65,4 @@ def _load(path: str, data: str | None) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
