@@ -13,6 +13,7 @@ EtdevError
 ├── ArtifactError     a .pte can't be read or written
 │   └── AuditError    a .pte is not what was planned
 └── RunError          a .pte can't be loaded or executed
+    └── VerifyError   a .pte doesn't compute what eager PyTorch computes
 
 A text reads *who: what is wrong; what to do*, and the three parts are attributes too.
 """
@@ -87,6 +88,10 @@ class AuditError(ArtifactError):
 
 class RunError(EtdevError):
     """A .pte can't be loaded or executed."""
+
+
+class VerifyError(RunError):
+    """A .pte doesn't compute what eager PyTorch computes, or can't be shown to."""
 
 
 class EtdevWarning(UserWarning):

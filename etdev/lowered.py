@@ -1,18 +1,23 @@
-"""What a lowering gives: compiled partitions, to be emitted, audited and written."""
+"""What a lowering gives: compiled partitions, to be emitted, audited, written and verified."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
+from etdev.decision import Decision
 from etdev.pte.emit import Emitted, emit
-from etdev.pte.read import read
+from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
+from etdev.runtime.kernels import warn_of_missing
+from etdev.runtime.verify import STEPS, Verification, Verifier
 from etdev.schema.plan import Plan
 from etdev.stages import Stages, guarded
 
@@ -22,13 +27,23 @@ class Lowered:
     """A program whose partitions are compiled.
 
     Args:
-        plan: What was decided.
-        stages: Time of each stage so far.
+        decision: What was decided, and the programs that it is for.
+        strict: Refuse a program for which this machine's runtime has no kernel.
     """
 
-    plan: Plan
+    decision: Decision = field(repr=False)
+    strict: bool
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
-    stages: Stages = field(repr=False)
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided."""
+        return self.decision.plan
+
+    @property
+    def stages(self) -> Stages:
+        """Time of each stage so far."""
+        return self.decision.stages
 
     @cached_property
     def edge(self) -> EdgeProgramManager:
@@ -73,6 +88,63 @@ class Lowered:
         with self.stages.stage("write"):
             return write_program(emitted.program, Path(path), check)
 
+    def verify(
+        self,
+        inputs: Any = None,
+        *,
+        steps: int = STEPS,
+        edges: bool = False,
+        tolerance: float | None = None,
+        strict: bool | None = None,
+        path: str | os.PathLike[str] | None = None,
+        config: ExecutorchBackendConfig | None = None,
+    ) -> Verification:
+        """Run the .pte in ExecuTorch's runtime and compare it with eager PyTorch.
+
+        That is done in a process of its own, so that a crash is a result, too. The first call has
+        the example inputs, later ones fresh values, with dynamic sizes at their bounds; state is
+        carried on from call to call. Outputs and inputs after each call are compared. Neither the
+        model nor its state changes.
+
+        Args:
+            inputs: Instead of the example inputs: the arguments of a call as a tuple, or a list of
+                such tuples for the first calls; by method in a dict if there are several.
+            steps: Calls of each method.
+            edges: Also call it with NaN, infinities and the edge values of each dtype.
+            tolerance: Largest error relative to the largest value of an output; by default what
+                etdev/runtime/tolerance.py says for the dtypes and backends.
+            strict: What can't be verified here is an error, such as a delegate whose backend this
+                runtime doesn't have; None takes it from the lowering.
+            path: A .pte that `save` wrote; None emits one for the time being.
+            config: For emitting it, as for `save`.
+
+        Returns:
+            How many calls agree, and what was not verified.
+
+        Raises:
+            VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.
+            EtdevError: As `save`.
+        """
+        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+            saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
+            verifier = Verifier(
+                saved,
+                self.decision.references,
+                steps=steps,
+                edges=edges,
+                tolerance=tolerance,
+                decided=self.decision,
+                listener=self.stages.listener,
+            )
+            with self.stages.stage("verify"):
+                return verifier.verify(inputs, self.strict if strict is None else strict)
+
     def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
         with self.stages.stage("emit"):
-            return guarded("to_executorch", lambda: emit(self._build(), self.plan, config))  # type: ignore[no-any-return]
+            emitted: Emitted = guarded(
+                "to_executorch", lambda: emit(self._build(), self.plan, config)
+            )
+            warn_of_missing(
+                methods_of(emitted.program.executorch_program), self.decision, self.strict
+            )
+        return emitted

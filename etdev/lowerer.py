@@ -19,15 +19,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev.composition import Composition, compose
+from etdev.decision import Decision
 from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
-from etdev.edge.conversion import Conversion, Settings, rebuilt
+from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
+from etdev.edge.reference import Reference
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
 from etdev.lowered import Lowered
@@ -38,32 +40,6 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
 from etdev.stages import Listener, Stages, guarded
-
-
-@frozen(eq=False)
-class Decision:
-    """A plan, the programs it is for, and what they come from.
-
-    Args:
-        plan: What was decided.
-        programs: Edge-dialect program per method, with exactly the plan's nodes.
-        manager: ExecuTorch's manager of what the edge conversion gave.
-        settings: How it was converted.
-        expander: Decomposes what was kept whole.
-        stages: Time of each stage so far.
-    """
-
-    plan: Plan
-    programs: Mapping[str, ExportedProgram]
-    manager: EdgeProgramManager
-    settings: Settings
-    expander: Expander
-    stages: Stages
-
-    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
-        """The manager with other programs."""
-        config, constants = self.settings.compile_config, self.settings.constant_methods
-        return rebuilt(self.manager, programs, config, constants)
 
 
 @define(eq=False, init=False)
@@ -176,7 +152,7 @@ class Lowerer:
         )
         self.composition.check_fit(decided.plan)
         join = self._compile(decided.plan, decided.programs, decided.stages)
-        return Lowered(decided.plan, lambda: decided.rebuilt(join()), decided.stages)
+        return Lowered(decided, self.composition.rules.strict, lambda: decided.rebuilt(join()))
 
     def decide(
         self,
@@ -192,10 +168,11 @@ class Lowerer:
         settings = settings or Settings()
         expander = Expander(settings.compile_config)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        manager = self._to_edge(methods, settings, expander, stages)
+        references = self._export(methods, stages)
+        manager = self._to_edge(references, settings, expander, stages)
         with stages.stage("plan"):
             plan, programs = self._decide(manager, expander)
-        return Decision(plan, programs, manager, settings, expander, stages)
+        return Decision(plan, programs, references, manager, settings, expander, stages)
 
     def _decide(
         self, manager: EdgeProgramManager, expander: Expander
@@ -213,15 +190,18 @@ class Lowerer:
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
         return Plan(tuple(plans), asked), programs
 
+    def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
+        with stages.stage("export"):
+            return {name: Reference.of(m, m.export()) for name, m in methods.items()}
+
     def _to_edge(
         self,
-        methods: Mapping[str, Method],
+        references: Mapping[str, Reference],
         settings: Settings,
         expander: Expander,
         stages: Stages,
     ) -> EdgeProgramManager:
-        with stages.stage("export"):
-            programs = {name: method.export() for name, method in methods.items()}
+        programs = {name: reference.program for name, reference in references.items()}
         conversion = Conversion(self.plugins, settings.compile_config, expander)
         with stages.stage("edge"):
             return guarded(

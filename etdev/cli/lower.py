@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +13,26 @@ from etdev.cli import options, tables
 from etdev.cli.progress import console, working
 from etdev.errors import EtdevError
 
+if TYPE_CHECKING:
+    from etdev.lowered import Lowered
+    from etdev.runtime.verify import Verification
+
 
 @click.command("lower", epilog=options.SOURCE)
 @options.source
 @click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
+@click.option(
+    "--verify",
+    "steps",
+    type=click.IntRange(1),
+    is_flag=False,
+    flag_value=3,
+    metavar="[STEPS]",
+    help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out.",
+)
+@options.edges
 @options.lowering
-def command(source: str, output: Path, **lowering: Any) -> None:
+def command(source: str, output: Path, steps: int | None, edges: bool, **lowering: Any) -> None:
     """Lower SOURCE to a .pte.
 
     Plans it as `etdev plan` does, compiles every partition, emits the program, and compares it with
@@ -26,22 +41,41 @@ def command(source: str, output: Path, **lowering: Any) -> None:
     \b
     etdev lower net.py:model -o net.pte
     etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
+    etdev lower net.py:model -o net.pte --verify 5
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
     """
     _check_output(output)
+    if edges and steps is None:
+        raise click.UsageError("--edges needs --verify")
+    verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
         lowered = lowerer.lower(sources.methods(source, say))
-        lowered.save(output)
+        if steps is None:
+            lowered.save(output)
+        else:
+            verification = _save_verified(lowered, output, steps, edges)
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
     print(f"{output}: {tables.size(output.stat().st_size)}")
+    for line in tables.verification_lines(verification) if verification else ():
+        print(f"{output}: {line}")
     console().print(tables.stages_report(lowered.stages.seconds))
+
+
+def _save_verified(lowered: Lowered, output: Path, steps: int, edges: bool) -> Verification:
+    """Write the .pte and its .ptd files out of sight first, so that a wrong one never appears."""
+    with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
+        written = lowered.save(Path(folder) / output.name)
+        verification = lowered.verify(path=written, steps=steps, edges=edges)
+        for file in (*written.parent.glob("*.ptd"), written):
+            os.replace(file, output.parent / file.name)
+    return verification
 
 
 def _check_output(path: Path) -> None:

@@ -44,6 +44,11 @@ registry = click.option(
     type=FILE,
     help="Registry file; ./registry.toml if there is one, else etdev's own.",
 )
+edges = click.option(
+    "--edges",
+    is_flag=True,
+    help="Verify NaN, infinities and the edge values of each dtype, too.",
+)
 debug = click.option(
     "--debug",
     is_flag=True,

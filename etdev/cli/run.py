@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import frozen
 
-from etdev.cli import options
+from etdev.cli import lines, options, tables
 from etdev.cli.progress import Say, working
 from etdev.errors import EtdevError
 
 if TYPE_CHECKING:
+    from etdev.decision import Decision
     from etdev.edge.source import Method
     from etdev.runtime.bisect import Bisection, Suspect
     from etdev.runtime.compare import Difference
     from etdev.runtime.run import Run
+    from etdev.runtime.verify import Verifier
 
 # --bisect looks for a delegate whose absolute error is above this if there is no --tolerance.
 _TOLERANCE = 1e-3
@@ -27,7 +29,19 @@ _TOLERANCE = 1e-3
 @options.program
 @click.option("--inputs", type=options.FILE, help="Inputs written by torch.save.")
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
-@click.option("--tolerance", type=float, help="With --check: fail above this absolute error.")
+@click.option(
+    "--tolerance",
+    type=float,
+    help="With --check: fail above this absolute error; with --steps, above this error relative to "
+    "the largest value.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    help="With --check: first compare that many calls with fresh inputs, which carry the state on, "
+    "in a process of its own.",
+)
+@options.edges
 @click.option(
     "--bisect",
     is_flag=True,
@@ -45,6 +59,8 @@ def command(
     inputs: Path | None,
     check: str | None,
     tolerance: float | None,
+    steps: int | None,
+    edges: bool,
     bisect: bool,
     method: str,
     data: Path | None,
@@ -59,30 +75,38 @@ def command(
     \b
     etdev run net.pte
     etdev run net.pte --check net.py:model --tolerance 1e-4
+    etdev run net.pte --check net.py:model --steps 5
     etdev run net.pte --check net.py:model --bisect --plugin cpu
 
     Exit codes: 0 for success; 1 for an error, an output above --tolerance, or a delegate that
     --bisect finds; 2 for wrong usage.
     """
-    _check_usage(check, tolerance, bisect, lowering)
+    _check_usage(check, tolerance, steps, edges, bisect, lowering)
+    verified: list[str] = []
     with working(options.debugging()) as say:
         from etdev.cli import sources
         from etdev.runtime.run import run
 
         model = sources.method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
+        if model and steps is not None:
+            decide = options.lowerer(say, **lowering).decide if bisect else None
+            decision = decide({method: model}) if decide else None
+            verifier = _verifier(program, model, steps, edges, tolerance, data, decision, say)
+            given = {method: [values]} if inputs else None
+            verified += tables.verification_lines(verifier.verify(given))
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
             say("check", str(check))
         comparison = _compared(model, values, result) if model else None
     differences = comparison.differences if comparison else ()
-    for line in _outputs(result, differences):
+    for line in (*verified, *lines.outputs(result, differences)):
         print(line)
     if bisect and comparison:
         _bisect(program, comparison, _TOLERANCE if tolerance is None else tolerance, lowering)
     for index, difference in enumerate(differences):
-        if tolerance is not None and difference.exceeds(tolerance):
+        if tolerance is not None and steps is None and difference.exceeds(tolerance):
             error = f"max error {difference.max_error:.3g} of output {index}"
             raise EtdevError(
                 "check", f"{error} is above {tolerance:g}", "find the delegate with --bisect"
@@ -106,12 +130,37 @@ class _Comparison:
     differences: Sequence[Difference]
 
 
+def _verifier(
+    program: Path,
+    model: Method,
+    steps: int,
+    edges: bool,
+    tolerance: float | None,
+    data: Path | None,
+    decision: Decision | None,
+    say: Say,
+) -> Verifier:
+    from etdev.edge.reference import Reference
+    from etdev.runtime.verify import Verifier
+
+    references = {model.name: Reference.of(model, model.export())}
+    return Verifier(program, references, steps, edges, tolerance, data, decision, say)
+
+
 def _check_usage(
-    check: str | None, tolerance: float | None, bisect: bool, lowering: Mapping[str, Any]
+    check: str | None,
+    tolerance: float | None,
+    steps: int | None,
+    edges: bool,
+    bisect: bool,
+    lowering: Mapping[str, Any],
 ) -> None:
-    if check is None and (tolerance is not None or bisect):
-        name = "--bisect" if bisect else "--tolerance"
+    given = {"--bisect": bisect, "--tolerance": tolerance is not None, "--steps": steps is not None}
+    if check is None and any(given.values()):
+        name = next(name for name, is_given in given.items() if is_given)
         raise click.UsageError(f"{name} needs --check SOURCE")
+    if edges and steps is None:
+        raise click.UsageError("--edges needs --steps")
     if not bisect and any(lowering.values()):
         raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
 
@@ -146,10 +195,10 @@ def _bisect(
         guilty = suspects[-1] if suspects and suspects[-1].departs(tolerance) else None
         swapped = delegates.swapped(guilty, comparison.expected) if guilty else None
     if guilty is None:
-        lines = _agreement(suspects, tolerance)
+        report = lines.agreement(suspects, tolerance)
     else:
-        lines = _departure(guilty, comparison.differences, swapped)
-    for line in lines:
+        report = lines.departure(guilty, comparison.differences, swapped)
+    for line in report:
         print(line)
     if guilty:
         click.get_current_context().exit(1)
@@ -164,45 +213,3 @@ def _search(delegates: Bisection, tolerance: float, say: Say) -> list[Suspect]:
         if suspect.departs(tolerance):
             break
     return suspects
-
-
-def _outputs(result: Run, differences: Sequence[Difference]) -> Iterator[str]:
-    for index, output in enumerate(result.outputs):
-        shape = tuple(output.shape) if hasattr(output, "shape") else output
-        line = f"output {index}: {getattr(output, 'dtype', type(output).__name__)} {shape}"
-        if differences:
-            line += f", {_error(differences[index])}"
-        yield line.replace("torch.", "")
-    times = result.latency_ms
-    yield f"latency: {result.median_ms:.2f} ms median of {len(times)}, fastest {min(times):.2f}"
-
-
-def _agreement(suspects: Sequence[Suspect], tolerance: float) -> Iterator[str]:
-    yield f"none of {len(suspects)} delegates departs from PyTorch by more than {tolerance:g}"
-    if suspects:
-        worst = max(suspects, key=lambda suspect: suspect.difference.max_error)
-        yield f"the furthest is {worst.partition.name}: {_error(worst.difference)}"
-
-
-def _departure(
-    guilty: Suspect, differences: Sequence[Difference], swapped: Sequence[Difference] | None
-) -> Iterator[str]:
-    """Say which delegate departs, where it comes from, and what the outputs are without it."""
-    partition = guilty.partition
-    yield (
-        f"{partition.name} departs from PyTorch: plugin {partition.plugin}, "
-        f"{partition.backend_id}, output {guilty.output}, {_error(guilty.difference)}"
-    )
-    yield f"it computes {', '.join(path or 'the model itself' for path in guilty.modules)}"
-    if swapped is None:
-        yield "there are no portable kernels to run it on instead"
-        return
-    for index, (before, after) in enumerate(zip(differences, swapped, strict=True)):
-        yield (
-            f"output {index}: max error {before.max_error:.3g}, "
-            f"{after.max_error:.3g} with {partition.name} on portable kernels instead"
-        )
-
-
-def _error(difference: Difference) -> str:
-    return f"max error {difference.max_error:.3g} (largest value {difference.max_value:.3g})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -12,6 +13,9 @@ from rich.table import Table
 from etdev.pte.artifact import Artifact, MethodArtifact
 from etdev.schema.plan import MethodPlan, Partition, Plan
 from etdev.schema.tensors import Tensor
+
+if TYPE_CHECKING:
+    from etdev.runtime.verify import Verification
 
 # Longer tables end with the number of rows that are left out.
 _ROWS = 12
@@ -77,6 +81,15 @@ def artifact_report(artifact: Artifact) -> RenderableType:
     for method in artifact.methods:
         sections += [_delegates(method), _kernels(method)]
     return Group(*sections)
+
+
+def verification_lines(verification: Verification) -> Iterator[str]:
+    """Say how much agrees with PyTorch within which tolerance, and what was not verified."""
+    bounds = {known.relative for known in verification.tolerances.values()}
+    if verification.calls:
+        within = f"within {max(bounds):g} of the largest value" if any(bounds) else "exactly"
+        yield f"{verification.calls} calls agree with PyTorch {within}"
+    yield from verification.unverified
 
 
 def _owners(method: MethodPlan) -> Table:

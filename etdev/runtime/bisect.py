@@ -7,30 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 
+from etdev.decision import Decision
 from etdev.delegate.split import split
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import module_paths
-from etdev.lowerer import Decision
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
 from etdev.pte.read import Compiled, compiled, read
-from etdev.runtime.compare import Difference, compare, flat
+from etdev.runtime.compare import Difference, compare
+from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
 from etdev.schema.plan import MethodPlan, Partition
 from etdev.stages import guarded
 
 # The programs hold delegate calls, which the edge verifier rejects.
-_UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)
+UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)
 
 
 @frozen
@@ -64,6 +65,7 @@ class Bisection:
         compiled: The .pte's delegates by partition name.
         inputs: The method's inputs, flat.
         expander: Decomposes ops that no portable kernel runs.
+        state: Values of its buffers before the call, by name; those of the program where missing.
     """
 
     plan: MethodPlan
@@ -71,14 +73,16 @@ class Bisection:
     compiled: Mapping[str, Compiled]
     inputs: Sequence[Any]
     expander: Expander
+    state: Mapping[str, Any] = field(factory=dict)
 
     def suspects(self) -> Iterable[Suspect]:
         """Call every delegate of the plan by itself, in the order in which they run."""
-        values = self._eager()
+        ends = [(*partition.inputs, *partition.outputs) for partition in self.plan.partitions]
+        values = self.eager({tensor.name for tensors in ends for tensor in tensors})
         pieces = split(self.program, self.plan.partitions)
         for partition, program in zip(pieces.partitions, pieces.programs, strict=True):
             if partition.outputs:
-                yield self._suspect(partition, self._delegate(partition, program), values)
+                yield self._suspect(partition, self.delegate(partition, program), values)
 
     def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
         """Run the whole method with one partition on portable kernels, and compare it with eager.
@@ -100,16 +104,18 @@ class Bisection:
         program = self.expander.expand(self.program, whole).program
         others = [other for other in self.plan.partitions if other.name != partition.name]
         pieces = split(program, others)
-        delegates = map(self._delegate, others, pieces.programs)
+        delegates = map(self.delegate, others, pieces.programs)
         joined = pieces.join(list(delegates))
-        return _run(EdgeProgramManager({"forward": joined}, None, _UNVERIFIED), self.inputs)
+        return execute(
+            emitted(EdgeProgramManager({"forward": joined}, None, UNVERIFIED)), self.inputs
+        )
 
     def _suspect(
         self, partition: Partition, delegate: LoweredBackendModule, values: Mapping[str, Any]
     ) -> Suspect:
         inputs = [values[tensor.name] for tensor in partition.inputs]
         expected = [values[tensor.name] for tensor in partition.outputs]
-        differences = compare(_alone(delegate, inputs), expected)
+        differences = compare(execute(alone(delegate, inputs), inputs), expected)
         worst = max(range(len(differences)), key=lambda i: _badness(differences[i]))
         names = set(partition.nodes)
         inside = (node for node in self.program.graph.nodes if node.name in names)
@@ -120,15 +126,12 @@ class Bisection:
             differences[worst],
         )
 
-    def _eager(self) -> dict[str, Any]:
-        """Compute the value of every node that enters or leaves a partition in PyTorch."""
-        ends = [(*partition.inputs, *partition.outputs) for partition in self.plan.partitions]
-        recorder = _Recorder(self.program, {tensor.name for tensors in ends for tensor in tensors})
-        with torch.no_grad():
-            recorder.run(*_arguments(self.program, self.inputs))
-        return recorder.values
+    def eager(self, names: set[str]) -> dict[str, Any]:
+        """Compute the values of some nodes in PyTorch."""
+        return recorded(self.program, names, self.inputs, self.state)
 
-    def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
+    def delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
+        """The delegate of the .pte that a partition was compiled to."""
         compiled = self.compiled[partition.name]
         return LoweredBackendModule(
             edge_program=program,
@@ -139,7 +142,13 @@ class Bisection:
         )
 
 
-def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]) -> Bisection:
+def bisection(
+    path: Path,
+    decision: Decision,
+    method: str,
+    inputs: Sequence[Any],
+    state: Mapping[str, Any] | None = None,
+) -> Bisection:
     """Make the delegates of a .pte callable one by one.
 
     Args:
@@ -147,6 +156,7 @@ def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]
         decision: The decision for the same model with the same plugins, devices and pins.
         method: The method to look at.
         inputs: Its inputs, flat.
+        state: Values of its buffers before the call, by name, if they are not the first ones.
 
     Raises:
         RunError: The .pte differs from the decision's plan, or keeps its data in a .ptd.
@@ -161,23 +171,8 @@ def bisection(path: Path, decision: Decision, method: str, inputs: Sequence[Any]
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path, method), strict=True))
-    return Bisection(plan, decision.programs[method], delegates, inputs, decision.expander)
-
-
-class _Recorder(Interpreter):
-    """Runs a program in PyTorch and records the values of some nodes."""
-
-    def __init__(self, program: ExportedProgram, wanted: set[str]) -> None:
-        super().__init__(program.graph_module)
-        self.wanted = wanted
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, node: Node) -> Any:
-        value = super().run_node(node)
-        if node.name in self.wanted:
-            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
-            self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
-        return value
+    program = decision.programs[method]
+    return Bisection(plan, program, delegates, inputs, decision.expander, state or {})
 
 
 class _Alone(nn.Module):
@@ -191,26 +186,17 @@ class _Alone(nn.Module):
         return self.delegate(*inputs)
 
 
-def _alone(delegate: LoweredBackendModule, inputs: Sequence[Any]) -> list[Any]:
+def alone(delegate: LoweredBackendModule, inputs: Sequence[Any]) -> bytes:
+    """A program that calls one delegate with inputs such as these."""
     with torch.no_grad():
         program = torch.export.export(_Alone(delegate), tuple(inputs))
-        return _run(to_edge(program, compile_config=_UNVERIFIED), inputs)
+        return emitted(to_edge(program, compile_config=UNVERIFIED))
 
 
-def _run(manager: EdgeProgramManager, inputs: Sequence[Any]) -> list[Any]:
+def emitted(manager: EdgeProgramManager) -> bytes:
+    """Emit a program as it is, with the kernels that it needs loaded."""
     load_quantised_kernels(manager)
-    program = guarded("to_executorch", manager.to_executorch)
-    return execute(program.buffer, inputs)
-
-
-def _arguments(program: ExportedProgram, inputs: Sequence[Any]) -> list[Any]:
-    """The graph's inputs in its order, constants included."""
-    constants = {**program.constants, **program.state_dict}
-    values = iter(flat(inputs))
-    return [
-        constants[spec.target] if spec.target in constants else next(values)
-        for spec in program.graph_signature.input_specs
-    ]
+    return bytes(guarded("to_executorch", manager.to_executorch).buffer)
 
 
 def _modules(nodes: Iterable[Node]) -> Iterable[str]:

@@ -12,6 +12,7 @@ from etdev.pte.audit import differences
 from etdev.pte.ptd import without_data
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
+from etdev.runtime.kernels import missing
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
 
@@ -51,17 +52,12 @@ def check(
 
 def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
     """Name the backends and kernels that this machine's runtime lacks."""
-    from executorch.runtime import Runtime
-
-    runtime = Runtime.get()
-    operators = runtime.operator_registry.operator_names
     for method in artifact.methods:
-        for backend_id in dict.fromkeys(d.backend_id for d in method.delegates):
-            if not runtime.backend_registry.is_available(backend_id):
-                yield f"method {method.name}: the runtime has no backend {backend_id}"
-        for name in method.operators:
-            if name not in operators:
-                yield f"method {method.name}: the runtime has no kernel {name}"
+        lacks = missing(method)
+        for backend_id in lacks.backends:
+            yield f"method {method.name}: the runtime has no backend {backend_id}"
+        for name in lacks.kernels:
+            yield f"method {method.name}: the runtime has no kernel {name}"
 
 
 def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[str]:

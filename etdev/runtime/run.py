@@ -17,6 +17,7 @@ from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, dense, method_of
+from etdev.runtime.kernels import load_kernels
 
 
 @frozen(eq=False)
@@ -61,6 +62,7 @@ def run(
     facts = method_of(artifact, method)
     check_inputs(facts, inputs)
     data = data or ptd.find(artifact, Path(path))
+    load_kernels(facts)
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
         program = _load(Path(path), data)

@@ -50,6 +50,34 @@ def test_lower_says_stages_and_their_times_on_stderr(lowered):
     assert words == ["load", "model", *stages, "stage", *stages, "total"]
 
 
+def test_lower_writes_what_agrees_with_pytorch(here):
+    done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == (
+        "mlp.pte: 2 calls agree with PyTorch within 0.0001 of the largest value"
+    )
+    assert [file.name for file in here.iterdir()] == ["mlp.pte"]
+
+
+def test_lower_writes_nothing_that_differs_from_pytorch(here):
+    (here / "conv.py").write_text(
+        "import torch\n\n\ndef model():\n"
+        "    return torch.nn.Conv3d(1, 1, 1), (torch.ones(1, 1, 2, 2, 2),)\n"
+    )
+    done = invoke("lower conv.py:model -o conv.pte --verify")
+    assert (done.exit_code, done.stdout) == (1, "")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: method 'forward': step 0: the runtime failed with ")
+    assert "; kernel of aten.convolution.default" in error
+    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["conv.py"]
+
+
+def test_edge_values_need_a_verification():
+    done = invoke(f"lower {MLP} -o mlp.pte --edges")
+    assert done.exit_code == 2
+    assert "--edges needs --verify" in done.stderr
+
+
 def test_lower_leaves_one_file(lowered):
     path, _ = lowered
     assert list(path.parent.iterdir()) == [path]

@@ -108,6 +108,21 @@ def test_bisect_names_delegate_plugin_modules_and_error(wrong_pte):
     assert swapped.endswith(" with cpu_1 on portable kernels instead")
 
 
+def test_steps_compare_several_calls(mlp_pte):
+    text = succeeds("run", mlp_pte, "--check", MLP, "--steps", "2", "--repeat", "1")
+    verified, output, _ = text.splitlines()
+    assert verified == "2 calls agree with PyTorch within 0.0001 of the largest value"
+    assert output.startswith("output 0: float32 (2, 4), max error ")
+
+
+def test_steps_name_the_delegate_that_departs(wrong_pte):
+    done = invoke("run", wrong_pte, "--check", MLP, "--steps", 1, "--bisect", "--plugin", "cpu")
+    assert (done.exit_code, done.stdout) == (1, "")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: method 'forward': step 0: output 0 is off by ")
+    assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in error
+
+
 def test_bisect_says_that_none_departs(mlp_pte):
     text = succeeds("run", mlp_pte, "--check", MLP, "--bisect", "--plugin", "cpu")
     none, furthest = text.splitlines()[2:]
@@ -127,6 +142,8 @@ def test_bisect_takes_a_tolerance_of_0(mlp_pte):
     [
         ("--tolerance 1", "--tolerance needs --check SOURCE"),
         ("--bisect", "--bisect needs --check SOURCE"),
+        ("--steps 2", "--steps needs --check SOURCE"),
+        ("--check net.py:model --edges", "--edges needs --steps"),
         (
             "--check net.py:model --plugin cpu",
             "--plugin, --device, --pin, --strict and --registry need --bisect",

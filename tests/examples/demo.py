@@ -29,11 +29,14 @@ def main(path: Path) -> None:
         encoder, example = minilm.model()
         lowered = Lowerer(["cpu"], listener=say).lower(encoder, example)
         lowered.save(path)
+        verification = lowered.verify(path=path)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(tables.plan_report(lowered.plan), highlight=False)
     console.print(tables.artifact_report(read(path)), highlight=False)
     console.print(tables.stages_report(lowered.stages.seconds), highlight=False)
     compare_pairs(path, encoder, console)
+    for line in tables.verification_lines(verification):
+        console.print(line, highlight=False)
 
 
 def compare_pairs(path: Path, encoder: torch.nn.Module, console: Console) -> None:

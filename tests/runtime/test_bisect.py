@@ -14,8 +14,8 @@ from models import nets
 from torch import nn
 
 from etdev import Lowerer
+from etdev.decision import Decision
 from etdev.errors import RunError
-from etdev.lowerer import Decision
 from etdev.runtime.bisect import Bisection, Suspect, bisection
 
 

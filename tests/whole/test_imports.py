@@ -20,10 +20,11 @@ STOREYS = (
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
+    ("decision",),
+    ("runtime",),
     ("composition", "lowered"),
     ("lowerer",),
     ("composed",),
-    ("runtime",),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}

@@ -1,0 +1,43 @@
+"""A decision: a plan, and all that is needed to compile it or to hold a .pte against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+from executorch.exir import EdgeProgramManager
+from torch.export import ExportedProgram
+
+from etdev.edge.conversion import Settings, rebuilt
+from etdev.edge.reference import Reference
+from etdev.graph.expand import Expander
+from etdev.schema.plan import Plan
+from etdev.stages import Stages
+
+
+@frozen(eq=False)
+class Decision:
+    """A plan, the programs it is for, and what they come from.
+
+    Args:
+        plan: What was decided.
+        programs: Edge-dialect program per method, with exactly the plan's nodes.
+        references: The methods in eager PyTorch.
+        manager: ExecuTorch's manager of what the edge conversion gave.
+        settings: How it was converted.
+        expander: Decomposes what was kept whole.
+        stages: Time of each stage so far.
+    """
+
+    plan: Plan
+    programs: Mapping[str, ExportedProgram]
+    references: Mapping[str, Reference]
+    manager: EdgeProgramManager
+    settings: Settings
+    expander: Expander
+    stages: Stages
+
+    def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """The manager with other programs."""
+        config, constants = self.settings.compile_config, self.settings.constant_methods
+        return rebuilt(self.manager, programs, config, constants)

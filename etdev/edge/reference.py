@@ -1,0 +1,136 @@
+"""References: the methods of a model in eager PyTorch, as they were when they were exported."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from etdev.edge.source import Method
+from etdev.errors import SourceError
+
+
+@frozen(eq=False)
+class Reference:
+    """What a method of a .pte is compared with.
+
+    Args:
+        method: The method as it was given.
+        program: Its exported program.
+        state: The values that its mutated buffers and parameters had, by name. Copies, since eager
+            calls of the caller's module change them.
+    """
+
+    method: Method
+    program: ExportedProgram
+    state: Mapping[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, method: Method, program: ExportedProgram) -> Reference:
+        """Remember the state of a method that was just exported."""
+        values = {**program.constants, **program.state_dict}
+        names = [name for name in _written(program) if name in values]
+        return cls(method, program, {name: values[name].detach().clone() for name in names})
+
+    def module(self) -> torch.nn.Module:
+        """Copy the module, with its state as it was; parameters that nothing writes are shared."""
+        model = self.method.model
+        if isinstance(model, ExportedProgram):
+            return self._restored(duplicate(model.module(), self.state))
+        try:
+            return self._restored(duplicate(model, self.state))
+        except Exception:
+            # Some modules can't be copied, such as those that hold locks or generators.
+            return self._restored(duplicate(self.program.module(), self.state))
+
+    def example(self) -> tuple[list[Any], pytree.TreeSpec]:
+        """Leaves and structure of the example inputs, in the order of the program's inputs."""
+        leaves, structure = pytree.tree_flatten(
+            self.program.example_inputs or self.method.example()
+        )
+        return leaves, structure
+
+    def given(self, inputs: Any) -> list[list[Any]]:
+        """The leaves of some inputs: arguments as a tuple, or a list of such tuples, or None.
+
+        Raises:
+            SourceError: They are not the arguments of this method.
+        """
+        if inputs is None:
+            return []
+        calls = inputs if isinstance(inputs, list) else [inputs]
+        return [self._leaves(call) for call in calls]
+
+    def _leaves(self, arguments: Any) -> list[Any]:
+        own = (arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)
+        known = self.program.example_inputs
+        keywords = known[1] if known else self.method.kwargs
+        leaves, structure = pytree.tree_flatten((own, dict(keywords)))
+        if known and structure != self.example()[1]:
+            raise SourceError(self.method.name, "the inputs are not those it takes", "check inputs")
+        return leaves
+
+    def _restored(self, module: torch.nn.Module) -> torch.nn.Module:
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, value in self.state.items():
+                if name in tensors:
+                    tensors[name].copy_(value)
+        return module
+
+
+def _written(program: ExportedProgram) -> Iterator[str]:
+    """Names of the buffers and parameters that a program writes to."""
+    signature = program.graph_signature
+    yield from (spec.target for spec in signature.output_specs if spec.target)
+    constants = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for argument, parameter in zip(node.args, schema.arguments if schema else (), strict=False):
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                yield constants.get(_base(argument), "")
+
+
+def _base(value: Any) -> str:
+    """The node that a node is a view of, or itself."""
+    while isinstance(value, Node) and value.op == "call_function" and value.args:
+        value = value.args[0]
+    return value.name if isinstance(value, Node) else ""
+
+
+def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:
+    """Copy a module whose calls may change it, without copying the weights that no call writes."""
+    named = module.named_parameters(remove_duplicate=False)
+    shared = {id(parameter): parameter for name, parameter in named if name not in mutated}
+    return copy.deepcopy(module, shared)
+
+
+def called(
+    module: torch.nn.Module, leaves: Sequence[Any], structure: pytree.TreeSpec
+) -> tuple[list[Any], list[Any]]:
+    """Call a module in PyTorch on copies of some inputs.
+
+    Returns:
+        Its outputs and the inputs after the call, flat, in memory of their own.
+    """
+    own = copies(leaves)
+    arguments, keywords = pytree.tree_unflatten(own, structure)
+    with torch.no_grad():
+        outputs = module(*arguments, **keywords)
+    return copies(_given(pytree.tree_leaves(outputs))), _given(own)
+
+
+def copies(values: Sequence[Any]) -> list[Any]:
+    """Values in memory of their own."""
+    return [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _given(values: Sequence[Any]) -> list[Any]:
+    """Leaves without None, which a .pte has neither as input nor as output."""
+    return [value for value in values if value is not None]

@@ -1,0 +1,86 @@
+"""Kernels: which backends and operators of a .pte this machine's runtime has."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+from attrs import frozen
+from torch.export import ExportedProgram
+
+from etdev.decision import Decision
+from etdev.errors import EtdevWarning, RunError
+from etdev.graph.nodes import op_name
+from etdev.graph.source import where
+from etdev.pte.artifact import MethodArtifact
+
+# ExecuTorch ships these kernels beside its runtime.
+_QUANTISED = "quantized_decomposed::"
+
+
+@frozen
+class Missing:
+    """What the runtime lacks for a method.
+
+    Args:
+        backends: Backend ids.
+        kernels: Operators with their overloads, such as `aten::avg_pool3d.out`.
+    """
+
+    backends: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
+def missing(method: MethodArtifact) -> Missing:
+    """Look for a method's backends and kernels in this machine's runtime."""
+    from executorch.runtime import Runtime
+
+    load_kernels(method)
+    runtime = Runtime.get()
+    known = runtime.operator_registry.operator_names
+    backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
+    return Missing(
+        tuple(name for name in backends if not runtime.backend_registry.is_available(name)),
+        tuple(name for name in method.operators if name not in known),
+    )
+
+
+def load_kernels(*methods: MethodArtifact) -> None:
+    """Load the kernels of quantised ops, which ExecuTorch leaves to its caller."""
+    names: Sequence[str] = [name for method in methods for name in method.operators]
+    if any(name.startswith(_QUANTISED) for name in names):
+        import executorch.kernels.quantized  # noqa: F401
+
+
+def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, strict: bool) -> None:
+    """Warn of every op that the runtime has no kernel for, with the lines it comes from.
+
+    Copies between devices are not meant: they come with the runtime of a device.
+
+    Raises:
+        RunError: There is one, and this is strict.
+    """
+    for method in methods:
+        kernels = [name for name in missing(method).kernels if not name.startswith("et_copy::")]
+        if not kernels:
+            continue
+        texts = ", ".join(_described(kernels, decision.programs.get(method.name)))
+        error = RunError(
+            f"method {method.name!r}",
+            f"the runtime has no kernel {texts}",
+            "the .pte fails to load without it; leave out that op, or give it to a plugin",
+        )
+        if strict:
+            raise error
+        warnings.warn(str(error), EtdevWarning, stacklevel=5)
+
+
+def _described(kernels: Sequence[str], program: ExportedProgram | None) -> Iterator[str]:
+    """Each operator with the source line of every node that needs it."""
+    nodes = [] if program is None else list(program.graph.nodes)
+    for kernel in kernels:
+        base = kernel.partition(".")[0].replace("::", ".")
+        same = [node for node in nodes if op_name(node).rpartition(".")[0] == base]
+        lines = dict.fromkeys(where(node).removeprefix(" at ") for node in same)
+        text = ", ".join(line for line in lines if line)
+        yield f"{kernel} ({text})" if text else kernel

@@ -1,0 +1,186 @@
+"""Verification: a .pte computes what eager PyTorch computes, call after call, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch.export import ExportedProgram
+
+from etdev.decision import Decision
+from etdev.edge.reference import Reference
+from etdev.errors import VerifyError, first_line
+from etdev.pte import ptd
+from etdev.pte.artifact import MethodArtifact
+from etdev.pte.read import read
+from etdev.runtime.bisect import bisection
+from etdev.runtime.blame import culprit
+from etdev.runtime.inputs import check_inputs, method_of
+from etdev.runtime.isolation import Job, Result, isolated
+from etdev.runtime.kernels import missing
+from etdev.runtime.sessions import Call, sessions_of
+from etdev.runtime.tolerance import Tolerance, tolerance_of
+from etdev.runtime.wrong import wrong
+from etdev.stages import Listener
+
+STEPS = 3
+
+
+@frozen
+class Verification:
+    """What was verified, and what was not.
+
+    Args:
+        calls: Number of calls that agree with eager PyTorch, over all methods.
+        tolerances: The tolerance of each method that was verified.
+        unverified: What was not, and why, in words.
+    """
+
+    calls: int
+    tolerances: Mapping[str, Tolerance]
+    unverified: tuple[str, ...]
+
+
+@frozen(eq=False)
+class Verifier:
+    """Compares a .pte with eager PyTorch.
+
+    Args:
+        path: The .pte.
+        references: Its methods in eager PyTorch, or some of them.
+        steps: Calls of each method, one after the other, which carry its state on.
+        edges: Also call it with NaN, infinities and the edge values of each dtype, each time with
+            the state it starts with.
+        tolerance: Relative tolerance, in place of what tolerance.py says.
+        data: Its .ptd; None searches for one beside it.
+        decided: What was decided for it, to name the delegate or kernel that is wrong.
+        listener: Told what is going on.
+    """
+
+    path: Path
+    references: Mapping[str, Reference]
+    steps: int = STEPS
+    edges: bool = False
+    tolerance: float | None = None
+    data: Path | None = None
+    decided: Decision | None = None
+    listener: Listener | None = None
+
+    def verify(self, inputs: Any = None, strict: bool = False) -> Verification:
+        """Run all methods and compare them.
+
+        Args:
+            inputs: Arguments of the first call as a tuple, or of several as a list of tuples; by
+                method in a dict if there are several. The rest is made like them.
+            strict: What can't be verified is an error, too.
+
+        Raises:
+            VerifyError: Something differs, fails, or takes the runtime down.
+            ArtifactError: The .pte can't be read.
+        """
+        artifact = read(self.path)
+        data = self.data or ptd.find(artifact, self.path)
+        calls, tolerances, unverified = 0, {}, []
+        for name, reference in self.references.items():
+            facts = method_of(artifact, name)
+            self._say(name)
+            if reason := _unverifiable(facts, reference.program):
+                unverified.append(f"method {name!r} was not verified: {reason}")
+                continue
+            tolerances[name] = self._tolerance(facts, reference.program)
+            given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
+            calls += self._method(facts, tolerances[name], reference.given(given), data)
+        if strict and unverified:
+            raise VerifyError(str(self.path), unverified[0], "leave out strict to accept that")
+        return Verification(calls, tolerances, tuple(unverified))
+
+    def _method(
+        self,
+        facts: MethodArtifact,
+        tolerance: Tolerance,
+        given: Sequence[Sequence[Any]],
+        data: Path | None,
+    ) -> int:
+        """Verify a method; returns the number of calls."""
+        name = facts.name
+        sessions = sessions_of(self.references[name], given, self.steps, self.edges)
+        check_inputs(facts, _flat(sessions[0][0].inputs))
+        self._say(name, f"{sum(map(len, sessions))} calls")
+        jobs = [Job(self.path, name, [_flat(c.inputs) for c in calls], data) for calls in sessions]
+        results = isolated(jobs)
+        for calls, result in zip(sessions, results, strict=True):
+            for step, call in enumerate(calls):
+                if problem := _problem(result, step, call, tolerance):
+                    raise self._error(name, step, call, problem, tolerance)
+        return sum(map(len, sessions))
+
+    def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
+        backends = {delegate.backend_id for delegate in facts.delegates}
+        known = tolerance_of(program, backends)
+        return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
+
+    def _error(
+        self, name: str, step: int, call: Call, problem: str, tolerance: Tolerance
+    ) -> VerifyError:
+        self._say(name, "search for the cause")
+        return VerifyError(
+            f"method {name!r}",
+            f"step {step}: {problem}{self._cause(name, call, tolerance)}",
+            "don't ship it; leave out the plugin or op that is at fault, or report this",
+        )
+
+    def _cause(self, name: str, call: Call, tolerance: Tolerance) -> str:
+        if self.decided is None:
+            return ""
+        try:
+            inputs = _flat(call.inputs)
+            cause = culprit(bisection(self.path, self.decided, name, inputs, call.state), tolerance)
+        except Exception as error:
+            return f"; the cause can't be searched ({first_line(error)})"
+        return (
+            f"; {cause}"
+            if cause
+            else ("; every delegate and every portable kernel is right by itself")
+        )
+
+    def _say(self, name: str, detail: str = "") -> None:
+        if self.listener:
+            self.listener("verify", f"{name} {detail}".rstrip())
+
+
+def _unverifiable(facts: MethodArtifact, program: ExportedProgram) -> str | None:
+    """Why a method can't be compared here, if so.
+
+    Raises:
+        VerifyError: The runtime has no kernel for an op of it.
+    """
+    lacks = missing(facts)
+    if lacks.kernels:
+        raise VerifyError(
+            f"method {facts.name!r}",
+            f"the runtime has no kernel {', '.join(lacks.kernels)}",
+            "leave out those ops, or give them to a plugin",
+        )
+    if lacks.backends:
+        return f"the runtime has no backend {', '.join(lacks.backends)}"
+    for node in program.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            return f"{node.target} draws random numbers"
+    return None
+
+
+def _problem(result: Result, step: int, call: Call, tolerance: Tolerance) -> str | None:
+    if step >= len(result.calls):
+        return result.failure
+    ran = result.calls[step]
+    return wrong(ran.outputs, call.outputs, tolerance) or wrong(
+        ran.inputs, call.after, tolerance, "input after the call,"
+    )
+
+
+def _flat(inputs: Sequence[Any]) -> list[Any]:
+    return [value for value in inputs if value is not None]

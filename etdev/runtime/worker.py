@@ -1,0 +1,68 @@
+"""The worker: runs .pte files in a process of its own, which the runtime may take down with it.
+
+`python -m etdev.runtime.worker` reads a folder a line, runs the jobs of FOLDER/jobs.pt, and answers
+with a line. After each call it writes JOB-CALL.pt, and JOB.txt for a job that the runtime refused;
+what ExecuTorch logs goes to JOB.log. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Answer every folder."""
+    # What libraries print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        work(Path(line.rstrip("\n")))
+        answers.write("done\n")
+        answers.flush()
+
+
+def work(folder: Path) -> None:
+    """Run all jobs of a folder, those after a refused one too."""
+    import torch
+
+    jobs = torch.load(folder / "jobs.pt", weights_only=True)
+    for library in jobs["libraries"]:
+        torch.ops.load_library(library)  # type: ignore[no-untyped-call]
+    for index, job in jobs["jobs"].items():
+        # The runtime logs from C++ to the file descriptor.
+        log = os.open(folder / f"{index}.log", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 2)
+        os.close(log)
+        try:
+            _run(folder, index, job)
+        except Exception as error:
+            (folder / f"{index}.txt").write_text(f"{type(error).__name__}: {error}", "utf-8")
+
+
+def _run(folder: Path, index: int, job: dict[str, Any]) -> None:
+    import torch
+
+    program = _load(job["path"], job["data"])
+    method = program.load_method(job["method"])
+    for call, inputs in enumerate(job["calls"]):
+        outputs = method.execute(inputs)
+        torch.save({"outputs": list(outputs), "inputs": inputs}, folder / f"{index}-{call}.pt")
+
+
+def _load(path: str, data: str | None) -> Any:
+    from executorch.runtime import Runtime
+
+    load = Runtime.get().load_program
+    if data is None:
+        return load(Path(path))
+    if "data_path" not in inspect.signature(load).parameters:
+        raise RuntimeError("ExecuTorch loads a .ptd here from 1.5 on")
+    return load(Path(path), data_path=Path(data))
+
+
+if __name__ == "__main__":
+    main()

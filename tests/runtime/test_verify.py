@@ -1,0 +1,204 @@
+"""Verification: what agrees with PyTorch call after call, and what is named where one differs."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from models import nets
+from torch import nn
+from torch.export import Dim
+from toys.accelerator import Accelerator
+
+from etdev import Device, EtdevWarning, Lowerer
+from etdev.errors import RunError, SourceError, VerifyError
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+class Sum(nn.Module):
+    """Adds its inputs up."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.linear(self.total)
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+class Add(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+def lower(function, *inputs, plugins=()):
+    return Lowerer(list(plugins)).lower(Function(function), inputs)
+
+
+def refused(lowered, **options):
+    with pytest.raises(VerifyError) as caught:
+        lowered.verify(**options)
+    return caught.value
+
+
+def test_a_right_program_is_verified_over_its_steps(mlp_lowered):
+    done = mlp_lowered.verify(steps=2)
+    assert (done.calls, done.unverified) == (2, ())
+    assert done.tolerances["forward"].relative == 1e-4
+
+
+def test_state_is_carried_on_and_the_callers_module_keeps_its_own():
+    module = Sum()
+    lowered = Lowerer(["cpu"]).lower(module, (X,))
+    with torch.no_grad():
+        module(X)
+    before = module.total.clone()
+    assert lowered.verify(steps=4).calls == 4
+    assert torch.equal(module.total, before)
+
+
+def test_a_state_that_starts_elsewhere_is_noticed():
+    lowered = Lowerer([]).lower(Sum(), (X,))
+    name = next(iter(lowered.decision.references))
+    # As if the module had held another value when it was exported.
+    lowered.decision.references[name].state["total"].add_(5)
+    error = refused(lowered)
+    assert error.who == "method 'forward'"
+    assert error.what.startswith("step 0: output 0 is off by ")
+    assert error.what.endswith("; every delegate and every portable kernel is right by itself")
+
+
+def test_the_delegate_that_is_wrong_is_named(monkeypatch):
+    compiler = XnnpackBackend.preprocess
+
+    def preprocess(program, specs):
+        if "3.weight" in program.state_dict:
+            program.state_dict["3.weight"] = nn.Parameter(program.state_dict["3.weight"] * 1.5)
+        return compiler(program, specs)
+
+    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
+    error = refused(Lowerer(["cpu"]).lower(*nets.mlp()))
+    assert error.what.startswith("step 0: output 0 is off by ")
+    assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in error.what
+
+
+def test_the_portable_kernel_that_is_wrong_is_named():
+    lowered = lower(lambda x: torch.remainder(x + 1, 3), torch.tensor([-6, 3, -2]))
+    what = refused(lowered).what
+    if "kernel of" not in what:
+        pytest.skip("this runtime computes remainder as PyTorch does")
+    assert "; kernel of aten.remainder.Scalar (aten_remainder_scalar at test_verify.py:" in what
+
+
+def test_a_runtime_that_dies_is_a_result():
+    what = refused(lower(lambda x: x.unfold(0, 1, 1) + 1, torch.tensor(1.0))).what
+    assert what.startswith("step 0: the process died of SIG")
+    assert "; kernel of aten.unfold_copy.default" in what
+
+
+def test_a_kernel_that_refuses_its_inputs_is_named():
+    what = refused(Lowerer([]).lower(nn.Conv3d(2, 3, 3), (torch.randn(1, 2, 4, 4, 4),))).what
+    assert what.startswith("step 0: the runtime failed with ")
+    assert "; kernel of aten.convolution.default" in what
+
+
+def test_an_op_without_kernel_is_a_warning_with_its_line_and_refused_under_strict(tmp_path):
+    model, inputs = nn.AvgPool3d(2), (torch.randn(1, 2, 4, 4, 4),)
+    lowered = Lowerer([]).lower(model, inputs)
+    with pytest.warns(EtdevWarning) as caught:
+        lowered.save(tmp_path / "pool.pte")
+    (text,) = (str(warning.message) for warning in caught)
+    assert text.startswith(
+        "method 'forward': the runtime has no kernel aten::avg_pool3d.out (pooling.py:"
+    )
+    with pytest.raises(RunError, match="has no kernel aten::avg_pool3d"):
+        Lowerer([], strict=True).lower(model, inputs).save(tmp_path / "strict.pte")
+    assert not (tmp_path / "strict.pte").exists()
+    with pytest.raises(VerifyError, match="has no kernel aten::avg_pool3d"):
+        lowered.verify(path=tmp_path / "pool.pte")
+
+
+def test_a_program_whose_kernels_are_there_warns_of_nothing(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtdevWarning)
+        Lowerer([]).lower(nn.ReLU(), (X,)).save(tmp_path / "relu.pte")
+
+
+def test_dynamic_sizes_are_tried_at_their_bounds():
+    sizes = []
+
+    class Seen(nn.Module):
+        def forward(self, x):
+            sizes.append(x.shape[0])
+            return x * 2
+
+    shapes = ({0: Dim("rows", max=8)},)
+    lowered = Lowerer([]).lower(Seen(), (torch.ones(3, 4),), dynamic_shapes=shapes)
+    sizes.clear()
+    lowered.verify(steps=3)
+    assert sizes == [3, 8, 1]
+
+
+def test_indices_stay_in_range_at_edge_values_too():
+    lowered = Lowerer(["cpu"]).lower(nn.Embedding(10, 4), (torch.tensor([1, 9, 3]),))
+    assert lowered.verify(steps=4, edges=True).calls == 4 + 8
+
+
+def test_what_nan_becomes_is_compared_on_request():
+    # relu(nan) is nan in PyTorch; this maximum is not.
+    class Drops(nn.Module):
+        def forward(self, x):
+            return torch.nan_to_num(x, 0.0) if torch.compiler.is_exporting() else x
+
+    lowered = Lowerer([]).lower(Drops(), (X,))
+    assert lowered.verify().calls == 3
+    assert "is off by nan" in refused(lowered, edges=True).what
+
+
+def test_a_backend_that_is_not_here_is_said_and_refused_under_strict():
+    plugin = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
+    lowered = Lowerer([plugin]).lower(Add(), (X, X))
+    text = "method 'forward' was not verified: the runtime has no backend FakeAccelerator"
+    assert lowered.verify().unverified == (text,)
+    assert refused(lowered, strict=True).what == text
+
+
+def test_inputs_may_be_given_for_one_call_or_for_several(mlp_lowered):
+    x = torch.ones(2, 8)
+    assert mlp_lowered.verify((x,), steps=1).calls == 1
+    assert mlp_lowered.verify([(x,), (x * 2,)], steps=1).calls == 2
+    with pytest.raises(SourceError) as caught:
+        mlp_lowered.verify((x, x))
+    assert str(caught.value).startswith("forward: the inputs are not those it takes; ")
+
+
+def test_a_mutated_input_is_compared_after_the_call():
+    class InPlace(nn.Module):
+        def forward(self, x):
+            return x.add_(1) * 2 if not torch.compiler.is_exporting() else (x + 1) * 2
+
+    what = refused(Lowerer([]).lower(InPlace(), (X,))).what
+    assert what.startswith("step 0: input after the call, 0 is off by 1 ")
+
+
+def test_random_numbers_cannot_be_compared():
+    lowered = lower(lambda x: x + torch.rand(3), X)
+    assert lowered.verify().unverified == (
+        "method 'forward' was not verified: aten.rand.default draws random numbers",
+    )
