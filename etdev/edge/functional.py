@@ -1,0 +1,199 @@
+"""Functional programs: writes to tensors become new values, each written buffer its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import define, field
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputSpec
+from torch.fx import Graph, Node
+
+from etdev.errors import LoweringError
+from etdev.graph.ops import is_functional
+from etdev.graph.rebuild import rebuilt
+
+# Views that a functional program keeps, and calls that become views and copies which have no
+# decomposition.
+_PLAIN_VIEWS = {
+    *("alias", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
+    *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
+    *("contiguous", "flatten", "reshape", "to"),
+}
+_COPY = torch.ops.aten.copy_.default
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Make a program functional, so that plugins which want `silu` see it for `silu_`.
+
+    Args:
+        program: An ATen program; it is not changed.
+
+    Raises:
+        LoweringError: It writes to memory that two of its buffers share in part.
+    """
+    for node in program.graph.nodes:
+        op = node.target
+        if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
+            return _with_own_sources(_merged(program)).run_decompositions({})  # type: ignore[no-any-return]
+    return program
+
+
+@define(eq=False)
+class _Writes:
+    """Where a program writes, before it is functional.
+
+    Args:
+        graph: Its graph.
+        places: For each tensor that is written, the positions of the nodes that write it.
+    """
+
+    graph: Graph
+    places: dict[Node, list[int]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for position, node in enumerate(self.graph.nodes):
+            for written in _written(node):
+                self.places.setdefault(owner(written), []).append(position)
+
+
+def owner(node: Node) -> Node:
+    """The node whose memory a node's value is in."""
+    while node.op == "call_function" and _aliases(node.target) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _aliases(op: object) -> bool:
+    if not isinstance(op, OpOverload):
+        return getattr(op, "__name__", "") == "getitem"
+    return any(value.alias_info is not None for value in op._schema.returns)
+
+
+def _written(node: Node) -> Iterator[Node]:
+    """The arguments that a node writes to."""
+    op = node.target
+    if not isinstance(op, OpOverload):
+        return
+    for index, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+        if isinstance(value, Node):
+            yield value
+
+
+def _with_own_sources(program: ExportedProgram) -> ExportedProgram:
+    """Clone what is copied to a buffer if it doesn't stay as it is, or is copied to a second one.
+
+    torch takes the source of a copy for the buffer's new value, whatever happens to it later, and
+    refuses a program in which two buffers have one new value.
+    """
+    shared = {node.name for node in _shared_copies(program.graph)}
+    if not shared:
+        return program
+    graph = Graph()
+    output = graph.output(graph.graph_copy(program.graph, {}))
+    output.meta = dict(program.graph.output_node().meta)
+    for node in graph.find_nodes(op="call_function", target=_COPY):
+        if node.name in shared:
+            source = node.args[1]
+            with graph.inserting_before(node):
+                clone = graph.call_function(torch.ops.aten.clone.default, (source,))
+            clone.meta = dict(source.meta)
+            node.args = (node.args[0], clone, *node.args[2:])
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+
+
+def _shared_copies(graph: Graph) -> Iterator[Node]:
+    writes = _Writes(graph)
+    sources: set[Node] = set()
+    for position, node in enumerate(graph.nodes):
+        if node.target is not _COPY or not isinstance(node.args[1], Node):
+            continue
+        target, source = node.args[0], node.args[1]
+        if target.meta["val"].dtype != source.meta["val"].dtype:
+            # The conversion is a new value.
+            continue
+        origin = owner(source)
+        places = writes.places.get(origin, ())
+        whole = origin.op == "placeholder" and _is_whole(source)
+        if source in sources or (whole and places) or any(place > position for place in places):
+            yield node
+        sources.add(source)
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a node's value is all of an input, which it may have just written."""
+    while node.op == "call_function" and next(_written(node), None) is not None:
+        node = node.all_input_nodes[0]
+    return node.op == "placeholder"
+
+
+def _merged(program: ExportedProgram) -> ExportedProgram:
+    """Make buffers that are one tensor one input, if the method writes to it.
+
+    Raises:
+        LoweringError: Buffers share memory otherwise.
+    """
+    written = {node.name for node in _Writes(program.graph).places}
+    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    groups: dict[int, list[InputSpec]] = {}
+    for spec in program.graph_signature.input_specs:
+        value = values.get(spec.target or "")
+        if isinstance(value, torch.Tensor) and value.numel():
+            groups.setdefault(value.untyped_storage().data_ptr(), []).append(spec)
+    same: dict[str, str] = {}
+    for specs in groups.values():
+        for index, spec in enumerate(specs):
+            for other in specs[:index]:
+                if not written.intersection((spec.arg.name, other.arg.name)):
+                    continue
+                one, two = values[str(other.target)], values[str(spec.target)]
+                if _layout(one) == _layout(two):
+                    same.setdefault(spec.arg.name, same.get(other.arg.name, other.arg.name))
+                elif _overlap(one, two):
+                    raise LoweringError(
+                        "edge conversion",
+                        f"{spec.target!r} and {other.target!r} share memory, the method writes to "
+                        "it, and a .pte would keep them apart",
+                        "register the whole tensor, and take views of it in the method",
+                    )
+    return _without(program, same) if same else program
+
+
+def _layout(value: torch.Tensor) -> tuple[Any, ...]:
+    return value.storage_offset(), value.shape, value.stride(), value.dtype
+
+
+def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have a byte in common, by the range that each spans."""
+    (start, end), (first, last) = _span(one), _span(two)
+    return start < last and first < end
+
+
+def _span(value: torch.Tensor) -> tuple[int, int]:
+    steps = zip(value.shape, value.stride(), strict=True)
+    elements = 1 + sum((size - 1) * stride for size, stride in steps)
+    start = value.storage_offset() * value.element_size()
+    return start, start + elements * value.element_size()
+
+
+def _without(program: ExportedProgram, same: Mapping[str, str]) -> ExportedProgram:
+    """A program without some inputs, others in their place."""
+    graph = Graph()
+    output = graph.output(graph.graph_copy(program.graph, {}))
+    output.meta = dict(program.graph.output_node().meta)
+    inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
+    order = list(inputs)
+    for name, kept in same.items():
+        assert order.index(kept) < order.index(name)
+        inputs[name].replace_all_uses_with(inputs[kept])
+        graph.erase_node(inputs[name])
+    signature = program.graph_signature
+    specs = [spec for spec in signature.input_specs if spec.arg.name not in same]
+    outputs = list(signature.output_specs)
+    return rebuilt(program, graph, ExportGraphSignature(specs, outputs), program.graph_module)
