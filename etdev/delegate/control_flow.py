@@ -32,15 +32,15 @@ def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
         The clone of each result.
     """
     for branch in root.values():
-        if isinstance(branch, GraphModule):
-            if keep_results(branch.graph, branch._modules):
-                branch.recompile()
+        if isinstance(branch, GraphModule) and keep_results(branch.graph, branch._modules):
+            branch.recompile()
     clones = {}
     for result in overwritten_results(graph):
         with graph.inserting_after(result):
             clone = graph.call_function(exir_ops.edge.aten.clone.default, (result,))
         clone.meta = {"val": result.meta["val"]}
-        result.replace_all_uses_with(clone, delete_user_cb=lambda user, clone=clone: user != clone)
+        result.replace_all_uses_with(clone)
+        clone.args = (result,)
         clones[result] = clone
     return clones
 
@@ -60,9 +60,8 @@ def overwritten_results(graph: Graph) -> list[Node]:
 
 
 def _is_flow(node: Node) -> bool:
-    return isinstance(
-        node.target, torch._ops.HigherOrderOperator
-    ) and node.target.name() in _FLOWS
+    op = node.target
+    return isinstance(op, torch._ops.HigherOrderOperator) and op.__name__ in _FLOWS
 
 
 def _last_read(node: Node, position: Mapping[Node, int]) -> int:

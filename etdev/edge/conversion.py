@@ -29,6 +29,7 @@ from etdev.graph.ops import edge_name
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
+
 @frozen(eq=False)
 class Settings:
     """Settings of the conversion, passed on to ExecuTorch's `to_edge_transform_and_lower`.

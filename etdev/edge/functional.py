@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from torch._ops import OpOverload
+from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputSpec
 from torch.fx import Graph, Node
@@ -24,6 +25,7 @@ _PLAIN_VIEWS = {
     *("contiguous", "flatten", "reshape", "to"),
 }
 _COPY = torch.ops.aten.copy_.default
+_Weight = tuple[InputSpec, torch.Tensor]
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -57,10 +59,10 @@ class _Writes:
     def __attrs_post_init__(self) -> None:
         for position, node in enumerate(self.graph.nodes):
             for written in _written(node):
-                self.places.setdefault(owner(written), []).append(position)
+                self.places.setdefault(_owner(written), []).append(position)
 
 
-def owner(node: Node) -> Node:
+def _owner(node: Node) -> Node:
     """The node whose memory a node's value is in."""
     while node.op == "call_function" and _aliases(node.target) and node.all_input_nodes:
         node = node.all_input_nodes[0]
@@ -95,9 +97,7 @@ def _with_own_sources(program: ExportedProgram) -> ExportedProgram:
     shared = {node.name for node in _shared_copies(program.graph)}
     if not shared:
         return program
-    graph = Graph()
-    output = graph.output(graph.graph_copy(program.graph, {}))
-    output.meta = dict(program.graph.output_node().meta)
+    graph = _copied(program.graph)
     for node in graph.find_nodes(op="call_function", target=_COPY):
         if node.name in shared:
             source = node.args[1]
@@ -118,16 +118,15 @@ def _shared_copies(graph: Graph) -> Iterator[Node]:
         if target.meta["val"].dtype != source.meta["val"].dtype:
             # The conversion is a new value.
             continue
-        origin = owner(source)
-        places = writes.places.get(origin, ())
-        whole = origin.op == "placeholder" and _is_whole(source)
-        if source in sources or (whole and places) or any(place > position for place in places):
+        places = writes.places.get(_owner(source), ())
+        changed = any(place > position for place in places)
+        if changed or source in sources or (places and _is_whole_input(source)):
             yield node
         sources.add(source)
 
 
-def _is_whole(node: Node) -> bool:
-    """Whether a node's value is all of an input, which it may have just written."""
+def _is_whole_input(node: Node) -> bool:
+    """Whether a node's value is all of an input, perhaps just written."""
     while node.op == "call_function" and next(_written(node), None) is not None:
         node = node.all_input_nodes[0]
     return node.op == "placeholder"
@@ -140,29 +139,32 @@ def _merged(program: ExportedProgram) -> ExportedProgram:
         LoweringError: Buffers share memory otherwise.
     """
     written = {node.name for node in _Writes(program.graph).places}
+    same: dict[str, str] = {}
+    for (spec, value), (other, earlier) in _neighbours(program):
+        if written.isdisjoint((spec.arg.name, other.arg.name)):
+            continue
+        if _layout(value) == _layout(earlier):
+            same.setdefault(spec.arg.name, other.arg.name)
+        elif _overlap(value, earlier):
+            raise LoweringError(
+                "edge conversion",
+                f"buffers {other.target!r} and {spec.target!r} share memory, the method writes to "
+                "it, and a .pte would keep them apart",
+                "register the whole tensor, and take views of it in the method",
+            )
+    return _without(program, same) if same else program
+
+
+def _neighbours(program: ExportedProgram) -> Iterator[tuple[_Weight, _Weight]]:
+    """Pairs of weights that are in one storage, the earlier one second."""
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
-    groups: dict[int, list[InputSpec]] = {}
+    storages: dict[int, list[_Weight]] = {}
     for spec in program.graph_signature.input_specs:
         value = values.get(spec.target or "")
-        if isinstance(value, torch.Tensor) and value.numel():
-            groups.setdefault(value.untyped_storage().data_ptr(), []).append(spec)
-    same: dict[str, str] = {}
-    for specs in groups.values():
-        for index, spec in enumerate(specs):
-            for other in specs[:index]:
-                if not written.intersection((spec.arg.name, other.arg.name)):
-                    continue
-                one, two = values[str(other.target)], values[str(spec.target)]
-                if _layout(one) == _layout(two):
-                    same.setdefault(spec.arg.name, same.get(other.arg.name, other.arg.name))
-                elif _overlap(one, two):
-                    raise LoweringError(
-                        "edge conversion",
-                        f"{spec.target!r} and {other.target!r} share memory, the method writes to "
-                        "it, and a .pte would keep them apart",
-                        "register the whole tensor, and take views of it in the method",
-                    )
-    return _without(program, same) if same else program
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel():
+            weights = storages.setdefault(value.untyped_storage().data_ptr(), [])
+            yield from (((spec, value), earlier) for earlier in weights)
+            weights.append((spec, value))
 
 
 def _layout(value: torch.Tensor) -> tuple[Any, ...]:
@@ -177,23 +179,26 @@ def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 def _span(value: torch.Tensor) -> tuple[int, int]:
     steps = zip(value.shape, value.stride(), strict=True)
-    elements = 1 + sum((size - 1) * stride for size, stride in steps)
-    start = value.storage_offset() * value.element_size()
+    elements = 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)
+    start = int(value.storage_offset()) * value.element_size()
     return start, start + elements * value.element_size()
 
 
 def _without(program: ExportedProgram, same: Mapping[str, str]) -> ExportedProgram:
-    """A program without some inputs, others in their place."""
-    graph = Graph()
-    output = graph.output(graph.graph_copy(program.graph, {}))
-    output.meta = dict(program.graph.output_node().meta)
+    """A program without some inputs, with others in their place that come before them."""
+    graph = _copied(program.graph)
     inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
-    order = list(inputs)
     for name, kept in same.items():
-        assert order.index(kept) < order.index(name)
         inputs[name].replace_all_uses_with(inputs[kept])
         graph.erase_node(inputs[name])
     signature = program.graph_signature
     specs = [spec for spec in signature.input_specs if spec.arg.name not in same]
     outputs = list(signature.output_specs)
     return rebuilt(program, graph, ExportGraphSignature(specs, outputs), program.graph_module)
+
+
+def _copied(graph: Graph) -> Graph:
+    copied = Graph()
+    output = copied.output(copied.graph_copy(graph, {}))
+    output.meta = dict(graph.output_node().meta)
+    return copied

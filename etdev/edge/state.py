@@ -126,7 +126,8 @@ def _base(node: Node) -> Node:
 
 
 def _results(graph: Graph) -> list[Any]:
-    return list(graph.output_node().args[0])
+    results: Any = graph.output_node().args[0]
+    return list(results)
 
 
 def _inputs_by_target(program: ExportedProgram) -> dict[Any, str]:
@@ -141,7 +142,7 @@ def _inputs_by_target(program: ExportedProgram) -> dict[Any, str]:
 def _copied(graph: Graph) -> tuple[Graph, list[Any]]:
     """A copy of a graph, and its results."""
     copied = Graph()
-    results = copied.graph_copy(graph, {})
+    results: Any = copied.graph_copy(graph, {})
     output = copied.output(results)
     output.meta = dict(graph.output_node().meta)
     return copied, list(results)
@@ -162,9 +163,7 @@ def _without_parameters(program: ExportedProgram) -> ExportGraphSignature:
     """The signature with written parameters as buffers, which ExecuTorch can write to."""
     signature = program.graph_signature
     written = {
-        spec.target
-        for spec in signature.output_specs
-        if spec.kind is OutputKind.PARAMETER_MUTATION
+        spec.target for spec in signature.output_specs if spec.kind is OutputKind.PARAMETER_MUTATION
     }
     return ExportGraphSignature(
         [
