@@ -68,8 +68,11 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
+    # With gradients, a buffer that a delegate's output is written to would require them.
+    with torch.no_grad():
+        program = manager.to_executorch(_completed(config, skips) if away else config)
     emitted = Emitted(
-        manager.to_executorch(_completed(config, skips) if away else config),
+        program,
         {name: skip != Skips() for name, skip in skips.items()},
         config.enable_non_cpu_memory_planning,
     )
