@@ -17,6 +17,7 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from etdev.delegate.control_flow import keep_results
 from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
@@ -67,7 +68,10 @@ class Join:
                 self._call(unit)
             else:
                 self._copy(unit)
-        return self._finish(kept, self._copy_output())
+        outputs = self._copy_output()
+        clones = keep_results(self.graph, self.root)
+        self.copies = {node: clones.get(copied, copied) for node, copied in self.copies.items()}
+        return self._finish(kept, outputs)
 
     def _copy_placeholders(self) -> set[str]:
         """Keep all inputs except constants that only delegates hold now."""

@@ -25,7 +25,8 @@ from torch.export.graph_signature import (
     SymIntArgument,
 )
 
-from etdev.edge import branches
+from etdev.edge import branches, state
+from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
@@ -33,19 +34,11 @@ from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
 from etdev.graph.nodes import op_name
-from etdev.graph.ops import edge_name, is_functional
+from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-
-# Views that a functional program keeps, and calls that become views and copies which have no
-# decomposition.
-_PLAIN_VIEWS = {
-    *("alias", "detach", "expand", "permute", "select", "slice", "split", "split_with_sizes"),
-    *("squeeze", "transpose", "unbind", "unsqueeze", "view"),
-    *("contiguous", "flatten", "reshape", "to"),
-}
 
 
 @frozen(eq=False)
@@ -120,7 +113,9 @@ class Conversion:
             for method in manager.methods:
                 lift_constant_tensor_pass(manager.exported_program(method))
         for method in manager.methods:
-            _refuse_fixed_sizes(method, manager.exported_program(method))
+            program = manager.exported_program(method)
+            _refuse_fixed_sizes(method, program)
+            manager._edge_programs[method] = state.completed(program, method)
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
@@ -131,7 +126,7 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = _functional(self._prepared(method, program))
+        program = state.with_own_updates(functional(self._prepared(method, program)))
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
         table = _default_decomposition_table()
@@ -201,15 +196,6 @@ def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
                     f"{method!r} to {size}",
                     "export it with that size, or without the op that needs it fixed",
                 )
-
-
-def _functional(program: ExportedProgram) -> ExportedProgram:
-    """Make a program functional, so that plugins which want `silu` see it for `silu_`."""
-    for node in program.graph.nodes:
-        op = node.target
-        if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
-            return program.run_decompositions({})  # type: ignore[no-any-return]
-    return program
 
 
 def rebuilt(

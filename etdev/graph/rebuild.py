@@ -111,7 +111,7 @@ def extracted(
     """Make a program of its own of some of a method's nodes.
 
     Its inputs and outputs are flat. It has the weights that its signature names, shared with the
-    method.
+    method unless they are views of something larger.
 
     Args:
         owner: The program of the method; it is not changed.
@@ -128,9 +128,22 @@ def extracted(
         root=root,
         graph=graph,
         graph_signature=signature,
-        state_dict={name: owner.state_dict[name] for name in targets if name in owner.state_dict},
+        state_dict={n: _whole(owner.state_dict[n]) for n in targets if n in owner.state_dict},
         range_constraints=dict(owner.range_constraints),
         module_call_graph=[ModuleCallEntry("", call)],
-        constants={name: owner.constants[name] for name in targets if name in owner.constants},
+        constants={n: _whole(owner.constants[n]) for n in targets if n in owner.constants},
         verifiers=[verifier],
     )
+
+
+def _whole(value: Any) -> Any:
+    """A tensor with all of its storage, and nothing else in it.
+
+    Backends such as XNNPACK write storage to the .pte from its first byte on.
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return value
+    if value.untyped_storage().nbytes() == value.nbytes:
+        return value
+    whole = value.detach().clone()
+    return torch.nn.Parameter(whole, False) if isinstance(value, torch.nn.Parameter) else whole

@@ -69,7 +69,9 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
-    with unbound(*(manager.exported_program(name) for name in manager.methods)):
+    programs = [manager.exported_program(name) for name in manager.methods]
+    # With gradients, a buffer that a delegate's output is written to would require them.
+    with torch.no_grad(), unbound(*programs):
         program = manager.to_executorch(_completed(config, skips) if away else config)
     emitted = Emitted(
         program,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ _PRECISIONS = {
 _CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 # The key of `node.meta` under which XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
+# Ops whose weights XNNPACK packs when it compiles.
+_STATIC = ("convolution", "_native_batch_norm")
+_CLONES = ("clone", "_clone_dim_order")
 
 
 class Support:
@@ -71,6 +75,9 @@ class Support:
         """
         with _notes(program.graph) as notes, _reasons() as reasons:
             matches = self._partitioner.get_matched_nodes_from_configs(program)
+        misfits = dict(_misfits(program, itertools.chain.from_iterable(matches)))
+        reasons.update((node.name, reason) for node, reason in misfits.items())
+        matches = [match for match in matches if misfits.keys().isdisjoint(match)]
         self.notes = {
             node.name: read
             for node, note in notes.items()
@@ -93,6 +100,30 @@ class Support:
         if name in known:
             return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
         return Refusal(node, "op", f"XNNPACK has no {name}")
+
+
+def _misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
+    """The nodes among some that XNNPACK's matcher takes and its compiler or runtime can't."""
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    buffers = {n for n, target in signature.inputs_to_buffers.items() if target in written}
+    results = set(program.graph.output_node().all_input_nodes)
+    for node in nodes:
+        name = format_target_name(getattr(node.target, "__name__", str(node.target)))
+        if name.startswith(_STATIC) and any(
+            _origin(weight).name in buffers for weight in node.all_input_nodes[1:]
+        ):
+            yield node, f"XNNPACK needs the weights of {name} constant, the method writes to them"
+        # XNNPACK leaves the clone out, and can't have one value for two outputs.
+        if name.startswith(_CLONES) and {node, *node.all_input_nodes} <= results:
+            yield node, "XNNPACK has no copy of one of its outputs"
+
+
+def _origin(node: Node) -> Node:
+    """The input that a weight is, before it is dequantised or transposed."""
+    while node.op == "call_function" and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:

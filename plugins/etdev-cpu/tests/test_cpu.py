@@ -1,5 +1,6 @@
 """The CPU plugin against ExecuTorch's own XNNPACK path: same nodes, delegates and numbers."""
 
+import copy
 import functools
 from itertools import chain
 
@@ -13,6 +14,7 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from models import nets
 from torch import nn
 from toys import Takes
+from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 from etdev.errors import PluginError
@@ -222,3 +224,59 @@ def test_a_tied_embedding_runs():
 
 def test_the_plugin_is_fit_wherever_executorch_is():
     assert probe(from_object(CpuPlugin())).unfit is None
+
+
+class Writing(nn.Module):
+    """A layer whose weights the method writes after it used them."""
+
+    def __init__(self, layer, *names):
+        super().__init__()
+        self.layer = layer
+        self.names = names
+
+    def forward(self, x):
+        out = self.layer(x).relu()
+        for name in self.names:
+            getattr(self.layer, name).mul_(0.5)
+        return out
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Writing(nn.Conv2d(3, 4, 3), "weight"),
+        Writing(nn.Conv2d(3, 4, 3), "bias"),
+        Writing(nn.ConvTranspose2d(3, 4, 3), "weight"),
+        Writing(nn.BatchNorm2d(3).eval(), "running_mean", "running_var"),
+        nn.Sequential(nn.Conv2d(3, 3, 1), Writing(nn.BatchNorm2d(3).eval(), "running_var")),
+    ],
+    ids=["conv", "bias", "transposed", "batch norm", "conv and batch norm"],
+)
+def test_weights_that_the_method_writes_are_left_to_others(module):
+    inputs = [(torch.randn(1, 3, 6, 6),) for _ in range(3)]
+    lowered = Lowerer(["cpu"]).lower(module, inputs[0])
+    assert_agrees(lowered, copy.deepcopy(module), *inputs)
+    entries = lowered.plan["forward"].ledger.entries
+    reasons = [verdict.text for entry in entries for verdict in entry.verdicts]
+    assert any("constant, the method writes to them" in reason for reason in reasons)
+
+
+def test_a_clone_of_an_output_is_left_to_others():
+    class Twice(nn.Module):
+        def forward(self, x):
+            out = x * 2 + 1
+            return out, out.clone()
+
+    inputs = (torch.randn(2, 4),)
+    lowered = Lowerer(["cpu"]).lower(Twice(), inputs)
+    assert_agrees(lowered, Twice(), inputs)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 3), nn.Conv2d(3, 4, 3)], ids=["linear", "conv"])
+def test_a_weight_may_be_part_of_a_larger_tensor(layer):
+    stored = torch.cat([torch.randn_like(layer.weight), layer.weight.detach()])
+    layer.weight = nn.Parameter(stored[len(layer.weight) :])
+    layer.bias = nn.Parameter(torch.randn(9)[5 : 5 + len(layer.bias)])
+    inputs = (torch.randn(2, 4) if isinstance(layer, nn.Linear) else torch.randn(1, 3, 6, 6),)
+    assert_agrees(Lowerer(["cpu"]).lower(layer, inputs), layer, inputs)
+    assert layer.weight.storage_offset() == layer.weight.numel()

@@ -1,0 +1,75 @@
+"""Control flow: the results of a branch, cloned where a later branch would overwrite them.
+
+ExecuTorch plans the memory of all branches of a graph in one place, each as if it ran alone, and
+the result of a `torch.cond` stays there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch.fx import Graph, GraphModule, Node
+
+from etdev.graph.nodes import op_name
+
+_COND = torch.ops.higher_order.cond
+_FLOWS = ("cond", "map_impl", "scan", "while_loop")
+_VIEW = "aten.view_copy.default"
+
+
+def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
+    """Clone results of branches that are read after another branch has run.
+
+    Args:
+        graph: The graph; it and its branches are changed.
+        root: What its get_attrs read, by target.
+
+    Returns:
+        The clone of each result.
+    """
+    for branch in root.values():
+        if isinstance(branch, GraphModule) and keep_results(branch.graph, branch._modules):
+            branch.recompile()
+    clones = {}
+    for result in overwritten_results(graph):
+        with graph.inserting_after(result):
+            clone = graph.call_function(exir_ops.edge.aten.clone.default, (result,))
+        clone.meta = {"val": result.meta["val"]}
+        result.replace_all_uses_with(clone)
+        clone.args = (result,)
+        clones[result] = clone
+    return clones
+
+
+def overwritten_results(graph: Graph) -> list[Node]:
+    """The results of `torch.cond` in a graph that are read after another branch has run."""
+    position = {node: index for index, node in enumerate(graph.nodes)}
+    flows = [index for node, index in position.items() if _is_flow(node)]
+    return [
+        result
+        for cond in graph.find_nodes(op="call_function", target=_COND)
+        for result in cond.users
+        if result.target is operator.getitem
+        and isinstance(result.meta.get("val"), torch.Tensor)
+        and any(position[cond] < flow <= _last_read(result, position) for flow in flows)
+    ]
+
+
+def _is_flow(node: Node) -> bool:
+    op = node.target
+    return isinstance(op, torch._ops.HigherOrderOperator) and op.__name__ in _FLOWS
+
+
+def _last_read(node: Node, position: Mapping[Node, int]) -> int:
+    """Position of the last node that reads a value, or a view of it."""
+    return max(
+        (
+            max(position[user], _last_read(user, position) if op_name(user) == _VIEW else 0)
+            for user in node.users
+        ),
+        default=position[node],
+    )

@@ -1,0 +1,219 @@
+"""State: buffers that a method writes, so that the .pte keeps them as eager PyTorch does.
+
+ExecuTorch appends a copy to each written buffer at the end of the method. It leaves that copy out
+if the new value is an input, doesn't store what a written buffer starts with, and takes a written
+parameter for an output. Each is put right in the program here, before anything is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from torch.fx import Graph, Node
+
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
+from etdev.graph.rebuild import rebuilt
+from etdev.graph.signature import argument
+
+_WRITES = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
+# ExecuTorch's emitter stores the initial value of a written buffer that has this key.
+_INITIAL = "et_init_buffer"
+# Ops that need a tensor for its shape, and its value only if they are given another op.
+_SHAPE_ONLY = ("full_like", "empty_like", "zeros_like", "ones_like", "rand_like", "sym_size")
+_VIEW = "aten.view_copy.default"
+
+
+def with_own_updates(program: ExportedProgram) -> ExportedProgram:
+    """Give every buffer that a method writes a new value of its own.
+
+    A new value that is an input, or that two buffers have in common, is cloned, and so is an
+    output that would be read after the buffer it comes from is written.
+
+    Args:
+        program: A functional program in the ATen or the edge dialect; it is not changed.
+    """
+    cloned = list(_shared_results(program))
+    if not cloned:
+        return program
+    graph, results = _copied(program.graph)
+    edge = program.dialect == "EDGE"
+    clone = exir_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
+    specs = list(program.graph_signature.output_specs)
+    for index in cloned:
+        source = results[index]
+        with graph.inserting_before(graph.output_node()):
+            results[index] = graph.call_function(clone, (source,))
+        results[index].meta = {
+            key: source.meta[key] for key in ("val", "stack_trace") if key in source.meta
+        }
+        spec = specs[index]
+        specs[index] = OutputSpec(spec.kind, argument(results[index]), spec.target)
+    graph.output_node().args = (tuple(results),)
+    inputs = list(program.graph_signature.input_specs)
+    return rebuilt(program, graph, ExportGraphSignature(inputs, specs), program.graph_module)
+
+
+def completed(program: ExportedProgram, method: str) -> ExportedProgram:
+    """Make an edge-dialect program keep its state as the model does.
+
+    Args:
+        program: An edge-dialect program; it is not changed.
+        method: Its name, for messages.
+
+    Raises:
+        LoweringError: The method writes to one of its inputs.
+    """
+    signature = program.graph_signature
+    if not any(spec.kind in _WRITES for spec in signature.output_specs):
+        return program
+    _refuse_written_inputs(program, method)
+    program = with_own_updates(program)
+    graph, _ = _copied(program.graph)
+    completed = rebuilt(program, graph, _without_parameters(program), program.graph_module)
+    _detach_written(completed)
+    _mark_initial_values(completed)
+    return completed
+
+
+def _shared_results(program: ExportedProgram) -> Iterator[int]:
+    """Positions of the results that have to be cloned."""
+    specs = program.graph_signature.output_specs
+    inputs = _inputs_by_target(program)
+    written: set[str] = set()
+    updates: set[Node] = set()
+    targets = {inputs[spec.target] for spec in specs if spec.kind in _WRITES}
+    for index, (spec, result) in enumerate(zip(specs, _results(program.graph), strict=True)):
+        if not isinstance(result, Node):
+            continue
+        if spec.kind not in _WRITES:
+            if result.op == "placeholder" and result.name in targets:
+                yield index
+            continue
+        target = inputs[spec.target]
+        if (
+            (result.op == "placeholder" and result.name != target)
+            or result in updates
+            # ExecuTorch makes a view of a view_copy, and reads it when it writes this buffer.
+            or _base(result).name in written
+        ):
+            yield index
+        updates.add(result)
+        written.add(target)
+
+
+def _base(node: Node) -> Node:
+    """What a node is a view of, in ExecuTorch's memory."""
+    while op_name(node) == _VIEW:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _results(graph: Graph) -> list[Any]:
+    results: Any = graph.output_node().args[0]
+    return list(results)
+
+
+def _inputs_by_target(program: ExportedProgram) -> dict[Any, str]:
+    """The name of each input, by what the specs of writes call it."""
+    return {
+        spec.target if spec.target is not None else spec.arg.name: spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if hasattr(spec.arg, "name")
+    }
+
+
+def _copied(graph: Graph) -> tuple[Graph, list[Any]]:
+    """A copy of a graph, and its results."""
+    copied = Graph()
+    results: Any = copied.graph_copy(graph, {})
+    output = copied.output(results)
+    output.meta = dict(graph.output_node().meta)
+    return copied, list(results)
+
+
+def _refuse_written_inputs(program: ExportedProgram, method: str) -> None:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            raise LoweringError(
+                "edge conversion",
+                f"method {method!r} writes to its input {spec.target!r}, and ExecuTorch's runtime "
+                "would write to a copy of it",
+                "clone the input first, and return the new value if it is needed",
+            )
+
+
+def _without_parameters(program: ExportedProgram) -> ExportGraphSignature:
+    """The signature with written parameters as buffers, which ExecuTorch can write to."""
+    signature = program.graph_signature
+    written = {
+        spec.target for spec in signature.output_specs if spec.kind is OutputKind.PARAMETER_MUTATION
+    }
+    return ExportGraphSignature(
+        [
+            InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=True)
+            if spec.kind is InputKind.PARAMETER and spec.target in written
+            else spec
+            for spec in signature.input_specs
+        ],
+        [
+            OutputSpec(OutputKind.BUFFER_MUTATION, spec.arg, spec.target)
+            if spec.kind is OutputKind.PARAMETER_MUTATION
+            else spec
+            for spec in signature.output_specs
+        ],
+    )
+
+
+def _detach_written(program: ExportedProgram) -> None:
+    """Free written buffers of gradients; nothing writes in place to a tensor that requires them."""
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    for node in program.graph.find_nodes(op="placeholder"):
+        target = signature.inputs_to_buffers.get(node.name)
+        if target in written and node.meta["val"].requires_grad:
+            node.meta["val"] = node.meta["val"].detach()
+            values = program.state_dict if target in program.state_dict else program.constants
+            values[target] = values[target].detach()
+
+
+def _mark_initial_values(program: ExportedProgram) -> None:
+    """Have ExecuTorch store what written buffers start with.
+
+    One that starts with zeros, or whose first value is never read, is right without.
+    """
+    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    written = set(program.graph_signature.buffers_to_mutate.values())
+    for name, target in program.graph_signature.inputs_to_buffers.items():
+        if target in written and _is_read(nodes[name]) and _has_content(values[target]):
+            nodes[name].meta[_INITIAL] = True
+
+
+def _is_read(node: Node) -> bool:
+    return any(
+        not op_name(user).removeprefix("aten.").startswith(_SHAPE_ONLY) for user in node.users
+    )
+
+
+def _has_content(value: torch.Tensor) -> bool:
+    """Whether any bit of a tensor is set, the sign of a zero included."""
+    if isinstance(value, FakeTensor) or value.numel() == 0:
+        return False
+    return bool(value.detach().contiguous().reshape(-1).view(torch.uint8).any())

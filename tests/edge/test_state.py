@@ -1,0 +1,231 @@
+"""State over several calls: what a method writes is there at the next call, as in eager PyTorch."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from toys.runtime import assert_agrees, execute
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+
+EACH = pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
+
+
+class Stateful(nn.Module):
+    """A function of its buffers and an input, which it may write."""
+
+    def __init__(self, step, **buffers):
+        super().__init__()
+        self.step = step
+        for name, value in buffers.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        return self.step(self, x)
+
+
+def calls(*shape, count=4):
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(*shape, generator=generator),) for _ in range(count)]
+
+
+def assert_keeps_state(module, inputs, plugins=()):
+    before = copy.deepcopy(module.state_dict())
+    lowered = Lowerer(list(plugins)).lower(module, inputs[0])
+    torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0, equal_nan=True)
+    assert_agrees(lowered, copy.deepcopy(module), *inputs)
+
+
+def remember(module, x):
+    out = module.older * 10 + module.newer
+    module.older.copy_(module.newer)
+    module.newer.add_(x)
+    return out
+
+
+def remember_as_matrix(module, x):
+    out = module.older.sum() + module.newer
+    module.older.copy_(module.newer.view(2, 2))
+    module.newer.add_(x)
+    return out
+
+
+def exchange(module, x):
+    out = module.older * 2 + module.newer + x
+    older = module.older.clone()
+    module.older.copy_(module.newer)
+    module.newer.copy_(older)
+    return out
+
+
+def shift(module, x):
+    out = module.first + 2 * module.second + 3 * module.third
+    module.third.copy_(module.second)
+    module.second.copy_(module.first)
+    module.first.copy_(x)
+    return out
+
+
+def fill_both(module, x):
+    out = module.older + module.newer + x
+    module.older.copy_(out)
+    module.newer.copy_(out)
+    return out * 2
+
+
+def return_what_was(module, x):
+    was = module.older.to(torch.float32, copy=True)
+    module.older.add_(x)
+    return was
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("step", "buffers"),
+    [
+        (remember, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
+        (remember, {"newer": torch.zeros(4), "older": torch.zeros(4)}),
+        (remember_as_matrix, {"newer": torch.zeros(4), "older": torch.zeros(2, 2)}),
+        (exchange, {"older": torch.zeros(4), "newer": torch.ones(4)}),
+        (shift, {name: torch.zeros(4) for name in ("first", "second", "third")}),
+        (fill_both, {"older": torch.zeros(4), "newer": torch.zeros(4)}),
+        (return_what_was, {"older": torch.zeros(4)}),
+    ],
+)
+def test_a_buffer_whose_new_value_is_an_input_or_shared_is_written(plugins, step, buffers):
+    assert_keeps_state(Stateful(step, **copy.deepcopy(buffers)), calls(4), plugins)
+
+
+def test_a_buffer_takes_the_value_of_a_parameter():
+    def step(module, x):
+        out = module.kept + x
+        module.kept.copy_(module.weight)
+        return out
+
+    module = Stateful(step, kept=torch.zeros(4))
+    module.weight = nn.Parameter(torch.randn(4))
+    assert_keeps_state(module, calls(4))
+
+
+def count(module, x):
+    module.count.add_(2)
+    return module.count * x
+
+
+@EACH
+@pytest.mark.parametrize(
+    "start",
+    [
+        torch.full((4,), 5.0),
+        torch.tensor(7),
+        torch.tensor([math.nan, math.inf, -0.0, 0.0]),
+        torch.arange(8.0)[2:6],
+        torch.randn(4, 4).t()[1],
+        torch.ones(1, 4, dtype=torch.float64),
+    ],
+    ids=["float", "integer", "special", "part of a tensor", "strided", "double"],
+)
+def test_a_written_buffer_starts_with_its_value(plugins, start):
+    assert_keeps_state(Stateful(count, count=start), calls(4), plugins)
+
+
+def test_a_written_buffer_that_is_not_saved_with_the_module_starts_with_its_value():
+    module = Stateful(count)
+    module.register_buffer("count", torch.full((4,), 3.0), persistent=False)
+    assert_keeps_state(module, calls(4))
+
+
+@pytest.mark.parametrize("start", [0.0, 7.0])
+def test_a_first_value_is_stored_only_if_it_is_read_and_not_zero(start):
+    def overwrite(module, x):
+        module.count.copy_(x * 2)
+        return x + 1
+
+    steps = [overwrite] if start else [overwrite, count]
+    for step in steps:
+        module = Stateful(step, count=torch.full((9999,), start))
+        lowered = Lowerer([]).lower(module, calls(9999)[0])
+        assert len(lowered.to_executorch().buffer) < module.count.nbytes
+
+
+@EACH
+def test_a_written_parameter_is_written(plugins):
+    class Decaying(nn.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            self.weight.mul_(0.5)
+            self.bias.add_(1)
+            return out
+
+    module = Decaying(4, 3)
+    assert_keeps_state(module, calls(2, 4), plugins)
+    assert module.weight.requires_grad
+
+
+def test_a_method_that_writes_to_its_input_is_refused():
+    def step(_, x):
+        x.add_(1)
+        return x * 2
+
+    with pytest.raises(LoweringError) as raised:
+        Lowerer([]).plan(Stateful(step), calls(4)[0])
+    assert str(raised.value) == (
+        "edge conversion: method 'forward' writes to its input 'x', and ExecuTorch's runtime would "
+        "write to a copy of it; clone the input first, and return the new value if it is needed"
+    )
+
+
+def test_a_tensor_that_is_registered_twice_is_one_buffer():
+    def step(module, x):
+        module.one.add_(x)
+        return x * module.other
+
+    tensor = torch.ones(4)
+    module = Stateful(step, one=tensor, other=tensor)
+    lowered = Lowerer([]).lower(module, calls(4)[0])
+    assert torch.equal(tensor, torch.ones(4))
+    eager = copy.deepcopy(module)
+    eager.other = eager.one
+    assert_agrees(lowered, eager, *calls(4))
+
+
+def test_written_buffers_that_overlap_are_refused():
+    def step(module, x):
+        module.one.add_(1)
+        return module.other.sum() + x
+
+    tensor = torch.ones(8)
+    module = Stateful(step, one=tensor[:5], other=tensor[3:])
+    with pytest.raises(LoweringError) as raised:
+        Lowerer([]).lower(module, calls(4)[0])
+    assert str(raised.value) == (
+        "edge conversion: buffers 'one' and 'other' share memory, the method writes to it, and a "
+        ".pte would keep them apart; register the whole tensor, and take views of it in the method"
+    )
+
+
+def test_written_buffers_in_one_storage_may_be_apart():
+    def step(module, x):
+        module.one.add_(x)
+        module.other.mul_(2)
+        return module.one + module.other
+
+    tensor = torch.ones(2, 4)
+    assert_keeps_state(Stateful(step, one=tensor[0], other=tensor[1]), calls(4))
+
+
+def test_an_edge_program_of_the_caller_is_completed_and_not_changed():
+    from executorch.exir import to_edge
+
+    module = Stateful(count, count=torch.full((4,), 5.0))
+    with torch.no_grad():
+        program = to_edge(torch.export.export(module, calls(4)[0])).exported_program()
+    nodes = {node.name: dict(node.meta) for node in program.graph.nodes}
+    lowered = Lowerer([]).lower(program)
+    assert {node.name: dict(node.meta) for node in program.graph.nodes} == nodes
+    [[first], [second]] = execute(lowered, *[(torch.ones(4),)] * 2)
+    assert torch.equal(first, torch.full((4,), 7.0))
+    assert torch.equal(second, torch.full((4,), 9.0))
