@@ -11,9 +11,10 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from torch.export import ExportedProgram
 
 from etdev.composition import Composition, compose
-from etdev.edge import branches
+from etdev.delegate.control_flow import all_overwritten_results
+from etdev.edge import branches, state
 from etdev.edge.keep_whole import Wishes
-from etdev.errors import PluginError
+from etdev.errors import LoweringError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.registry import Registry
@@ -67,6 +68,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._composition = composition
         self._method = method
         self._kept: set[str] = set()
+        self._zero: set[str] = set()
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
@@ -74,22 +76,28 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
         self._kept |= {edge_name(op) for op in ops}
+        # What ExecuTorch has us partition has no data.
+        self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}
         return ops, wanted
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
+        state.refuse_unkept(exported_program)
+        state.mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
         plan, _ = self._composition.planner().plan(exported_program, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
+        _refuse_overwritten(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
         annotations = self._composition.annotations(plan)
         specs = {}
         for partition in plan.partitions:
             _refuse_compiler(partition)
+            _refuse_fragments(exported_program, partition)
             tag = f"etdev_{self._method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
             for name in (*partition.nodes, *inside):
@@ -122,3 +130,33 @@ def _refuse_compiler(partition: Partition) -> None:
             f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
             "lower with etdev.Lowerer",
         )
+
+
+def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse what ExecuTorch's memory planning would overwrite."""
+    position = {node.name: index for index, node in enumerate(program.graph.nodes)}
+    late = {
+        name: max(position[other] for other in partition.nodes)
+        for partition in plan.partitions
+        for name in partition.nodes
+    }
+    for result in all_overwritten_results(program, late):
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would overwrite {result.name}, the result of a torch.cond, in the next "
+            "one",
+            "lower with etdev.Lowerer, which keeps it",
+        )
+
+
+def _refuse_fragments(program: ExportedProgram, partition: Partition) -> None:
+    """Refuse weights that are a part of something larger, which backends store from its start."""
+    values = {**program.constants, **program.state_dict}
+    for constant in partition.constants:
+        if constant.inside and values[constant.target].storage_offset():
+            raise LoweringError(
+                "partitioner",
+                f"{constant.target!r} is a part of a larger tensor, which {partition.backend_id} "
+                "may store instead of it",
+                "lower with etdev.Lowerer, or register a clone of it",
+            )

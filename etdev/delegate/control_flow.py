@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from executorch.exir.dialects._ops import ops as exir_ops
+from executorch.exir.graph_module import get_control_flow_submodules
+from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.nodes import op_name
@@ -45,9 +47,15 @@ def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
     return clones
 
 
-def overwritten_results(graph: Graph) -> list[Node]:
-    """The results of `torch.cond` in a graph that are read after another branch has run."""
-    position = {node: index for index, node in enumerate(graph.nodes)}
+def overwritten_results(graph: Graph, late: Mapping[str, int] | None = None) -> list[Node]:
+    """The results of `torch.cond` in a graph that are read after another branch has run.
+
+    Args:
+        graph: The graph; its branches are not looked at.
+        late: Positions of nodes that run later than the graph says, by name.
+    """
+    late = late or {}
+    position = {node: late.get(node.name, index) for index, node in enumerate(graph.nodes)}
     flows = [index for node, index in position.items() if _is_flow(node)]
     return [
         result
@@ -57,6 +65,19 @@ def overwritten_results(graph: Graph) -> list[Node]:
         and isinstance(result.meta.get("val"), torch.Tensor)
         and any(position[cond] < flow <= _last_read(result, position) for flow in flows)
     ]
+
+
+def all_overwritten_results(program: ExportedProgram, late: Mapping[str, int]) -> list[Node]:
+    """Those of a method and of its branches; `late` is for the nodes of the method itself."""
+    results = [
+        result for result in overwritten_results(program.graph, late) if result.name not in late
+    ]
+    work = [program.graph_module]
+    while work:
+        for _, branch, _ in get_control_flow_submodules(work.pop()):
+            results += overwritten_results(branch.graph)
+            work.append(branch)
+    return results
 
 
 def _is_flow(node: Node) -> bool:

@@ -7,7 +7,7 @@ parameter for an output. Each is put right in the program here, before anything 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ _VIEW = "aten.view_copy.default"
 def with_own_updates(program: ExportedProgram) -> ExportedProgram:
     """Give every buffer that a method writes a new value of its own.
 
-    A new value that is an input, or that two buffers have in common, is cloned, and so is an
+    A new value that is a buffer itself, or that two buffers have in common, is cloned, and so is an
     output that would be read after the buffer it comes from is written.
 
     Args:
@@ -88,8 +88,25 @@ def completed(program: ExportedProgram, method: str) -> ExportedProgram:
     graph, _ = _copied(program.graph)
     completed = rebuilt(program, graph, _without_parameters(program), program.graph_module)
     _detach_written(completed)
-    _mark_initial_values(completed)
+    mark_initial_values(completed)
     return completed
+
+
+def refuse_unkept(program: ExportedProgram) -> None:
+    """Refuse a program whose state ExecuTorch's own loop would lose.
+
+    Raises:
+        LoweringError: It writes a parameter, an input, or a buffer without a new value of its own.
+    """
+    specs = program.graph_signature.output_specs
+    lost = [specs[index] for index in _shared_results(program)]
+    lost += [spec for spec in specs if spec.kind in _WRITES[1:]]
+    for spec in lost:
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would not write {spec.target or spec.arg.name!r} as the model does",
+            "lower with etdev.Lowerer, which completes such a program or says what to change",
+        )
 
 
 def _shared_results(program: ExportedProgram) -> Iterator[int]:
@@ -99,6 +116,8 @@ def _shared_results(program: ExportedProgram) -> Iterator[int]:
     written: set[str] = set()
     updates: set[Node] = set()
     targets = {inputs[spec.target] for spec in specs if spec.kind in _WRITES}
+    # Written parameters become buffers.
+    buffers = targets.union(program.graph_signature.inputs_to_buffers)
     for index, (spec, result) in enumerate(zip(specs, _results(program.graph), strict=True)):
         if not isinstance(result, Node):
             continue
@@ -108,7 +127,7 @@ def _shared_results(program: ExportedProgram) -> Iterator[int]:
             continue
         target = inputs[spec.target]
         if (
-            (result.op == "placeholder" and result.name != target)
+            (result.name in buffers and result.name != target)
             or result in updates
             # ExecuTorch makes a view of a view_copy, and reads it when it writes this buffer.
             or _base(result).name in written
@@ -193,16 +212,21 @@ def _detach_written(program: ExportedProgram) -> None:
             values[target] = values[target].detach()
 
 
-def _mark_initial_values(program: ExportedProgram) -> None:
+def mark_initial_values(program: ExportedProgram, zero: Container[str] = ()) -> None:
     """Have ExecuTorch store what written buffers start with.
 
     One that starts with zeros, or whose first value is never read, is right without.
+
+    Args:
+        program: An edge-dialect program; the metadata of its inputs is changed.
+        zero: Targets of buffers that are known to start with zeros.
     """
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     written = set(program.graph_signature.buffers_to_mutate.values())
     for name, target in program.graph_signature.inputs_to_buffers.items():
-        if target in written and _is_read(nodes[name]) and _has_content(values[target]):
+        starts_zero = target in zero or is_zero(values[target])
+        if target in written and _is_read(nodes[name]) and not starts_zero:
             nodes[name].meta[_INITIAL] = True
 
 
@@ -212,8 +236,8 @@ def _is_read(node: Node) -> bool:
     )
 
 
-def _has_content(value: torch.Tensor) -> bool:
-    """Whether any bit of a tensor is set, the sign of a zero included."""
-    if isinstance(value, FakeTensor) or value.numel() == 0:
+def is_zero(value: torch.Tensor) -> bool:
+    """Whether no bit of a tensor is set, not even the sign of a zero; False if it has no data."""
+    if isinstance(value, FakeTensor):
         return False
-    return bool(value.detach().contiguous().reshape(-1).view(torch.uint8).any())
+    return not value.detach().contiguous().reshape(-1).view(torch.uint8).any()

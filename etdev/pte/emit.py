@@ -70,8 +70,8 @@ def emit(
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
-    # With gradients, a buffer that a delegate's output is written to would require them.
-    with torch.no_grad(), unbound(*programs):
+    gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
+    with torch.set_grad_enabled(gradients), unbound(*programs):
         program = manager.to_executorch(_completed(config, skips) if away else config)
     emitted = Emitted(
         program,
@@ -80,6 +80,23 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
+
+
+def _writes_statistics(manager: EdgeProgramManager) -> bool:
+    """Whether a method writes the statistics of a batch norm.
+
+    torch refuses statistics that require gradients, and they do as soon as ExecuTorch's passes
+    write a delegate's output to them. Elsewhere the .pte says so of tensors, and stays as it is.
+    """
+    for program in map(manager.exported_program, manager.methods):
+        buffers = program.graph_signature.inputs_to_buffers
+        written = set(program.graph_signature.buffers_to_mutate.values())
+        for node in program.graph.find_nodes(op="placeholder"):
+            if buffers.get(node.name) in written and any(
+                op_name(user).startswith("aten._native_batch_norm") for user in node.users
+            ):
+                return True
+    return False
 
 
 def load_quantised_kernels(manager: EdgeProgramManager) -> None:
