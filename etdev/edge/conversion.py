@@ -19,7 +19,7 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from etdev.edge import branches
+from etdev.edge import branches, writes
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
 from etdev.errors import LoweringError
@@ -128,7 +128,7 @@ class Conversion:
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
-        decomposed = opset.decomposed(program.run_decompositions(table), table)
+        decomposed = opset.decomposed(writes.decomposed(program, table), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
             return branches.to_edge(program, ask, self.compile_config)
@@ -176,7 +176,7 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
     for node in program.graph.nodes:
         op = node.target
         if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
-            return program.run_decompositions({})  # type: ignore[no-any-return]
+            return writes.decomposed(program, {})
     return program
 
 

@@ -70,7 +70,11 @@ class Support:
             Atomic groups in graph order, and the reasons for refusing the other nodes.
         """
         with _notes(program.graph) as notes, _reasons() as reasons:
-            matches = self._partitioner.get_matched_nodes_from_configs(program)
+            matches = [
+                match
+                for match in self._partitioner.get_matched_nodes_from_configs(program)
+                if not any(_returned_with_its_source(node) for node in match)
+            ]
         self.notes = {
             node.name: read
             for node, note in notes.items()
@@ -93,6 +97,34 @@ class Support:
         if name in known:
             return Refusal(node, "constraint", f"XNNPACK does not take this {name}")
         return Refusal(node, "op", f"XNNPACK has no {name}")
+
+
+def _returned_with_its_source(node: Node) -> bool:
+    """Whether a method returns a copy, and also what it is a copy of or another copy of that.
+
+    XNNPACK's compiler removes copies, and then can't return one value twice.
+    """
+    source = node
+    while _is_copy(source):
+        source = source.all_input_nodes[0]
+    if source is node:
+        return False
+    values = [value for value in _with_copies(source) if value.op == "call_function"]
+    return sum(map(_is_returned, values)) > 1 and any(map(_is_returned, _with_copies(node)))
+
+
+def _with_copies(node: Node) -> Iterator[Node]:
+    yield node
+    for user in filter(_is_copy, node.users):
+        yield from _with_copies(user)
+
+
+def _is_returned(node: Node) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
+def _is_copy(node: Node) -> bool:
+    return "clone" in getattr(node.target, "__name__", "")
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
