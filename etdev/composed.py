@@ -38,6 +38,8 @@ def partitioner(
     """All plugins as one Partitioner: several backends and devices, decided once.
 
     ExecuTorch's own loop then splits and compiles, so this is no faster than it; `Lowerer` is.
+    ExecuTorch's own emission follows too: with `enable_non_cpu_memory_planning` off it labels a
+    tensor that two devices read for one of them, which `Lowerer` refuses.
 
     Args:
         method: The method it partitions, since ExecuTorch doesn't tell a partitioner. For several

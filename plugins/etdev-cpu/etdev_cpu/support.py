@@ -29,7 +29,6 @@ _CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 _MATCHED_BY = "xnn_partitioner_config"
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = ("convolution", "_native_batch_norm")
-_CLONES = ("clone", "_clone_dim_order")
 
 
 class Support:
@@ -107,15 +106,13 @@ def _misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[
     signature = program.graph_signature
     written = set(signature.buffers_to_mutate.values())
     buffers = {n for n, target in signature.inputs_to_buffers.items() if target in written}
-    results = set(program.graph.output_node().all_input_nodes)
     for node in nodes:
         name = format_target_name(getattr(node.target, "__name__", str(node.target)))
         if name.startswith(_STATIC) and any(
             _origin(weight).name in buffers for weight in node.all_input_nodes[1:]
         ):
             yield node, f"XNNPACK needs the weights of {name} constant, the method writes to them"
-        # XNNPACK leaves the clone out, and can't have one value for two outputs.
-        if name.startswith(_CLONES) and {node, *node.all_input_nodes} <= results:
+        if _returned_with_its_source(node):
             yield node, "XNNPACK has no copy of one of its outputs"
 
 
@@ -124,6 +121,34 @@ def _origin(node: Node) -> Node:
     while node.op == "call_function" and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
+
+
+def _returned_with_its_source(node: Node) -> bool:
+    """Whether a method returns a copy, and also what it is a copy of or another copy of that.
+
+    XNNPACK's compiler removes copies, and then can't return one value twice.
+    """
+    source = node
+    while _is_copy(source):
+        source = source.all_input_nodes[0]
+    if source is node:
+        return False
+    values = [value for value in _with_copies(source) if value.op == "call_function"]
+    return sum(map(_is_returned, values)) > 1 and any(map(_is_returned, _with_copies(node)))
+
+
+def _with_copies(node: Node) -> Iterator[Node]:
+    yield node
+    for user in filter(_is_copy, node.users):
+        yield from _with_copies(user)
+
+
+def _is_returned(node: Node) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
+def _is_copy(node: Node) -> bool:
+    return "clone" in getattr(node.target, "__name__", "")
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
