@@ -11,7 +11,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule, get_low
 from executorch.runtime import Runtime
 
 from etdev.lowered import Lowered
-from etdev.runtime.run import flat
+from etdev.runtime.compare import flat
 
 Inputs = Sequence[Any]
 
