@@ -8,6 +8,7 @@
     emit     etdev/pte       ExecuTorch's passes and emitter, with every device copy made once
     write    etdev/pte       the .pte, whole or not at all
     audit    etdev/pte       the .pte, read back, equals the plan
+    verify   etdev/runtime   on request: the .pte, run, computes what eager PyTorch computes
 
 The first four are here, the others in lowered.py. Plugins are asked through etdev/registry,
 programs taken apart and put together by etdev/graph; the values they hand on are in etdev/schema.
@@ -56,8 +57,9 @@ class Lowerer:
             fields. They precede the registry's.
         limits: Limits per plugin, `{"cpu": {"min_nodes": 3}}`. Each wins over the registry's.
         budget: A `Budget` or a mapping of its fields, instead of the registry's.
-        strict: Refuse devices that a plugin had to assume, and pins that match nothing or that
-            their plugin doesn't keep; None leaves it to the registry.
+        strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
+            plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
+            it to the registry.
         listener: Called with a stage and a detail as the work goes on.
 
     Raises:

@@ -11,7 +11,8 @@ from attrs import define, field
 
 from etdev.errors import EtdevError, LoweringError, first_line
 
-# Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write and audit.
+# Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write, audit
+# and verify.
 Listener = Callable[[str, str], None]
 
 

@@ -12,12 +12,9 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 
 def where(node: Node) -> str:
     """The innermost line of the user's code, as ` at net.py:12`; empty if it isn't known."""
-    trace = node.meta.get("stack_trace")
-    if not trace:
-        return ""
-    frames = [m for m in _FRAME.finditer(trace) if "site-packages" not in Path(m["file"]).parts]
-    frame = frames[-1] if frames else list(_FRAME.finditer(trace))[-1:]
-    if not frame:
-        return ""
-    last = frame[0] if isinstance(frame, list) else frame
-    return f" at {Path(last['file']).name}:{last['line']}"
+    frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
+    # Those of torch's own modules, if there are no others.
+    own = [frame for frame in frames if "site-packages" not in Path(frame["file"]).parts]
+    for frame in reversed(own or frames):
+        return f" at {Path(frame['file']).name}:{frame['line']}"
+    return ""

@@ -1,1 +1,1 @@
-"""A finished .pte in ExecuTorch's runtime: run, compared with PyTorch, checked, bisected."""
+"""A finished .pte in ExecuTorch's runtime: run, checked, verified against PyTorch, bisected."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -80,6 +81,12 @@ class _Worker:
             self._process = None
             return _end(code)
 
+    def close(self) -> None:
+        """End the process."""
+        if process := self._process:
+            self._process = None
+            process.communicate()
+
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             path = os.pathsep.join(folder for folder in sys.path if folder)
@@ -96,6 +103,7 @@ class _Worker:
 
 
 _WORKER = _Worker()
+atexit.register(_WORKER.close)
 
 
 def isolated(jobs: Sequence[Job]) -> list[Result]:

@@ -60,6 +60,11 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
     Raises:
         RunError: There is one, and this is strict.
     """
+    try:
+        import executorch.runtime  # noqa: F401
+    except ImportError:
+        # ExecuTorch can be built without its runtime for Python.
+        return
     for method in methods:
         kernels = [name for name in missing(method).kernels if not name.startswith("et_copy::")]
         if not kernels:

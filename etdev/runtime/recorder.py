@@ -9,8 +9,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from etdev.runtime.compare import flat
-
 
 def recorded(
     program: ExportedProgram, names: set[str], inputs: Sequence[Any], state: Mapping[str, Any]
@@ -50,7 +48,7 @@ def _arguments(
 ) -> list[Any]:
     """The graph's inputs in its order, constants included."""
     constants = {**program.constants, **program.state_dict, **state}
-    values = iter(flat(inputs))
+    values = iter(inputs)
     return [
         constants[spec.target] if spec.target in constants else next(values)
         for spec in program.graph_signature.input_specs

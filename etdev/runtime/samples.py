@@ -14,6 +14,9 @@ from torch.export.graph_signature import InputKind
 # Edge values of floats, where the dtype's own largest and smallest join.
 _FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0)
 
+# torch and ExecuTorch write a missing bound in several ways, all of them above this.
+_UNBOUNDED = 2**40
+
 
 @define(eq=False)
 class Samples:
@@ -73,9 +76,10 @@ class Samples:
         """A value for every symbolic size."""
         sizes = {}
         for symbol, bounds in self.program.range_constraints.items():
-            low = max(int(bounds.lower), 1)
-            high = max(low, int(bounds.upper)) if bounds.upper.is_finite else self._size_of(symbol)
-            between = int(torch.randint(low, max(low, high) + 1, (), generator=self._generator))
+            low = max(int(bounds.lower), 1) if bounds.lower > -_UNBOUNDED else 1
+            upper = int(bounds.upper) if bounds.upper < _UNBOUNDED else self._size_of(symbol)
+            high = max(low, upper)
+            between = int(torch.randint(low, high + 1, (), generator=self._generator))
             sizes[symbol] = {1: high, 2: low}.get(step, between)
         return sizes
 

@@ -11,6 +11,8 @@ from attrs import frozen
 from etdev.edge.reference import Reference, called, duplicate
 from etdev.errors import VerifyError
 from etdev.runtime.samples import Samples
+from etdev.runtime.tolerance import Tolerance
+from etdev.runtime.wrong import wrong
 
 
 @frozen(eq=False)
@@ -58,6 +60,21 @@ def sessions_of(
     others = samples.edges() if edges else ()
     sessions = [first, *(_session(reference, [iter(values)], structure) for values in others)]
     return [session for session in sessions if session]
+
+
+def is_random(reference: Reference) -> bool:
+    """Whether two calls that are equal but for the seed of random numbers differ."""
+    leaves, structure = reference.example()
+    results = []
+    with torch.random.fork_rng(devices=[]):
+        for seed in range(2):
+            torch.manual_seed(seed)
+            try:
+                results.append(called(reference.module(), leaves, structure)[0])
+            except Exception:
+                return False
+    first, second = results
+    return wrong(first, second, Tolerance(1e-9)) is not None
 
 
 def _session(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 
@@ -21,7 +20,7 @@ from etdev.runtime.blame import culprit
 from etdev.runtime.inputs import check_inputs, method_of
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.kernels import missing
-from etdev.runtime.sessions import Call, sessions_of
+from etdev.runtime.sessions import Call, is_random, sessions_of
 from etdev.runtime.tolerance import Tolerance, tolerance_of
 from etdev.runtime.wrong import wrong
 from etdev.stages import Listener
@@ -87,7 +86,7 @@ class Verifier:
         for name, reference in self.references.items():
             facts = method_of(artifact, name)
             self._say(name)
-            if reason := _unverifiable(facts, reference.program):
+            if reason := _unverifiable(facts, reference):
                 unverified.append(f"method {name!r} was not verified: {reason}")
                 continue
             tolerances[name] = self._tolerance(facts, reference.program)
@@ -107,14 +106,17 @@ class Verifier:
         """Verify a method; returns the number of calls."""
         name = facts.name
         sessions = sessions_of(self.references[name], given, self.steps, self.edges)
-        check_inputs(facts, _flat(sessions[0][0].inputs))
+        check_inputs(facts, _flat(sessions[0][0].inputs, facts))
         self._say(name, f"{sum(map(len, sessions))} calls")
-        jobs = [Job(self.path, name, [_flat(c.inputs) for c in calls], data) for calls in sessions]
-        results = isolated(jobs)
-        for calls, result in zip(sessions, results, strict=True):
-            for step, call in enumerate(calls):
+        jobs = [
+            Job(self.path, name, [_flat(call.inputs, facts) for call in calls], data)
+            for calls in sessions
+        ]
+        for index, result in enumerate(isolated(jobs)):
+            for step, call in enumerate(sessions[index]):
                 if problem := _problem(result, step, call, tolerance):
-                    raise self._error(name, step, call, problem, tolerance)
+                    where = f"edge values {index - 1}" if index else f"step {step}"
+                    raise self._error(facts, f"{where}: {problem}", call, tolerance)
         return sum(map(len, sessions))
 
     def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
@@ -123,21 +125,22 @@ class Verifier:
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
     def _error(
-        self, name: str, step: int, call: Call, problem: str, tolerance: Tolerance
+        self, facts: MethodArtifact, problem: str, call: Call, tolerance: Tolerance
     ) -> VerifyError:
-        self._say(name, "search for the cause")
+        self._say(facts.name, "search for the cause")
         return VerifyError(
-            f"method {name!r}",
-            f"step {step}: {problem}{self._cause(name, call, tolerance)}",
+            f"method {facts.name!r}",
+            f"{problem}{self._cause(facts, call, tolerance)}",
             "don't ship it; leave out the plugin or op that is at fault, or report this",
         )
 
-    def _cause(self, name: str, call: Call, tolerance: Tolerance) -> str:
+    def _cause(self, facts: MethodArtifact, call: Call, tolerance: Tolerance) -> str:
         if self.decided is None:
             return ""
         try:
-            inputs = _flat(call.inputs)
-            cause = culprit(bisection(self.path, self.decided, name, inputs, call.state), tolerance)
+            inputs = _flat(call.inputs, facts)
+            calls = bisection(self.path, self.decided, facts.name, inputs, call.state)
+            cause = culprit(calls, tolerance)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
         return (
@@ -151,7 +154,7 @@ class Verifier:
             self.listener("verify", f"{name} {detail}".rstrip())
 
 
-def _unverifiable(facts: MethodArtifact, program: ExportedProgram) -> str | None:
+def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
     """Why a method can't be compared here, if so.
 
     Raises:
@@ -166,11 +169,7 @@ def _unverifiable(facts: MethodArtifact, program: ExportedProgram) -> str | None
         )
     if lacks.backends:
         return f"the runtime has no backend {', '.join(lacks.backends)}"
-    for node in program.graph.nodes:
-        tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
-            return f"{node.target} draws random numbers"
-    return None
+    return "it draws random numbers" if is_random(reference) else None
 
 
 def _problem(result: Result, step: int, call: Call, tolerance: Tolerance) -> str | None:
@@ -182,5 +181,8 @@ def _problem(result: Result, step: int, call: Call, tolerance: Tolerance) -> str
     )
 
 
-def _flat(inputs: Sequence[Any]) -> list[Any]:
+def _flat(inputs: Sequence[Any], facts: MethodArtifact) -> list[Any]:
+    """Inputs as the .pte takes them: it may or may not have an input for one that is None."""
+    if len(inputs) == len(facts.inputs):
+        return list(inputs)
     return [value for value in inputs if value is not None]

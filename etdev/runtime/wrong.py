@@ -23,6 +23,7 @@ def wrong(
         tolerance: What they may be off by.
         kind: What they are.
     """
+    values = [value for value in values if value is not None]
     if len(values) != len(expected):
         return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
     for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):

@@ -64,7 +64,7 @@ def test_lower_writes_nothing_that_differs_from_pytorch(here):
         "import torch\n\n\ndef model():\n"
         "    return torch.nn.Conv3d(1, 1, 1), (torch.ones(1, 1, 2, 2, 2),)\n"
     )
-    done = invoke("lower conv.py:model -o conv.pte --verify")
+    done = invoke("lower conv.py:model -o conv.pte --plugin cpu --verify")
     assert (done.exit_code, done.stdout) == (1, "")
     error = done.stderr.splitlines()[-1]
     assert error.startswith("error: method 'forward': step 0: the runtime failed with ")

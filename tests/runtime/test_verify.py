@@ -152,7 +152,7 @@ def test_dynamic_sizes_are_tried_at_their_bounds():
     lowered = Lowerer([]).lower(Seen(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     sizes.clear()
     lowered.verify(steps=3)
-    assert sizes == [3, 8, 1]
+    assert sizes[-3:] == [3, 8, 1]
 
 
 def test_indices_stay_in_range_at_edge_values_too():
@@ -200,5 +200,20 @@ def test_a_mutated_input_is_compared_after_the_call():
 def test_random_numbers_cannot_be_compared():
     lowered = lower(lambda x: x + torch.rand(3), X)
     assert lowered.verify().unverified == (
-        "method 'forward' was not verified: aten.rand.default draws random numbers",
+        "method 'forward' was not verified: it draws random numbers",
     )
+
+
+def test_attention_in_eval_mode_draws_none():
+    def attend(x):
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    assert lower(attend, torch.randn(1, 2, 3, 4)).verify(steps=1).calls == 1
+
+
+def test_an_input_that_is_none_is_passed_on():
+    assert lower(lambda x, none, y: x + y, X, None, X * 2).verify(steps=2).calls == 2
+
+
+def test_sizes_that_depend_on_data_have_no_bounds_to_try():
+    assert lower(lambda x: x.argmax().item() + x, X).verify(steps=2).calls == 2
