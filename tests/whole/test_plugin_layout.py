@@ -12,7 +12,7 @@ import etdev.graph
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
-    "etdev_cpu": set(),
+    "etdev_cpu": {"misfits", "notes", "soundness"},
     "etdev_cuda": {"options"},
     "etdev_openvino": {"soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},

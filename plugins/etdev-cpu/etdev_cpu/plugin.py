@@ -9,6 +9,7 @@ from attrs import field, frozen, validators
 
 from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev_cpu import machine
+from etdev_cpu.notes import Notes
 from etdev_cpu.payload import BACKEND_ID, device_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class CpuPlugin:
         per_op: A delegate per op and its dependencies, instead of the largest possible delegates.
         bf16: Also take bfloat16 linear layers.
         dynamic_weights: Also take float32 linear layers whose weight is not a constant.
+        approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
     """
 
     precisions: tuple[str, ...] = field(
@@ -37,10 +39,9 @@ class CpuPlugin:
     per_op: bool = False
     bf16: bool = False
     dynamic_weights: bool = False
+    approximate: bool = False
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
-    _notes: dict[str, Mapping[str, Mapping[str, object]]] = field(
-        init=False, factory=dict, eq=False, repr=False
-    )
+    _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 
     @hookimpl
     def probe(self) -> Probe:
@@ -75,8 +76,7 @@ class CpuPlugin:
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
         """Which quantisers XNNPACK folds into their neighbours."""
-        notes = self._notes[partition.method]
-        return {name: notes[name] for name in partition.nodes if name in notes}
+        return self._notes[partition.method].of(partition.nodes)
 
     @hookimpl
     def payload_device(
@@ -88,4 +88,6 @@ class CpuPlugin:
     def _support(self) -> Support:
         from etdev_cpu.support import Support
 
-        return Support(self.precisions, self.per_op, self.bf16, self.dynamic_weights)
+        return Support(
+            self.precisions, self.per_op, self.bf16, self.dynamic_weights, self.approximate
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,9 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev import Group, KeepWhole, Refusal
+from etdev_cpu.misfits import misfits
+from etdev_cpu.notes import Notes, implicit, untagged
+from etdev_cpu.soundness import Reason, Soundness, is_layer, read_elsewhere
 
 _PRECISIONS = {
     "fp32": ConfigPrecisionType.FP32,
@@ -27,8 +31,6 @@ _PRECISIONS = {
 _CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 # The key of `node.meta` under which XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
-# Ops whose weights XNNPACK packs when it compiles.
-_STATIC = ("convolution", "_native_batch_norm")
 
 
 class Support:
@@ -39,15 +41,22 @@ class Support:
         per_op: As its `per_op_mode`.
         bf16: As its `enable_bf16`.
         dynamic_weights: As its `force_non_static_weights_for_f32_linear`.
+        approximate: Take ops that XNNPACK computes with errors above 1e-4.
 
     Attributes:
-        notes: What XNNPACK's compiler reads in `node.meta`, by node name; set by `match`.
+        notes: What XNNPACK's compiler reads in `node.meta`; set by `match`.
     """
 
     def __init__(
-        self, precisions: Sequence[str], per_op: bool, bf16: bool, dynamic_weights: bool
+        self,
+        precisions: Sequence[str],
+        per_op: bool,
+        bf16: bool,
+        dynamic_weights: bool,
+        approximate: bool,
     ) -> None:
-        self.notes: Mapping[str, Mapping[str, object]] = {}
+        self.notes = Notes({}, {})
+        self._approximate = approximate
         # Only what differs from the default, because 1.4.1 doesn't know all of them.
         options = {"enable_bf16": bf16, "force_non_static_weights_for_f32_linear": dynamic_weights}
         self._partitioner = XnnpackPartitioner(
@@ -58,7 +67,10 @@ class Support:
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """The ATen ops that the partitioner keeps, with its check for a node."""
-        return KeepWhole(*self._partitioner.ops_to_not_decompose(program))
+        # XNNPACK tags the quantisers around a layer even where it doesn't take the layer.
+        with _notes(program.graph):
+            ops, check = self._partitioner.ops_to_not_decompose(program)
+        return KeepWhole(ops, untagged(check) if check else None)
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]
@@ -74,24 +86,51 @@ class Support:
         """
         with _notes(program.graph) as notes, _reasons() as reasons:
             matches = self._partitioner.get_matched_nodes_from_configs(program)
-        misfits = dict(_misfits(program, itertools.chain.from_iterable(matches)))
-        reasons.update((node.name, reason) for node, reason in misfits.items())
-        matches = [match for match in matches if misfits.keys().isdisjoint(match)]
-        self.notes = {
-            node.name: read
-            for node, note in notes.items()
-            if (read := _without_keys(note, (_MATCHED_BY,)))
-        }
+        unfit = dict(misfits(program, itertools.chain.from_iterable(matches)))
+        reasons.update((node.name, reason) for node, reason in unfit.items())
+        matches = [match for match in matches if unfit.keys().isdisjoint(match)]
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
+        read = {node.name: _without_keys(meta, (_MATCHED_BY,)) for node, meta in notes.items()}
+        groups, problems = self._sound(program, groups, taken, implicit(read))
+        self.notes = Notes(read, _patterns(groups))
         matched = {node for group in groups for node in group}
         refusals = [
-            self._refusal(node, reasons)
+            self._refusal(node, reasons, problems)
             for node in program.graph.nodes
             if node.op == "call_function" and node not in matched and node.name not in taken
         ]
         return [Group(group, _why(notes[node] for node in group)) for group in groups], refusals
 
-    def _refusal(self, node: Node, reasons: Mapping[str, str]) -> Refusal:
+    def _sound(
+        self,
+        program: ExportedProgram,
+        groups: Sequence[list[Node]],
+        taken: Container[str],
+        implicit: Collection[str],
+    ) -> tuple[list[list[Node]], dict[str, Reason]]:
+        """The groups that run as in PyTorch, and why the nodes of the others don't.
+
+        Layers are judged first, since only they need their weights as XNNPACK prepares them.
+        """
+        sound, problems = Soundness(program, self._approximate), dict[str, Reason]()
+        kept, layers_first = [], sorted(groups, key=lambda group: not any(map(is_layer, group)))
+        for group in layers_first:
+            # The host drops a group that has a node of others.
+            lost = any(node.name in taken for node in group)
+            if not lost and (reason := sound.problem(group)):
+                problems.update((node.name, reason) for node in group)
+            else:
+                kept.append(group)
+        shared = read_elsewhere(kept, implicit)
+        problems.update(shared)
+        kept = [group for group in kept if len(group) == 1 or group[0].name not in shared]
+        return _ordered(program.graph, kept), problems
+
+    def _refusal(
+        self, node: Node, reasons: Mapping[str, str], problems: Mapping[str, Reason]
+    ) -> Refusal:
+        if node.name in problems:
+            return Refusal(node, *problems[node.name])
         if node.name in reasons:
             return Refusal(node, "constraint", reasons[node.name])
         known = self._partitioner.target_partitioner_configs
@@ -101,54 +140,17 @@ class Support:
         return Refusal(node, "op", f"XNNPACK has no {name}")
 
 
-def _misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
-    """The nodes among some that XNNPACK's matcher takes and its compiler or runtime can't."""
-    signature = program.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    buffers = {n for n, target in signature.inputs_to_buffers.items() if target in written}
-    for node in nodes:
-        name = format_target_name(getattr(node.target, "__name__", str(node.target)))
-        if name.startswith(_STATIC) and any(
-            _origin(weight).name in buffers for weight in node.all_input_nodes[1:]
-        ):
-            yield node, f"XNNPACK needs the weights of {name} constant, the method writes to them"
-        if _returned_with_its_source(node):
-            yield node, "XNNPACK has no copy of one of its outputs"
-
-
-def _origin(node: Node) -> Node:
-    """The input that a weight is, before it is dequantised or transposed."""
-    while node.op == "call_function" and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
-
-
-def _returned_with_its_source(node: Node) -> bool:
-    """Whether a method returns a copy, and also what it is a copy of or another copy of that.
-
-    XNNPACK's compiler removes copies, and then can't return one value twice.
-    """
-    source = node
-    while _is_copy(source):
-        source = source.all_input_nodes[0]
-    if source is node:
-        return False
-    values = [value for value in _with_copies(source) if value.op == "call_function"]
-    return sum(map(_is_returned, values)) > 1 and any(map(_is_returned, _with_copies(node)))
-
-
-def _with_copies(node: Node) -> Iterator[Node]:
-    yield node
-    for user in filter(_is_copy, node.users):
-        yield from _with_copies(user)
-
-
-def _is_returned(node: Node) -> bool:
-    return any(user.op == "output" for user in node.users)
-
-
-def _is_copy(node: Node) -> bool:
-    return "clone" in getattr(node.target, "__name__", "")
+def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]]]:
+    """The ops of each group by node name, except of groups of quantisers alone."""
+    patterns: dict[str, list[frozenset[str]]] = {}
+    for group in groups:
+        calls = [n for n in group if n.op == "call_function" and n.target is not operator.getitem]
+        if all(is_quant(node) or is_dequant(node) for node in calls):
+            continue
+        names = frozenset(node.name for node in calls)
+        for name in names:
+            patterns.setdefault(name, []).append(names)
+    return patterns
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:

@@ -8,13 +8,22 @@ from weakref import WeakKeyDictionary
 import torch
 from executorch.backends.aoti.aoti_partitioner import AotiPartitioner
 from executorch.exir.backend.utils import get_non_lowered_nodes
+from torch._inductor.decomposition import decompositions
+from torch._inductor.lowering import lowerings
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from etdev import Device, Group, KeepWhole, Refusal
+from etdev.graph import aten_op, op_name
 
 _NUMBER = "scalar"
+# ATen and its like, and the kernels that come with CudaBackend.
+_NAMESPACES = (
+    *("aten", "prims", "dim_order_ops", "quantized_decomposed"),
+    *("executorch_cuda", "triton"),
+)
 # Kept by program, because every partition asks again.
 _devices: WeakKeyDictionary[ExportedProgram, dict[str, Device]] = WeakKeyDictionary()
 
@@ -54,12 +63,27 @@ class Support:
         groups, refusals = [], []
         for nodes in _by_numbers(get_non_lowered_nodes(program.graph)):
             crossing = next(_crossing(nodes), None)
-            if crossing is None:
+            unknown = next((node for node in nodes if not _is_known(node)), None)
+            if unknown is not None:
+                why = f"AOTInductor has neither a lowering nor a C shim for {op_name(unknown)}"
+                refusals += [Refusal(node, "op", why) for node in nodes]
+            elif crossing is None:
                 groups.append(Group(nodes))
             else:
                 why = "is a number, and a CUDA delegate is called with tensors only"
                 refusals += [Refusal(node, _NUMBER, f"{crossing.name} {why}") for node in nodes]
         return groups, refusals
+
+
+def _is_known(node: Node) -> bool:
+    """Whether AOTInductor can generate code for a node, or CudaBackend's runtime has its kernel.
+
+    A custom op, such as TensorRT's execute_engine, would need a kernel that the runtime lacks.
+    """
+    op = aten_op(node.target)
+    if not isinstance(op, OpOverload) or op.namespace in _NAMESPACES:
+        return True
+    return op._can_decompose() or op in lowerings or op in decompositions
 
 
 def devices(program: ExportedProgram) -> dict[str, Device]:

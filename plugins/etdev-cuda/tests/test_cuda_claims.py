@@ -58,3 +58,23 @@ def test_alone_it_takes_what_cuda_partitioner_takes(model):
     assert sorted(chain(*mine)) == sorted(chain(*other))
     assert len(mine) <= len(other)
     assert sorted(chain(*my_constants)) == sorted(chain(*their_constants))
+
+
+def test_a_custom_op_is_refused_with_its_name():
+    with torch.library._scoped_library("etdev_test", "FRAGMENT") as library:
+        library.define("engine(Tensor x) -> Tensor")
+        library.impl("engine", lambda x: x + 1, "CPU")
+        library.impl("engine", torch.empty_like, "Meta")
+
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return torch.tanh(torch.ops.etdev_test.engine(x))
+
+        plan = Lowerer(["cuda"]).plan(Net(), (torch.ones(2),))["forward"]
+    (entry,) = [entry for entry in plan.ledger if "engine" in entry.op]
+    assert entry.owner is None
+    assert entry.verdicts[0].code == "op"
+    assert entry.verdicts[0].text == (
+        "AOTInductor has neither a lowering nor a C shim for etdev_test.engine.default"
+    )
+    assert plan.owner("aten_tanh_default") == "cuda"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etdev_openvino.support import Support
 
 PRECISIONS = ("f32", "bf16")
+NAN = ("exact", "ignored")
 _OP = re.compile(r"\w+(\.\w+){1,2}", re.ASCII)
 
 
@@ -44,6 +45,9 @@ class OpenVinoPlugin:
         device: Where OpenVINO runs its delegates: `CPU`, `GPU`, `GPU.1`, `NPU`. The machine that
             compiles them must have it. A delegate takes and returns tensors in host memory, so for
             etdev it is on the CPU whatever this option says.
+        nan: `exact` leaves to other plugins the ops that OpenVINO computes otherwise than PyTorch
+            where a value is NaN or infinite: its relu of NaN is 0, its clamp the lower bound, a
+            maximum may drop it. `ignored` takes them, for models that compute finite values.
     """
 
     precision: str = field(default="bf16", validator=validators.in_(PRECISIONS))
@@ -51,6 +55,8 @@ class OpenVinoPlugin:
     device: str = field(
         default="CPU", validator=validators.matches_re(r"(CPU|GPU|NPU)(\.[0-9]{1,2})?")
     )
+
+    nan: str = field(default="ignored", validator=validators.in_(NAN))
 
     def __attrs_post_init__(self) -> None:
         if self.precision == "f32" and self.device != "CPU":
@@ -90,4 +96,4 @@ class OpenVinoPlugin:
             raise PluginError("openvino", *problem)
         from etdev_openvino.support import Support
 
-        return Support(self.skip, products=self.precision == "bf16")
+        return Support(self.skip, products=self.precision == "bf16", exact=self.nan == "exact")

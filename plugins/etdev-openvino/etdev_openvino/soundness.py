@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import computed_from, op_name, unwritten_constants
+from etdev_openvino import edges
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -44,12 +45,14 @@ class Soundness:
     Args:
         program: In the edge dialect.
         unpacking: Names of nodes that unpack 4-bit weights, whose integers never leave OpenVINO.
+        exact: Refuse ops that treat NaN or infinite values otherwise than PyTorch.
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
         fixed: These names, and those of the nodes that are computed from nothing else.
     """
 
     program: ExportedProgram
     unpacking: Collection[str]
+    exact: bool
     constants: dict[str, str] = field(init=False)
     fixed: set[str] = field(init=False)
 
@@ -72,6 +75,8 @@ class Soundness:
                 return reason
         if node.name in self.unpacking:
             return None
+        if self.exact and (reason := edges.nan_problem(short(node), node, inputs, outputs)):
+            return reason
         if is_quantiser(node) or is_dequantiser(node):
             return _quantiser_problem(node)
         fixed = [
@@ -79,7 +84,12 @@ class Soundness:
             for source in node.all_input_nodes
             if source.name in self.constants and not self._is_small_integer(source)
         ]
-        return _arguments_problem(node) or _dtype_problem(node, [*inputs, *fixed], outputs)
+        return (
+            _arguments_problem(node)
+            or edges.arguments_problem(short(node), node)
+            or edges.bool_problem(short(node), inputs, outputs)
+            or _dtype_problem(node, [*inputs, *fixed], outputs)
+        )
 
     def is_scalar(self, node: Node) -> bool:
         """Whether a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.

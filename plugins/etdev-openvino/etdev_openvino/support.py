@@ -39,10 +39,12 @@ class Support:
     Args:
         skip: Ops not to take, with or without overload.
         products: Take the ops whose inputs OpenVINO may round to bfloat16.
+        exact: Leave ops that treat NaN or infinite values otherwise than PyTorch.
     """
 
-    def __init__(self, skip: Collection[str], products: bool) -> None:
+    def __init__(self, skip: Collection[str], products: bool, exact: bool = False) -> None:
         self._skip = frozenset(skip)
+        self._exact = exact
         self._products = products
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
         self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
@@ -70,7 +72,7 @@ class Support:
             Atomic groups in graph order, and the reasons for refusing the other nodes.
         """
         unpacking = _unpacking(program)
-        sound = Soundness(program, unpacking)
+        sound = Soundness(program, unpacking, self._exact)
         ops = [n for n in program.graph.nodes if n.op == "call_function"]
         ops = [node for node in ops if node.target is not operator.getitem]
         reasons = self._reasons(ops, sound, unpacking)

@@ -1,0 +1,224 @@
+"""Soundness: which of XNNPACK's matches compute what PyTorch does.
+
+Every rule was seen in ExecuTorch's runtime with its own XnnpackPartitioner: other numbers, or a
+failure when the program compiles or runs.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.backends.xnnpack.utils.quant_utils import (
+    is_dequant,
+    is_dynamic_qdq,
+    is_per_channel,
+    is_per_channel_group,
+    is_qparam,
+    is_quant,
+)
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.graph import op_name, unwritten_constants
+
+# A short code to group by, and the reason in words.
+Reason = tuple[str, str]
+
+# Positions of the activation, the weight and the bias among the arguments.
+_LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
+_NORM = "_native_batch_norm_legit_no_training"
+# XNNPACK unpacks groups of 4-bit weights in blocks of this size.
+_BLOCK = 32
+# The least value of a 4-bit weight, by which XNNPACK knows one.
+_FOUR_BITS = -8
+
+
+@define(eq=False)
+class Soundness:
+    """Judges the matches of one program, in the order in which they are given.
+
+    Args:
+        program: In the edge dialect.
+        approximate: Allow the GELU that XNNPACK computes with a table.
+    """
+
+    program: ExportedProgram
+    approximate: bool
+    _constants: dict[str, str] = field(init=False)
+    # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its
+    # first reader needs it.
+    _readings: dict[tuple[str, str], object] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._constants = unwritten_constants(self.program)
+
+    def problem(self, match: Sequence[Node]) -> Reason | None:
+        """Why a match would fail or compute something else; or None, and its constants are read."""
+        calls = [n for n in match if n.op == "call_function" and n.target is not operator.getitem]
+        for node in calls:
+            if reason := self._problem(node) or _layer_problem(node, calls):
+                return reason
+        readings = dict(self._read(calls))
+        for key, reading in readings.items():
+            if self._readings.get(key, reading) != reading:
+                return (
+                    "shared",
+                    f"XNNPACK prepares {key[0]} for another op, which reads it otherwise",
+                )
+        self._readings.update(readings)
+        return None
+
+    def _problem(self, node: Node) -> Reason | None:
+        tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"
+        if tanh and not self.approximate and torch.float32 in _dtypes([node]):
+            return "precision", "XNNPACK's tanh GELU is off by up to 5e-4; see approximate"
+        return _node_problem(node)
+
+    def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
+        """Constants that these nodes read, what for, and what they must be prepared as."""
+        for node in calls:
+            op, special = short(node), set[str]()
+            if op in _LAYERS:
+                for name, reading in self._read_layer(node, op):
+                    special.add(name)
+                    yield (name, "value"), reading
+            elif op == _NORM:
+                layer: Any = node.args[0]
+                # XNNPACK folds the norm into the layer before it, once for a weight.
+                for source in layer.all_input_nodes[1:]:
+                    if source.name in self._constants:
+                        yield (source.name, "norm"), node.args[1:5]
+            if is_dequant(node):
+                source = node.all_input_nodes[0]
+                if source.name in self._constants:
+                    yield (source.name, "scale"), node.args[1:]
+                continue
+            for source in node.all_input_nodes:
+                if source.name in self._constants and source.name not in special:
+                    yield (source.name, "value"), "as it is"
+
+    def _read_layer(self, node: Node, op: str) -> Iterator[tuple[str, object]]:
+        act, weight, bias = (None if i is None else _argument(node, i) for i in _LAYERS[op])
+        assert weight is not None
+        scales = [n.args[1:] for n in _chain(weight) if is_dequant(n)]
+        source = _chain(weight)[-1]
+        layout = (bool(node.args[6]), node.args[8]) if op == "convolution" and node.args[6] else op
+        if source.name in self._constants and (op == "convolution" or scales):
+            yield source.name, ("weight", layout, *scales)
+        if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
+            # A bias is quantised with the scales of the activation and of the weight.
+            yield _chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
+
+
+def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:
+    """Why layers can't be taken with a dequantiser that other ops read, by the layers' nodes.
+
+    XNNPACK leaves out an implicit dequantiser, so the other ops would read its integers.
+
+    Args:
+        groups: Atomic groups.
+        implicit: Names of the nodes that their layer makes unnecessary.
+    """
+    problems: dict[str, Reason] = {}
+    kept = [group for group in groups if len(group) > 1]
+    while unsound := [group for group in kept if _leaks(group, kept, implicit)]:
+        kept = [group for group in kept if group not in unsound]
+        text = "its dequantiser is read by other ops too, and XNNPACK would leave it out"
+        problems.update((node.name, ("shared", text)) for group in unsound for node in group)
+    return problems
+
+
+def _leaks(group: list[Node], kept: Sequence[list[Node]], implicit: Collection[str]) -> bool:
+    for node in group:
+        if node.name in implicit and is_dequant(node) and len(node.users) > 1:
+            inside = {other for peers in kept if node in peers for other in peers}
+            if not inside.issuperset(node.users):
+                return True
+    return False
+
+
+def short(node: Node) -> str:
+    """An op without namespace and overload: `add`."""
+    return op_name(node).rpartition(".")[0].rpartition(".")[2]
+
+
+def is_layer(node: Node) -> bool:
+    """Whether a node is a layer with a weight."""
+    return node.op == "call_function" and short(node) in _LAYERS
+
+
+def is_quantiser(node: Node) -> bool:
+    """Whether a node changes between floats and the integers that stand for them."""
+    return bool(is_quant(node) or is_dequant(node) or is_qparam(node))
+
+
+def _chain(node: Node | None) -> list[Node]:
+    """A node, and the nodes that its value is prepared from, such as a transpose's weight."""
+    chain = [node] if node is not None else []
+    while chain and chain[-1].op == "call_function" and chain[-1].all_input_nodes:
+        chain.append(chain[-1].all_input_nodes[0])
+    return chain
+
+
+def _argument(node: Node, index: int) -> Node | None:
+    value = node.args[index] if index < len(node.args) else None
+    return value if isinstance(value, Node) else None
+
+
+def _dtypes(nodes: Iterable[Node]) -> set[torch.dtype]:
+    values = (node.meta.get("val") for node in nodes)
+    # XNNPACK takes only the first output of an op with several.
+    first = (value[0] if isinstance(value, tuple | list) and value else value for value in values)
+    return {value.dtype for value in first if isinstance(value, torch.Tensor)}
+
+
+def _node_problem(node: Node) -> Reason | None:
+    op = short(node)
+    if is_quantiser(node):
+        return _quantiser_problem(node)
+    for dtype in sorted(_dtypes(node.all_input_nodes) - _dtypes([node]), key=str):
+        name = str(dtype).removeprefix("torch.")
+        return "dtype", f"XNNPACK would read the {name} input of {op} as another type"
+    if not all(dtype.is_floating_point for dtype in _dtypes([node])):
+        return "dtype", f"XNNPACK computes {op} in floating point"
+    if op == "max" and not any(node.args[2:3]):
+        return "arguments", "XNNPACK can't compile max without keepdim"
+    return None
+
+
+def _quantiser_problem(node: Node) -> Reason | None:
+    source = node.all_input_nodes[0]
+    static = "per_tensor" in short(node) and not is_dynamic_qdq(node)
+    if is_quant(node) and static:
+        low, high, dtype = node.args[3:6]
+        limits = torch.iinfo(dtype)  # type: ignore[arg-type]
+        if (low, high) != (limits.min, limits.max):
+            return "range", f"XNNPACK quantises to all of {limits.dtype}, not to {low} to {high}"
+    if is_dequant(node) and is_quant(source) and node.args[1:3] != source.args[1:3]:
+        return "quantised", "XNNPACK ignores that its scale is not the quantiser's"
+    return None
+
+
+def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
+    """Why XNNPACK can't have the quantised weight of a layer."""
+    if not is_layer(node):
+        return None
+    act, weight = (_argument(node, index) for index in _LAYERS[short(node)][:2])
+    for dequantiser in (n for n in _chain(weight) if is_dequant(n) and n in match):
+        if act is None or not is_dequant(act):
+            return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
+        if is_per_channel(dequantiser) and _FOUR_BITS in dequantiser.args:
+            if is_per_channel_group(dequantiser) and _group_size(dequantiser) % _BLOCK:
+                return "group", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
+            if dequantiser.meta["val"].shape[-1] % 2:
+                return "channels", "XNNPACK misreads 4-bit weights of an odd number of channels"
+    return None
+
+
+def _group_size(dequantiser: Node) -> int:
+    scales: Any = dequantiser.all_input_nodes[1].meta["val"]
+    return int(dequantiser.meta["val"].shape[-1]) // max(int(scales.shape[-1]), 1)

@@ -1,0 +1,201 @@
+"""What XNNPACK would compute wrongly is left to others, and programs compute what eager does."""
+
+import executorch.kernels.quantized  # noqa: F401  (what the plugin refuses runs there)
+import pytest
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from executorch.runtime import Runtime
+from torch import nn
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from toys import Takes
+
+from etdev import Lowerer
+
+ops = torch.ops.quantized_decomposed
+
+
+class Calls(nn.Module):
+    """A function of a module and its inputs, with tensors as buffers."""
+
+    def __init__(self, function, **tensors):
+        super().__init__()
+        self.function = function
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+def pt2e(module, x, **options):
+    """A module's quantised program, calibrated on an input."""
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options))
+    prepared = prepare_pt2e(torch.export.export(module.eval(), (x,)).module(), quantizer)
+    prepared(x)
+    return convert_pt2e(prepared)
+
+
+class Twice(nn.Module):
+    """A layer that is called on its own output."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(torch.relu(self.layer(x)))
+
+
+def integers(x, scale=0.05, zero=3, low=-128, high=127):
+    return ops.quantize_per_tensor(x, scale, zero, low, high, torch.int8)
+
+
+def floats(q, scale=0.05, zero=3, low=-128, high=127):
+    return ops.dequantize_per_tensor(q, scale, zero, low, high, torch.int8)
+
+
+def twice_linear():
+    torch.manual_seed(0)
+    x = torch.randn(4, 8)
+    return pt2e(Twice(nn.Linear(8, 8)), x), x
+
+
+def twice_conv():
+    torch.manual_seed(0)
+    x = torch.randn(1, 4, 6, 6)
+    return pt2e(Twice(nn.Conv2d(4, 4, 3, padding=1)), x), x
+
+
+def weight_only():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    quantize_(module, Int8WeightOnlyConfig())
+    return module, torch.randn(4, 8)
+
+
+def odd_four_bits():
+    torch.manual_seed(0)
+    x = torch.randn(2, 7)
+    options = {"is_per_channel": True, "is_dynamic": True, "weight_qmin": -8, "weight_qmax": 7}
+    return pt2e(nn.Linear(7, 8), x, **options), x
+
+
+def calls(function, x, **tensors):
+    def model():
+        torch.manual_seed(0)
+        made = {name: make() for name, make in tensors.items()}
+        return Calls(function, **made).eval(), x()
+
+    return model
+
+
+def two_norms():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.a, self.b = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+            for norm in (self.a, self.b):
+                norm.running_mean.normal_()
+                nn.init.normal_(norm.weight)
+
+        def forward(self, x):
+            return self.a(self.conv(x)) + self.b(self.conv(x * 2))
+
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(1, 4, 8, 8)
+
+
+def square():
+    return torch.randn(8, 8)
+
+
+def image():
+    return torch.randn(1, 4, 8, 8)
+
+
+def kernel():
+    return torch.randn(4, 4, 3, 3)
+
+
+def eight_bits():
+    return torch.randint(-128, 127, (8, 8), dtype=torch.int8)
+
+
+def shared_activation(self, x):
+    activation = floats(integers(x))
+    output = nn.functional.linear(activation, floats(self.w, 0.01, 0))
+    return floats(integers(output, 0.1), 0.1), activation + 1
+
+
+MODELS = {
+    "a static linear used twice": (twice_linear, None),
+    "a static conv used twice": (twice_conv, "shared"),
+    "an int8 weight alone": (weight_only, "dtype"),
+    "4 bits, odd channels": (odd_four_bits, "channels"),
+    "a narrow range": (calls(lambda _, x: floats(integers(x, 0.05, 3, -9, 9)), square), "range"),
+    "another scale": (calls(lambda _, x: floats(integers(x), 0.1), square), "quantised"),
+    "an activation read twice": (calls(shared_activation, square, w=eight_bits), None),
+    "a weight of two scales": (
+        calls(lambda s, x: x * floats(s.w, 0.1) + floats(s.w, 0.3), square, w=eight_bits),
+        "shared",
+    ),
+    "a quantised weight for a float conv": (
+        calls(
+            lambda s, x: nn.functional.conv2d(x, floats(s.w)),
+            image,
+            w=lambda: torch.randint(-9, 9, (4, 4, 3, 3), dtype=torch.int8),
+        ),
+        None,
+    ),
+    "a conv's weight read by others": (
+        calls(lambda s, x: nn.functional.conv2d(x, s.w)[..., :3, :3] + s.w * 2, image, w=kernel),
+        "shared",
+    ),
+    "a conv's weight transposed": (
+        calls(
+            lambda s, x: nn.functional.conv_transpose2d(nn.functional.conv2d(x, s.w), s.w),
+            image,
+            w=kernel,
+        ),
+        "shared",
+    ),
+    "two norms of one conv": (two_norms, "shared"),
+    "max without keepdim": (calls(lambda _, x: x.max(3)[0], image), "arguments"),
+    "tanh GELU": (
+        calls(lambda _, x: nn.functional.gelu(x, approximate="tanh"), square),
+        "precision",
+    ),
+}
+
+
+@pytest.mark.parametrize("plugins", [["cpu"], [Takes("early", ("linear.default",)), "cpu"]])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_program_computes_what_eager_does_over_several_calls(name, plugins):
+    make, code = MODELS[name]
+    module, x = make()
+    lowered = Lowerer(plugins).lower(module, (x,))
+    verdicts = [entry.verdicts[-1] for entry in lowered.plan["forward"].ledger if not entry.owner]
+    if code:
+        assert code in {verdict.code for verdict in verdicts}
+    assert all(verdict.text for verdict in verdicts if verdict.code == code)
+    # The runtime reads the bytes as long as it has the program.
+    buffer = lowered.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    with torch.no_grad():
+        for scale in (1, 0.5, 3):
+            expected = module(x * scale)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            outputs = method.execute([x * scale])
+            for output, value in zip(outputs, expected, strict=True):
+                torch.testing.assert_close(output, value, atol=1e-4, rtol=1e-4)
+
+
+def test_a_tanh_gelu_is_taken_where_approximations_are_allowed():
+    from etdev_cpu.plugin import CpuPlugin
+
+    plan = Lowerer([CpuPlugin(approximate=True)]).plan(nn.GELU("tanh"), (torch.randn(2, 8),))
+    assert plan["forward"].owner("aten_gelu_default") == "CpuPlugin"
