@@ -5,9 +5,12 @@ import math
 
 import pytest
 import torch
+from executorch.exir import to_edge, to_edge_transform_and_lower
+from executorch.runtime import Runtime
 from torch import nn
 from toys.runtime import assert_agrees, execute
 
+import etdev
 from etdev import Lowerer
 from etdev.errors import LoweringError
 
@@ -105,9 +108,15 @@ def test_a_buffer_takes_the_value_of_a_parameter():
         module.kept.copy_(module.weight)
         return out
 
-    module = Stateful(step, kept=torch.zeros(4))
-    module.weight = nn.Parameter(torch.randn(4))
-    assert_keeps_state(module, calls(4))
+    def step_and_write(module, x):
+        out = step(module, x) + module.weight
+        module.weight.add_(x)
+        return out
+
+    for function in (step, step_and_write):
+        module = Stateful(function, kept=torch.zeros(4))
+        module.weight = nn.Parameter(torch.randn(4))
+        assert_keeps_state(module, calls(4))
 
 
 def count(module, x):
@@ -218,8 +227,6 @@ def test_written_buffers_in_one_storage_may_be_apart():
 
 
 def test_an_edge_program_of_the_caller_is_completed_and_not_changed():
-    from executorch.exir import to_edge
-
     module = Stateful(count, count=torch.full((4,), 5.0))
     with torch.no_grad():
         program = to_edge(torch.export.export(module, calls(4)[0])).exported_program()
@@ -229,3 +236,42 @@ def test_an_edge_program_of_the_caller_is_completed_and_not_changed():
     [[first], [second]] = execute(lowered, *[(torch.ones(4),)] * 2)
     assert torch.equal(first, torch.full((4,), 7.0))
     assert torch.equal(second, torch.full((4,), 9.0))
+
+
+def partitioned(module, *inputs):
+    with torch.no_grad():
+        program = torch.export.export(module, inputs)
+    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_a_partitioner_has_first_values_stored():
+    manager = partitioned(Stateful(count, count=torch.full((4,), 5.0)), torch.ones(4))
+    loaded = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    values = [loaded.execute([torch.ones(4)])[0].clone() for _ in range(2)]
+    assert torch.equal(torch.stack(values), torch.tensor([[7.0] * 4, [9.0] * 4]))
+
+
+def test_a_partitioner_refuses_what_executorch_would_not_write():
+    module = Stateful(remember, older=torch.zeros(4), newer=torch.zeros(4))
+    with pytest.raises(LoweringError) as raised:
+        partitioned(module, torch.ones(4))
+    assert str(raised.value) == (
+        "partitioner: ExecuTorch would not write 'older' as the model does; lower with "
+        "etdev.Lowerer, which completes such a program or says what to change"
+    )
+
+
+def test_a_partitioner_refuses_a_weight_that_is_part_of_a_larger_tensor():
+    layer = nn.Linear(4, 3)
+    layer.weight = nn.Parameter(torch.randn(2, 3, 4)[1])
+    with pytest.raises(LoweringError, match="'weight' is a part of a larger tensor"):
+        partitioned(layer, torch.randn(2, 4))
+
+
+def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():
+    def step(_, x):
+        first = torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos(), (x,))
+        return first + torch.cond(x.max() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    with pytest.raises(LoweringError, match="in the next one; lower with"):
+        partitioned(Stateful(step), torch.randn(4))
