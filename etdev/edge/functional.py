@@ -12,10 +12,11 @@ from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputSpec
 from torch.fx import Graph, Node
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etdev.errors import LoweringError
 from etdev.graph.ops import is_functional
-from etdev.graph.rebuild import rebuilt
+from etdev.graph.rebuild import copy_graph, rebuilt
 
 # Views that a functional program keeps, and calls that become views and copies which have no
 # decomposition.
@@ -97,7 +98,7 @@ def _with_own_sources(program: ExportedProgram) -> ExportedProgram:
     shared = {node.name for node in _shared_copies(program.graph)}
     if not shared:
         return program
-    graph = _copied(program.graph)
+    graph = copy_graph(program.graph)
     for node in graph.find_nodes(op="call_function", target=_COPY):
         if node.name in shared:
             source = node.args[1]
@@ -161,7 +162,10 @@ def _neighbours(program: ExportedProgram) -> Iterator[tuple[_Weight, _Weight]]:
     storages: dict[int, list[_Weight]] = {}
     for spec in program.graph_signature.input_specs:
         value = values.get(spec.target or "")
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel():
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            continue
+        # Neither has memory of its own: a fake, and a quantised weight made of several tensors.
+        if not isinstance(value, FakeTensor) and not is_traceable_wrapper_subclass(value):
             weights = storages.setdefault(value.untyped_storage().data_ptr(), [])
             yield from (((spec, value), earlier) for earlier in weights)
             weights.append((spec, value))
@@ -186,7 +190,7 @@ def _span(value: torch.Tensor) -> tuple[int, int]:
 
 def _without(program: ExportedProgram, same: Mapping[str, str]) -> ExportedProgram:
     """A program without some inputs, with others in their place that come before them."""
-    graph = _copied(program.graph)
+    graph = copy_graph(program.graph)
     inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for name, kept in same.items():
         inputs[name].replace_all_uses_with(inputs[kept])
@@ -195,10 +199,3 @@ def _without(program: ExportedProgram, same: Mapping[str, str]) -> ExportedProgr
     specs = [spec for spec in signature.input_specs if spec.arg.name not in same]
     outputs = list(signature.output_specs)
     return rebuilt(program, graph, ExportGraphSignature(specs, outputs), program.graph_module)
-
-
-def _copied(graph: Graph) -> Graph:
-    copied = Graph()
-    output = copied.output(copied.graph_copy(graph, {}))
-    output.meta = dict(graph.output_node().meta)
-    return copied

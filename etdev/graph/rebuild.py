@@ -25,9 +25,20 @@ from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ExportGraphSignature
-from torch.fx import Graph
+from torch.fx import Graph, Node
 from torch.nn import Module
 from torch.utils import _pytree as pytree
+
+
+def copy_graph(graph: Graph) -> Graph:
+    """Copy a graph; every node keeps its name, which torch's own copy denies to `input`."""
+    copied = Graph()
+    copies: dict[Node, Node] = {}
+    for node in graph.nodes:
+        copies[node] = copied.node_copy(node, copies.__getitem__)
+        # The signature names it, and Python has a function of that name.
+        copies[node].name = node.name
+    return copied
 
 
 def rebuilt(

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 from torch.utils import _pytree as pytree
 from torch.utils._ordered_set import OrderedSet
 
-from etdev.graph.rebuild import rebuilt
+from etdev.graph.rebuild import copy_graph, rebuilt
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -45,10 +45,7 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     if mode is None or mode.shape_env is None or not mode.shape_env.var_to_range:
         return program
     own = _Values.copied(mode)
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    for node in program.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph = copy_graph(program.graph)
     own.renew(graph)
     copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
     _copy_branches(copied.graph_module, own.renew)

@@ -14,7 +14,7 @@ EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {"misfits", "notes", "soundness"},
     "etdev_cuda": {"options"},
-    "etdev_openvino": {"soundness"},
+    "etdev_openvino": {"edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
 FACE = ("etdev", "etdev.errors", "etdev.graph")

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from toys import Takes
 
 from etdev import Device, Lowerer, Partition
-from etdev.errors import DeviceError
+from etdev.errors import DeviceError, LoweringError
 
 ROWS = {"x": {0: torch.export.Dim("rows", min=2, max=16)}}
 X = (torch.randn(4, 6),)
@@ -56,7 +56,7 @@ def test_a_number_that_the_method_returns_stays_outside_with_its_readers():
     assert codes == {"scalar"}
 
 
-def test_a_number_that_is_an_input_stays_outside_with_its_readers():
+def test_a_number_that_may_change_is_no_input_of_a_program():
     class Offset(nn.Module):
         def forward(self, x, n: int):
             return (x + n).cos()
@@ -64,12 +64,19 @@ def test_a_number_that_is_an_input_stays_outside_with_its_readers():
     program = torch.export.export(
         Offset(), (X[0], 3), dynamic_shapes={"x": None, "n": torch.export.Dim.DYNAMIC}
     )
-    plan = Lowerer(["cuda"]).plan(program)["forward"]
+    with pytest.raises(LoweringError, match="input 'n' of method 'forward' is a Python number"):
+        Lowerer(["cuda"]).plan(program)
+
+
+def test_a_number_out_of_a_tensor_stays_outside_with_its_readers():
+    class Offset(nn.Module):
+        def forward(self, x, n):
+            return (x + n.item()).cos()
+
+    plan = Lowerer(["cuda"]).plan(Offset(), (X[0], torch.tensor(3)))["forward"]
     assert [crossing(part) for part in plan.partitions] == [[]]
-    (reader,) = plan.fallback
-    assert plan.ledger[reader].verdicts[0].text == (
-        "n is a number, and a CUDA delegate is called with tensors only"
-    )
+    codes = {plan.ledger[name].verdicts[0].code for name in plan.fallback}
+    assert codes <= {"scalar"}
 
 
 def on(device, *names):
