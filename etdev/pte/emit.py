@@ -16,7 +16,7 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import DeviceError
+from etdev.errors import DeviceError, LoweringError
 from etdev.graph.nodes import delegate_device, op_name
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
@@ -60,6 +60,7 @@ def emit(
 
     Raises:
         DeviceError: The config can't be honoured with the devices of the plan.
+        LoweringError: A kernel of ExecuTorch's would compute something else.
         AuditError: What came out is not what was planned.
     """
     config = config or ExecutorchBackendConfig()
@@ -69,6 +70,7 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
+    _refuse_transposed_results(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
     gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
     with torch.set_grad_enabled(gradients), unbound(*programs):
@@ -80,6 +82,27 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
+
+
+def _refuse_transposed_results(manager: EdgeProgramManager) -> None:
+    """Refuse a `nonzero` whose coordinates would come out transposed, and nothing would say so.
+
+    torch's fake result has the strides (1, n), which ExecuTorch writes down as the order of the
+    dimensions; its kernel writes row by row. With one column the two are the same.
+    """
+    for method in manager.methods:
+        for node in manager.exported_program(method).graph.nodes:
+            if op_name(node) != "aten.nonzero.default":
+                continue
+            dimensions = node.all_input_nodes[0].meta["val"].dim()
+            if dimensions > 1:
+                raise LoweringError(
+                    "to_executorch",
+                    f"{node.name} of method {method!r} is the nonzero of a tensor with "
+                    f"{dimensions} dimensions, whose coordinates ExecuTorch's kernel returns in "
+                    "another order",
+                    "flatten the tensor first and compute the coordinates from the positions",
+                )
 
 
 def _writes_statistics(manager: EdgeProgramManager) -> bool:
