@@ -25,7 +25,7 @@ from torch.fx import Graph, Node
 
 from etdev.errors import LoweringError
 from etdev.graph.nodes import op_name
-from etdev.graph.rebuild import rebuilt
+from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import argument
 
 _WRITES = (
@@ -52,7 +52,8 @@ def with_own_updates(program: ExportedProgram) -> ExportedProgram:
     cloned = list(_shared_results(program))
     if not cloned:
         return program
-    graph, results = _copied(program.graph)
+    graph = copy_graph(program.graph)
+    results = _results(graph)
     edge = program.dialect == "EDGE"
     clone = exir_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
     specs = list(program.graph_signature.output_specs)
@@ -85,7 +86,7 @@ def completed(program: ExportedProgram, method: str) -> ExportedProgram:
         return program
     _refuse_written_inputs(program, method)
     program = with_own_updates(program)
-    graph, _ = _copied(program.graph)
+    graph = copy_graph(program.graph)
     completed = rebuilt(program, graph, _without_parameters(program), program.graph_module)
     _detach_written(completed)
     mark_initial_values(completed)
@@ -156,15 +157,6 @@ def _inputs_by_target(program: ExportedProgram) -> dict[Any, str]:
         for spec in program.graph_signature.input_specs
         if hasattr(spec.arg, "name")
     }
-
-
-def _copied(graph: Graph) -> tuple[Graph, list[Any]]:
-    """A copy of a graph, and its results."""
-    copied = Graph()
-    results: Any = copied.graph_copy(graph, {})
-    output = copied.output(results)
-    output.meta = dict(graph.output_node().meta)
-    return copied, list(results)
 
 
 def _refuse_written_inputs(program: ExportedProgram, method: str) -> None:

@@ -6,14 +6,13 @@ channels last too. PyTorch computes the same either way.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph.rebuild import rebuilt
+from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -85,10 +84,8 @@ def _sources(weight: Node) -> Iterator[Node]:
 
 def _restored(program: ExportedProgram, stored: Mapping[str, str]) -> ExportedProgram:
     """The program with some constants contiguous, not yet traced again."""
-    graph = copy.deepcopy(program.graph)
-    for before, node in zip(program.graph.nodes, graph.nodes, strict=True):
-        # A copy of `input` is called `input_1`, and the signature names it.
-        node.name = before.name
+    graph = copy_graph(program.graph)
+    for node in graph.nodes:
         if node.target == torch.ops.aten.view.default:
             # It would hold only in the layout from before; a reshape copies where it has to.
             node.target = torch.ops.aten.reshape.default

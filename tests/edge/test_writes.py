@@ -59,3 +59,16 @@ def test_a_value_and_its_copy_are_both_returned():
     x = torch.randn(4)
     ((*outputs,),) = execute(lowered, [x])
     torch.testing.assert_close(outputs, list(Twice()(x)))
+
+
+def test_an_input_that_is_called_input_keeps_its_name_where_a_value_is_cloned():
+    def shifted(module, x):
+        before = module.two + x
+        module.two.copy_(module.one)
+        return before
+
+    module, calls = Keeps(shifted), [(torch.randn(4),) for _ in range(3)]
+    module.one.add_(5)
+    lowered = Lowerer([]).lower(module, calls[0])
+    for outputs, inputs in zip(execute(lowered, *calls), calls, strict=True):
+        torch.testing.assert_close(outputs, [module(*inputs).clone()])
