@@ -10,6 +10,7 @@ EtdevError
 ├── SourceError       the model given to etdev can't be loaded or exported
 ├── LoweringError     ExecuTorch refused the program at a named stage
 │   └── CompileError  a backend failed on one partition
+├── CacheError        an entry of the compile cache, or the cache itself, can't be used
 ├── ArtifactError     a .pte can't be read or written
 │   └── AuditError    a .pte is not what was planned
 └── RunError          a .pte can't be loaded or executed
@@ -76,6 +77,10 @@ class LoweringError(EtdevError):
 
 class CompileError(LoweringError):
     """A backend failed on one partition."""
+
+
+class CacheError(EtdevError):
+    """An entry of the compile cache, or the cache itself, can't be used."""
 
 
 class ArtifactError(EtdevError):

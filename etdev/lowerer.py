@@ -26,6 +26,7 @@ from torch.export import ExportedProgram
 
 from etdev.composition import Composition, compose
 from etdev.decision import Decision
+from etdev.delegate.cache.cache import Cache
 from etdev.delegate.compile import Compiler
 from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion, Settings
@@ -37,6 +38,7 @@ from etdev.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
+from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Limits
 from etdev.schema.outcomes import Outcome
 from etdev.schema.pins import Pin
@@ -61,9 +63,13 @@ class Lowerer:
         strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
             plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
             it to the registry.
+        cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
+            nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
+            folder in the user's cache directory.
         listener: Called with a stage and a detail as the work goes on.
 
     Raises:
+        CacheError: The cache's settings make no sense.
         RegistryError: The registry can't be read.
         PluginError: A plugin is missing or broken, or a pin or limit can't be read.
         DeviceError: A device can't be read.
@@ -75,6 +81,7 @@ class Lowerer:
     """
 
     composition: Composition
+    cache: Cache
     listener: Listener | None
 
     def __init__(
@@ -87,6 +94,7 @@ class Lowerer:
         limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
         budget: Budget | Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        cache: CacheSettings | str | os.PathLike[str] | bool | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.composition = compose(
@@ -98,6 +106,7 @@ class Lowerer:
             budget=budget,
             strict=strict,
         )
+        self.cache = Cache(CacheSettings.of(cache, self.composition.registry.cache))
         self.listener = listener
 
     @property
@@ -226,8 +235,7 @@ class Lowerer:
         Returns:
             What puts the methods together, afresh at every call, and the outcome per partition.
         """
-        compiler = Compiler(self.plugins, progress=lambda *event: _say(stages, *event))
-
+        compiler = Compiler(self.plugins, self.cache, lambda *event: _say(stages, *event))
         with stages.stage("compile"):
             splits = {
                 name: split(

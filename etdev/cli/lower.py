@@ -62,6 +62,8 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+    for line in tables.outcome_lines(lowered.outcomes):
+        print(f"{output}: {line}")
     print(f"{output}: {tables.size(output.stat().st_size)}")
     for line in tables.verification_lines(verification) if verification else ():
         print(f"{output}: {line}")

@@ -85,6 +85,12 @@ _LOWERING = (
         default=None,
         help="Refuse assumed devices, and pins that match nothing or aren't kept.",
     ),
+    click.option(
+        "--cache",
+        metavar="DIR|URL",
+        help="Keep compiled partitions there; a URL is shared, behind the user's own folder.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
     registry,
     debug,
 )
@@ -103,17 +109,22 @@ def lowerer(
     devices: Sequence[str],
     pins: Sequence[str],
     strict: bool | None,
+    cache: str | None,
+    no_cache: bool,
     registry: Path | None,
 ) -> Lowerer:
     """Make a Lowerer of the values of the lowering options."""
     from etdev.lowerer import Lowerer
 
+    if cache and no_cache:
+        raise click.UsageError("give --cache or --no-cache, not both")
     return Lowerer(
         list(plugins) or None,
         registry=registry,
         devices=_devices(devices),
         pins=_pins(pins),
         strict=strict or None,
+        cache=False if no_cache else cache,
         listener=say,
     )
 

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import MethodPlan, Partition, Plan
 from etdev.schema.tensors import Tensor
 
@@ -90,6 +91,15 @@ def verification_lines(verification: Verification) -> Iterator[str]:
         within = f"within {max(bounds):g} of the largest value" if any(bounds) else "exactly"
         yield f"{verification.calls} calls agree with PyTorch {within}"
     yield from verification.unverified
+
+
+def outcome_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Say how many partitions were compiled, were in the cache, or bypassed it and why."""
+    counts = Counter(outcome.state for outcome in outcomes)
+    if counts:
+        yield "partitions: " + ", ".join(f"{state} {n}" for state, n in counts.items())
+    for why, count in Counter(outcome.why for outcome in outcomes if outcome.why).items():
+        yield f"not kept ({count}): {why}"
 
 
 def _owners(method: MethodPlan) -> Table:

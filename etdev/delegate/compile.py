@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,9 +11,14 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
+from etdev.delegate.cache.cache import Cache
+from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.key import Keys, about
+from etdev.delegate.cache.results import Unstorable, packed, unpacked
 from etdev.delegate.calls import Call, calls_of
 from etdev.delegate.jobs import Job, batches, jobs_of
 from etdev.delegate.split import Split, settled_heap
+from etdev.errors import CacheError
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
@@ -27,14 +33,17 @@ class Compiler:
 
     Args:
         plugins: Asked for the context in which their partitions are compiled.
+        cache: Asked first, and given what was compiled; None compiles everything.
         progress: Told before each call of a backend: how many partitions are done, how many there
             are, which is next.
         outcomes: What became of each partition, in the order of compilation.
     """
 
     plugins: Sequence[Plugin]
+    cache: Cache | None = None
     progress: Progress | None = None
     outcomes: list[Outcome] = field(factory=list, init=False)
+    _keys: Keys = field(factory=Keys, init=False)
 
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Compile every partition of every method.
@@ -53,24 +62,68 @@ class Compiler:
         owners = {plugin.name: plugin for plugin in self.plugins}
         lowered: dict[tuple[str, str], LoweredBackendModule] = {}
         for batch in batches(jobs):
-            first = batch[0].partition
-            with settled_heap(), answers.compile_context(owners[first.plugin], first.device):
+            first, before = batch[0].partition, dict(os.environ)
+            plugin = owners[first.plugin]
+            with settled_heap(), answers.compile_context(plugin, first.device):
+                changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
                 for call in calls_of(batch):
                     if self.progress:
                         self.progress(len(lowered), len(jobs), call.first)
-                    for job, result in zip(call.jobs, self._results(call), strict=True):
+                    for job, result in zip(
+                        call.jobs, self._results(call, plugin, changes), strict=True
+                    ):
                         partition = job.partition
                         lowered[partition.method, partition.name] = _module(job, result)
+        if self.cache:
+            self.cache.close()
         return {
             method: [lowered[method, partition.name] for partition in split.partitions]
             for method, split in splits.items()
         }
 
-    def _results(self, call: Call) -> list[PreprocessResult]:
+    def _results(
+        self, call: Call, plugin: Plugin, environment: Mapping[str, str]
+    ) -> list[PreprocessResult]:
         start = time.perf_counter()
+        key, why = self._key(call, plugin, environment)
+        if key and (results := self._cached(call, key)):
+            self._note(call, "hit", seconds=time.perf_counter() - start, key=key)
+            return results
         results = call.compile()
-        self._note(call, "compiled", seconds=time.perf_counter() - start)
+        if key:
+            why = self._store(results, key, about(call))
+        seconds = time.perf_counter() - start
+        self._note(call, "bypassed" if why else "compiled", why=why, seconds=seconds, key=key)
         return results
+
+    def _key(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> tuple[str, str]:
+        """The key of a call, or why it has none; neither without a cache."""
+        if not self.cache or not self.cache.enabled:
+            return "", ""
+        try:
+            return self._keys.key(call, plugin, environment), ""
+        except Unhashable as error:
+            return "", str(error)
+
+    def _cached(self, call: Call, key: str) -> list[PreprocessResult] | None:
+        entry = self.cache.load(key) if self.cache else None
+        if entry is None or self.cache is None:
+            return None
+        try:
+            return unpacked(entry, len(call.jobs), f"cache entry {key[:12]}")
+        except CacheError:
+            self.cache.forget(key)
+            return None
+
+    def _store(self, results: list[PreprocessResult], key: str, notes: Mapping[str, str]) -> str:
+        """Keep results; why that is not possible, if it isn't."""
+        try:
+            entry = packed(results, key, notes)
+        except Unstorable as error:
+            return str(error)
+        if self.cache:
+            self.cache.store(entry)
+        return ""
 
     def _note(
         self, call: Call, state: str, *, why: str = "", seconds: float = 0.0, key: str = ""

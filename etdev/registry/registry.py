@@ -12,6 +12,7 @@ from attrs import Attribute, field, frozen
 from etdev.errors import RegistryError
 from etdev.registry.toml_reader import read_toml
 from etdev.schema.budget import Budget
+from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -57,6 +58,7 @@ class Registry:
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
+        cache: Where compiled partitions are kept.
     """
 
     entries: tuple[PluginEntry, ...] = ()
@@ -66,6 +68,7 @@ class Registry:
     path: Path | None = None
     pins: tuple[Pin, ...] = ()
     budget: Budget | None = None
+    cache: CacheSettings = field(factory=CacheSettings)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,6 +132,7 @@ def parse(text: str, path: Path) -> Registry:
         path=path,
         pins=file.pin,
         budget=file.budget,
+        cache=file.cache,
     )
 
 
@@ -180,6 +184,7 @@ class _File:
     strict: bool = False
     pin: tuple[Pin, ...] = ()
     budget: Budget | None = None
+    cache: CacheSettings = field(factory=CacheSettings)
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

@@ -8,6 +8,17 @@ STATES = ("compiled", "hit", "bypassed")
 
 
 @frozen
+class Bypass:
+    """What a plugin answers for a partition that is to be compiled afresh each time.
+
+    Args:
+        why: The reason, for people: `kernels are tuned anew at each compile`.
+    """
+
+    why: str = field(validator=validators.and_(validators.instance_of(str), validators.min_len(1)))
+
+
+@frozen
 class Outcome:
     """How the compiled bytes of one partition were had.
 
