@@ -38,17 +38,9 @@ def main() -> None:
     hashing = hashed(options.bytes)
     promises = bars(rows, hashing)
     record.save("cache", {"models": rows, "hashing": hashing}, promises)
-    columns = ["model", "upstream s", "cold s", "warm s", "cold compile", "warm", "one layer"]
-    names = [
-        "upstream_s",
-        "cold_s",
-        "warm_s",
-        "cold_compile_s",
-        "warm_compile_s",
-        "layer_compile_s",
-    ]
-    cells = [(row["model"], *(f"{row[name]:.2f}" for name in names)) for row in rows]
-    record.table("lowered again", columns, cells)
+    columns = ["upstream", "cold", "warm", "cold_compile", "warm_compile", "layer_compile"]
+    cells = [(row["model"], *(f"{row[f'{name}_s']:.2f}" for name in columns)) for row in rows]
+    record.table("lowered again, seconds", ["model", *columns], cells)
     record.show("cache", promises)
 
 
