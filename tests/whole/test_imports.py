@@ -23,7 +23,7 @@ STOREYS = (
     ("decision",),
     ("runtime",),
     ("composition", "lowered"),
-    ("lowerer",),
+    ("lowerer", "locking"),
     ("composed",),
     ("cli",),
 )
