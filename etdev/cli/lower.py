@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out.",
 )
 @options.edges
+@options.workers
 @options.lowering
 def command(source: str, output: Path, steps: int | None, edges: bool, **lowering: Any) -> None:
     """Lower SOURCE to a .pte.
@@ -43,7 +44,8 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
     etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
     etdev lower net.py:model -o net.pte --verify 5
 
-    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
+    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
+    which the cache has what was compiled.
     """
     _check_output(output)
     if edges and steps is None:

@@ -89,6 +89,8 @@ class Crew:
 
     def _give(self, waiting: deque[Task], staying: deque[Task]) -> None:
         # After a loss, what was lost comes first.
+        if waiting and not self._lost and isinstance(self.lane, Processes):
+            self.lane.start()
         while waiting and not self._lost and len(self._orders) < self.lane.limit:
             task = waiting.popleft()
             if not task.key:
@@ -165,10 +167,17 @@ class Crew:
 
     def _again(self, task: Task, order: Order, what: str, staying: deque[Task]) -> Iterator[Done]:
         """Give a lost order to a process that has no other."""
-        self._replace(what)
+        if self._alone is None:
+            self._replace(what)
         start = time.perf_counter()
         if self._alone is None:
             self._alone = Processes(1)
+        try:
+            self._alone.check()
+        except Exception as error:  # A process that can't begin says nothing of the order.
+            self._dismiss()
+            staying.append(evolve(task, stays=f"processes can't start: {first_line(error)}"))
+            return
         try:
             reply = self._alone.submit(order, self._storages(order.parcel)).result()
         except Exception as error:  # Of the executor: what a backend raises is in the reply.
@@ -187,18 +196,10 @@ class Crew:
 
     def _replace(self, what: str) -> None:
         """Go on with fresh processes, in place of an executor that lost an order."""
-        if isinstance(self.lane, Processes):
-            self.lane.close()
-            self.lane.start()
-            return
-        warnings.warn(
-            f"executor: lost an order ({what}); going on in processes of this machine",
-            EtdevWarning,
-            stacklevel=2,
-        )
+        _warn(f"a worker was lost ({what}); going on with new processes of this machine")
         self.lane.close()
-        self.lane = Processes(1)
-        self.lane.start()
+        if not isinstance(self.lane, Processes):
+            self.lane = Processes(1)
 
     def close(self) -> None:
         """End orders that are not done, and our own processes; keep what is done."""
@@ -213,6 +214,10 @@ class Crew:
         """Put what a worker sent into the cache of this machine; ours have done so themselves."""
         if self.cache and reply.entry and not self._shares:
             self.cache.store(Entry.from_bytes(reply.entry, "a worker's reply", task.key))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"executor: {text}", EtdevWarning, stacklevel=2)
 
 
 def _death(task: Task, error: BaseException) -> CompileError:

@@ -48,6 +48,15 @@ class Processes:
         """Start them, so that they import torch and ExecuTorch meanwhile."""
         self._started()
 
+    def check(self) -> None:
+        """Wait until one is ready.
+
+        Raises:
+            Exception: loky's own, if they can't start.
+        """
+        self._started()
+        self._ready[0].result()
+
     def submit(self, order: Order, storages: Sequence[tuple[int, Tensor]]) -> Future[Reply]:
         """Give them an order, with the storages of its weights by number."""
         handles = [self._file(number, storage) for number, storage in storages]
