@@ -55,15 +55,12 @@ class Remote:
 
         def write() -> None:
             system, folder = self._connected()
-            path = f"{folder}/{key}"
-            if system.exists(path):
-                return
             with contextlib.suppress(NotImplementedError):
                 system.makedirs(folder, exist_ok=True)
             # Object stores show a file when it is whole; for others it is renamed.
             temporary = f"{folder}/.{key}.{uuid.uuid4().hex}"
             system.pipe_file(temporary, data)
-            system.mv(temporary, path)
+            system.mv(temporary, f"{folder}/{key}")
 
         self._limited("written", write)
 
