@@ -15,7 +15,6 @@ from torch import nn
 from toys.moody import Moody
 
 from etdev import Lowerer
-from etdev.delegate.executors.lanes import Given
 from etdev.delegate.executors.processes import Processes
 from etdev.errors import CompileError, EtdevError, EtdevWarning
 
@@ -163,7 +162,8 @@ def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker,
     with pytest.warns(EtdevWarning, match="executor: a worker was lost .*the cluster went away"):
         lowered = lowerer.lower(Net(), (X,))
     assert plugin.ops() == [ADD, MUL, SUB]
-    assert lowered.to_executorch().buffer == Lowerer([moody()]).lower(Net(), (X,)).to_executorch().buffer
+    here = Lowerer([moody()]).lower(Net(), (X,))
+    assert lowered.to_executorch().buffer == here.to_executorch().buffer
 
 
 def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(moody, tmp_path):
@@ -201,7 +201,8 @@ try:
     Lowerer(["cpu"], jobs=2, cache=sys.argv[1], listener=Impatient()).lower(*nets.mlp())
 except KeyboardInterrupt:
     import psutil
-    print("interrupted", sum("popen_loky" in " ".join(child.cmdline()) for child in psutil.Process().children()))
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    print("interrupted", sum("popen_loky" in line for line in lines))
 lowered = Lowerer(["cpu"], cache=sys.argv[1]).lower(*nets.mlp())
 print("hit" in {outcome.state for outcome in lowered.outcomes})
 """
