@@ -38,6 +38,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
+        f"{path}: partitions: compiled 2",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
     ]
     (method,) = read(path).methods
