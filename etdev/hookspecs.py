@@ -175,7 +175,9 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
 
     Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
-    Partitions of different devices are never compiled in one call.
+    Partitions of different devices are never compiled in one call. In a worker of `--jobs` or of an
+    executor the plugin was made again, from its entry point and options or from its attrs fields;
+    only this hook and `cache_key` are called there.
 
     Args:
         device: Where these partitions run.

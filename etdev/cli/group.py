@@ -41,6 +41,10 @@ class Group(click.Group):
             return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except KeyboardInterrupt:
+            complain("interrupted", "red")
+            # As shells say it of a program that Ctrl-C ended.
+            raise click.exceptions.Exit(130) from None
         except BrokenPipeError:
             # Our reader closed the pipe, as `| head` does; Python's flush at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     help="Record there what the .pte was made with; etdev.lock for --locked alone.",
 )
 @click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
+@options.workers
 @options.lowering
 def command(
     source: str,
@@ -62,7 +63,8 @@ def command(
     etdev lower net.py:model -o net.pte --verify 5
     etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
-    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
+    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
+    which the cache has what was compiled.
     """
     _check_output(output)
     if edges and steps is None:

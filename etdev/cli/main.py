@@ -27,5 +27,5 @@ def main() -> None:
     etdev cache info                         what compiled partitions are kept, and where
 
     Results go to stdout, everything else to stderr. Exit codes: 0 for success, 1 for an error, 2
-    for wrong usage.
+    for wrong usage, 130 for Ctrl-C.
     """

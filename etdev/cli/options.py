@@ -96,9 +96,31 @@ _LOWERING = (
 )
 
 
+_COMPILING = (
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Compile in N processes, this one among them; 1 if left out.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["error", "fallback"]),
+        help="Stop if a partition can't be compiled, or leave it to the next plugins.",
+    ),
+)
+
+
 def lowering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that makes a Lowerer."""
     for option in reversed(_LOWERING):
+        command = option(command)
+    return command
+
+
+def workers(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that compiles."""
+    for option in reversed(_COMPILING):
         command = option(command)
     return command
 
@@ -112,6 +134,7 @@ def lowerer(
     cache: str | None,
     no_cache: bool,
     registry: Path | None,
+    **compiling: Any,
 ) -> Lowerer:
     """Make a Lowerer of the values of the lowering options."""
     from etdev.lowerer import Lowerer
@@ -125,6 +148,7 @@ def lowerer(
         pins=_pins(pins),
         strict=strict or None,
         cache=False if no_cache else cache,
+        **compiling,
         listener=say,
     )
 

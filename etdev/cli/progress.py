@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
 
+from etdev.cli.view import View
 from etdev.errors import EtdevWarning
+from etdev.stages import Step
 
 Say = Callable[[str, str], None]
 
@@ -21,15 +23,15 @@ def console() -> Console:
     return Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
 
-def complain(text: str, style: str) -> None:
+def complain(text: str, style: str, err: Console | None = None) -> None:
     """Print a line of plain text in a colour."""
     # Never folded: a message is one line, and scripts look for its beginning and end.
-    console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    (err or console()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
-    """Load PyTorch and ExecuTorch, then show stages: a spinner on a terminal, else a line each.
+    """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
 
     Args:
         debug: Let other libraries' warnings through.
@@ -41,18 +43,18 @@ def working(debug: bool = False) -> Iterator[Say]:
             warnings.simplefilter("always", EtdevWarning)
 
         def show(message: Warning | str, *_: object, **__: object) -> None:
-            complain(f"warning: {message}", "yellow")
+            complain(f"warning: {message}", "yellow", err)
 
         warnings.showwarning = show
         if not err.is_terminal:
-            say = _lines(err)
+            say = _Lines(err)
             _load_torch(say, debug)
             yield say
             return
-        with err.status("etdev") as status:
-            say = _spinner(status)
-            _load_torch(say, debug)
-            yield say
+        view = View()
+        with Live(view, console=err, transient=True):
+            _load_torch(view, debug)
+            yield view
 
 
 def _load_torch(say: Say, debug: bool) -> None:
@@ -68,18 +70,22 @@ def _load_torch(say: Say, debug: bool) -> None:
     import executorch.exir  # noqa: F401
 
 
-def _spinner(status: Status) -> Say:
-    return lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+class _Lines:
+    """Prints each stage once, and each partition that fails; all steps would flood a log."""
 
+    def __init__(self, err: Console) -> None:
+        self._err = err
+        self._printed: set[str] = set()
 
-def _lines(err: Console) -> Say:
-    """Print each stage once; the steps within it would flood a log."""
-    printed: set[str] = set()
+    def __call__(self, stage: str, detail: str) -> None:
+        if stage not in self._printed:
+            self._printed.add(stage)
+            self._print(f"{stage} {detail}".rstrip())
 
-    def say(stage: str, detail: str) -> None:
-        if stage not in printed:
-            printed.add(stage)
-            text = f"{stage} {detail}".rstrip() + " …"
-            err.print(text, markup=False, highlight=False, soft_wrap=True)
+    def step(self, step: Step) -> None:
+        """Print a step of a partition if it matters."""
+        if step.state == "failed":
+            self._print(f"failed {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
 
-    return say
+    def _print(self, text: str) -> None:
+        self._err.print(f"{text} …", markup=False, highlight=False, soft_wrap=True)

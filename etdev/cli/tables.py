@@ -93,13 +93,15 @@ def verification_lines(verification: Verification) -> Iterator[str]:
     yield from verification.unverified
 
 
-def outcome_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Say how many partitions were compiled, were in the cache, or bypassed it and why."""
     counts = Counter(outcome.state for outcome in outcomes)
     if counts:
         yield "partitions: " + ", ".join(f"{state} {n}" for state, n in counts.items())
-    for why, count in Counter(outcome.why for outcome in outcomes if outcome.why).items():
-        yield f"not kept ({count}): {why}"
+    reasons = Counter((o.state, o.why) for o in outcomes if o.why)
+    for (state, why), count in reasons.items():
+        # What was compiled here for want of a worker that could is kept all the same.
+        yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"
 
 
 def _owners(method: MethodPlan) -> Table:

@@ -13,7 +13,11 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.jobs import Job, compiler_of, find_backend
 from etdev.errors import CompileError, first_line
+from etdev.graph.nodes import modules_of
 from etdev.schema.plan import Partition
+
+# More source modules than these are counted instead of named.
+_NAMED = 5
 
 
 @frozen(eq=False)
@@ -45,7 +49,7 @@ class Call:
             return self._together()
         preprocess = self.backend.preprocess
         return [
-            _guarded(job.partition, functools.partial(preprocess, *job.arguments(self.backend)))
+            _guarded(job, functools.partial(preprocess, *job.arguments(self.backend)))
             for job in self.jobs
         ]
 
@@ -57,7 +61,7 @@ class Call:
             programs.setdefault(job.partition.method, []).append(program)
             specs.setdefault(job.partition.method, []).append(own)
         call = functools.partial(self.backend.preprocess_multimethod, programs, specs)
-        results = _guarded(self.first, call)
+        results = _guarded(self.jobs[0], call)
         # Methods follow each other in the jobs as in the dict, so the lists line up.
         return [result for method in programs for result in results[method]]
 
@@ -79,13 +83,22 @@ def _compiles_together(backend: type[BackendDetails]) -> bool:
     return own is not BackendDetails.preprocess_multimethod.__func__
 
 
-def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
+def _guarded(job: Job, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        raise CompileError(
-            partition.plugin,
-            f"{compiler_of(partition)} failed on {partition.where} "
-            f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
-            "leave the plugin out, or see the cause chained below",
-        ) from error
+        raise compile_error(job, first_line(error)) from error
+
+
+def compile_error(job: Job, what: str) -> CompileError:
+    """An error that names plugin, partition, method and the modules of the user's that it is of."""
+    partition = job.partition
+    modules = [path for path in modules_of(job.program.graph.nodes) if path]
+    more = [f"{len(modules) - _NAMED} more"] if len(modules) > _NAMED else []
+    of = f" of {', '.join([*modules[:_NAMED], *more])}" if modules else ""
+    return CompileError(
+        partition.plugin,
+        f"{compiler_of(partition)} failed on {partition.where} "
+        f"({len(partition.nodes)} nodes from {partition.nodes[0]}){of}: {what}",
+        'leave the plugin out, set on_failure = "fallback", or see the cause chained below',
+    )

@@ -60,7 +60,8 @@ class Origin:
             ) from error
         make = self._adapt if self.adapted else make_plugin
         implementation = make(self.title, target, settings)
-        return Plugin(self.entry.name, implementation, self.distribution, self.version)
+        made = self.entry.value, self.adapted, settings
+        return Plugin(self.entry.name, implementation, self.distribution, self.version, made)
 
     def _adapt(self, title: str, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner

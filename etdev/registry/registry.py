@@ -19,6 +19,8 @@ from etdev.schema.pins import Pin
 from etdev.schema.structuring import CONVERTER, table
 
 FILE_NAME = "registry.toml"
+# What a partition that can't be compiled is.
+ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
 UNLISTED = ("first", "last", "ignore")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -59,6 +61,7 @@ class Registry:
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
         cache: Where compiled partitions are kept.
+        on_failure: What a partition that can't be compiled is: an `error`, or `fallback`.
     """
 
     entries: tuple[PluginEntry, ...] = ()
@@ -69,6 +72,7 @@ class Registry:
     pins: tuple[Pin, ...] = ()
     budget: Budget | None = None
     cache: CacheSettings = field(factory=CacheSettings)
+    on_failure: str = ERROR
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,6 +137,7 @@ def parse(text: str, path: Path) -> Registry:
         pins=file.pin,
         budget=file.budget,
         cache=file.cache,
+        on_failure=file.on_failure,
     )
 
 
@@ -152,6 +157,11 @@ def _check_partitioner(_: object, __: Attribute[str | None], value: object) -> N
 def _check_unlisted(_: object, __: Attribute[str], value: object) -> None:
     if value not in UNLISTED:
         raise RegistryError("", f"is {value!r}", f"valid are {', '.join(UNLISTED)}")
+
+
+def _check_failure(_: object, __: Attribute[str], value: object) -> None:
+    if value not in ON_FAILURE:
+        raise RegistryError("", f"is {value!r}", f"valid are {', '.join(ON_FAILURE)}")
 
 
 @frozen
@@ -185,6 +195,7 @@ class _File:
     pin: tuple[Pin, ...] = ()
     budget: Budget | None = None
     cache: CacheSettings = field(factory=CacheSettings)
+    on_failure: str = field(default=ERROR, validator=_check_failure)
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

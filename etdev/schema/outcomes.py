@@ -28,7 +28,8 @@ class Outcome:
         partition: Name of the partition in the plan.
         state: `compiled` by its backend, `hit` in the cache, or `bypassed`: compiled because the
             cache can't hold it.
-        why: Why the cache was bypassed; empty otherwise.
+        why: Why the cache was bypassed, or why no worker compiled it although there were some;
+            empty otherwise.
         seconds: What compiling or reading it took, in seconds of wall time. A backend that compiles
             several partitions in one call counts for the first of them.
         key: The key of its entry in the cache; empty without one.

@@ -105,3 +105,21 @@ def test_an_unwritable_folder_is_refused_before_the_long_work(sealed):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {sealed}/net.pte: can't be written (")
     assert line.endswith("); choose another path")
+
+
+def test_ctrl_c_is_told_from_an_error(here):
+    Path("net.py").write_text("def model():\n    raise KeyboardInterrupt\n")
+    done = invoke("lower net.py:model -o net.pte")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[-1] == "interrupted"
+
+
+def test_two_processes_write_the_same_file(here, lowered):
+    done = invoke(f"lower {MLP} --plugin cpu --jobs 2 --on-failure fallback -o mlp.pte")
+    assert done.exit_code == 0
+    assert Path("mlp.pte").read_bytes() == lowered[0].read_bytes()
+
+
+def test_no_jobs_are_wrong_usage(here):
+    assert invoke(f"lower {MLP} --jobs 0 -o mlp.pte").exit_code == 2
+    assert invoke(f"lower {MLP} --on-failure ignore -o mlp.pte").exit_code == 2

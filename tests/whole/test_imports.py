@@ -23,6 +23,7 @@ STOREYS = (
     ("decision",),
     ("runtime",),
     ("composition", "lowered"),
+    ("compilation",),
     ("lowerer", "locking"),
     ("composed",),
     ("cli",),
