@@ -11,7 +11,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.delegate.jobs import Job, batches, compiler_of, find_backend, jobs_of
+from etdev.delegate.jobs import Job, batches, compiler_of, find_backend, has_own, jobs_of
 from etdev.delegate.split import Split, settled_heap
 from etdev.errors import CompileError, first_line
 from etdev.registry import answers
@@ -62,7 +62,8 @@ def _preprocess(
     done: int,
     progress: Progress | None,
 ) -> list[PreprocessResult]:
-    if _compiles_together(backend):
+    # Such a backend shares work or data across partitions and methods.
+    if has_own(backend, "preprocess_multimethod"):
         if progress:
             progress(done, total, batch[0].partition)
         return _together(backend, batch)
@@ -75,12 +76,6 @@ def _preprocess(
     return results
 
 
-def _compiles_together(backend: type[BackendDetails]) -> bool:
-    """Whether a backend shares work or data across partitions and methods."""
-    own = backend.preprocess_multimethod.__func__
-    return own is not BackendDetails.preprocess_multimethod.__func__
-
-
 def _together(backend: type[BackendDetails], batch: Sequence[Job]) -> list[PreprocessResult]:
     programs: dict[str, list[ExportedProgram]] = {}
     specs: dict[str, list[list[CompileSpec]]] = {}
@@ -88,10 +83,17 @@ def _together(backend: type[BackendDetails], batch: Sequence[Job]) -> list[Prepr
         program, own = job.arguments(backend)
         programs.setdefault(job.partition.method, []).append(program)
         specs.setdefault(job.partition.method, []).append(own)
-    call = functools.partial(backend.preprocess_multimethod, programs, specs)
-    results = _guarded(batch[0].partition, call)
-    # Methods follow each other in the batch as in the dict, so the lists line up.
-    return [result for method in programs for result in results[method]]
+
+    def call() -> list[PreprocessResult]:
+        results = backend.preprocess_multimethod(programs, specs)
+        # Methods follow each other in the batch as in the dict, so the lists line up.
+        in_order = [result for method in programs for result in results[method]]
+        if len(in_order) != len(batch):
+            raise ValueError(f"{len(in_order)} results for {len(batch)} partitions")
+        return in_order
+
+    results: list[PreprocessResult] = _guarded(batch[0].partition, call)
+    return results
 
 
 def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
