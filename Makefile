@@ -2,15 +2,17 @@
 
 PYTHON ?= python3
 VENV := .venv
-COMPAT := .venv-executorch-1.4.1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/*/)
+# What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newest
+# torch. `make compat-torch-2.14.1` makes and runs one of them.
+COMPAT := executorch-1.4.1 torch-2.14.1
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix bench compat clean
+.PHONY: demo test wheels matrix suites bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -32,6 +34,10 @@ wheels: $(VENV)/made
 matrix: $(VENV)/test
 	$(BIN)/pytest tests/whole/test_matrix.py -m ''
 
+# All of ExecuTorch's own tests that tests/suites runs through etdev; `make test` runs a slice.
+suites: $(VENV)/test
+	$(BIN)/pytest tests/whole/test_suites.py -m ''
+
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests
 bench: $(VENV)/test
@@ -42,12 +48,14 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
 
-# The oldest ExecuTorch that is supported, in an environment of its own.
-compat: $(COMPAT)/made
-	$(COMPAT)/bin/pytest
+compat: suites $(addprefix compat-,$(COMPAT))
+
+# With ExecuTorch's own tests, which `make test` runs a slice of.
+compat-%: $(VENV)-%/made
+	$(VENV)-$*/bin/pytest -m 'not matrix or suite'
 
 clean:
-	rm -rf $(VENV) $(COMPAT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # Environments grow: what the demo needs is a part of what the tests need.
 $(VENV)/made:
@@ -68,14 +76,17 @@ $(VENV)/test: $(VENV)/demo
 	$(call torch-tensorrt,$(VENV))
 	@touch $@
 
-$(COMPAT)/made: $(MANIFESTS)
-	$(PYTHON) -m venv $(COMPAT)
-	@grep -v '^executorch==' .ci/constraints.txt > $(COMPAT)/constraints.txt
-	@echo "installing into $(COMPAT) ..."
-	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt torch
-	$(COMPAT)/bin/pip -qq install --constraint $(COMPAT)/constraints.txt executorch==1.4.1 \
+# As above, with another version of one distribution; triton goes with torch.
+.PRECIOUS: $(VENV)-%/made
+$(VENV)-%/made: $(MANIFESTS)
+	$(PYTHON) -m venv $(@D)
+	@grep -v -E '^($(firstword $(subst -, ,$*))|triton)==' .ci/constraints.txt > $(@D)/constraints.txt
+	@echo "$(subst -,==,$*)" >> $(@D)/constraints.txt
+	@echo "installing into $(@D) ..."
+	$(@D)/bin/pip -qq install --constraint $(@D)/constraints.txt torch
+	$(@D)/bin/pip -qq install --constraint $(@D)/constraints.txt \
 		--editable '.[demo,test]' $(addprefix --editable ./,$(PLUGINS))
-	$(call torch-tensorrt,$(COMPAT))
+	$(call torch-tensorrt,$(@D))
 	@touch $@
 
 # The plugin's tests skip where there is no wheel, such as beside Linux.

@@ -13,11 +13,12 @@ from torch.export import ExportedProgram
 from etdev.composition import Composition, compose
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import branches, state
-from etdev.edge.keep_whole import Wishes
+from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import LoweringError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.registry import Registry
+from etdev.runtime.kernels import has_kernel
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -112,10 +113,15 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         return PartitionResult(exported_program, specs)
 
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
-        """Refuse by name what ExecuTorch would leave without a kernel."""
+        """Refuse by name what ExecuTorch would leave without a kernel.
+
+        It keeps more whole than it is asked to: an op that is wanted whole in some places only.
+        """
         unclaimed = set(plan.fallback)
         for node in program.graph.nodes:
-            if node.name in unclaimed and op_name(node) in self._kept:
+            if node.name not in unclaimed or op_name(node) not in self._kept:
+                continue
+            if wishers(node) or not has_kernel(node):
                 raise PluginError(
                     "partitioner",
                     f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it",

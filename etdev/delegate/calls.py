@@ -11,7 +11,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
-from etdev.delegate.jobs import Job, compiler_of, find_backend
+from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
 from etdev.errors import CompileError, first_line
 from etdev.graph.nodes import modules_of
 from etdev.schema.plan import Partition
@@ -60,10 +60,17 @@ class Call:
             program, own = job.arguments(self.backend)
             programs.setdefault(job.partition.method, []).append(program)
             specs.setdefault(job.partition.method, []).append(own)
-        call = functools.partial(self.backend.preprocess_multimethod, programs, specs)
-        results = _guarded(self.jobs[0], call)
-        # Methods follow each other in the jobs as in the dict, so the lists line up.
-        return [result for method in programs for result in results[method]]
+
+        def call() -> list[PreprocessResult]:
+            results = self.backend.preprocess_multimethod(programs, specs)
+            # Methods follow each other in the jobs as in the dict, so the lists line up.
+            in_order = [result for method in programs for result in results[method]]
+            if len(in_order) != len(self.jobs):
+                raise ValueError(f"{len(in_order)} results for {len(self.jobs)} partitions")
+            return in_order
+
+        compiled: list[PreprocessResult] = _guarded(self.jobs[0], call)
+        return compiled
 
 
 def calls_of(batch: Sequence[Job]) -> list[Call]:
@@ -73,14 +80,10 @@ def calls_of(batch: Sequence[Job]) -> list[Call]:
         CompileError: The backend is not loaded.
     """
     backend = find_backend(batch[0].partition)
-    if _compiles_together(backend):
+    # Such a backend shares work or data across partitions and methods.
+    if has_own(backend, "preprocess_multimethod"):
         return [Call(backend, tuple(batch), True)]
     return [Call(backend, (job,), False) for job in batch]
-
-
-def _compiles_together(backend: type[BackendDetails]) -> bool:
-    own = backend.preprocess_multimethod.__func__
-    return own is not BackendDetails.preprocess_multimethod.__func__
 
 
 def _guarded(job: Job, call: Callable[[], Any]) -> Any:

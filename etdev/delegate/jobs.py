@@ -15,7 +15,6 @@ from etdev.schema.device import Device
 from etdev.schema.plan import Partition
 
 _ISOLATE = "copy_exported_program_for_preprocess"
-_DEEP_COPY = getattr(getattr(BackendDetails, _ISOLATE, None), "__func__", None)
 
 
 @frozen(eq=False)
@@ -39,10 +38,9 @@ class Job:
 
     def isolated(self, backend: type[BackendDetails], specs: list[CompileSpec]) -> ExportedProgram:
         """The program, as one that a backend may change."""
-        isolate = getattr(backend, _ISOLATE, None)
         # Since 1.5 a backend may have its own way; ExecuTorch's default is a deep copy.
-        if isolate is not None and isolate.__func__ is not _DEEP_COPY:
-            return isolate(self.program, specs)  # type: ignore[no-any-return]
+        if has_own(backend, _ISOLATE):
+            return getattr(backend, _ISOLATE)(self.program, specs)  # type: ignore[no-any-return]
         return self.copied()
 
     def copied(self) -> ExportedProgram:
@@ -76,6 +74,12 @@ def find_backend(partition: Partition) -> type[BackendDetails]:
         f"backend {name!r} of {partition.where} is not loaded",
         f"import it in claim_nodes or in compile_context; loaded are {known}",
     )
+
+
+def has_own(backend: type[BackendDetails], method: str) -> bool:
+    """Whether a backend has its own way of something; as a class or a static method."""
+    own, default = (getattr(owner, method, None) for owner in (backend, BackendDetails))
+    return getattr(own, "__func__", own) is not getattr(default, "__func__", default)
 
 
 def batches(jobs: Iterable[Job]) -> list[list[Job]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from attrs import frozen
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etdev.decision import Decision
 from etdev.errors import EtdevWarning, RunError
@@ -43,6 +44,19 @@ def missing(method: MethodArtifact) -> Missing:
         tuple(name for name in backends if not runtime.backend_registry.is_available(name)),
         tuple(name for name in method.operators if name not in known),
     )
+
+
+def has_kernel(node: Node) -> bool:
+    """Whether this machine's runtime has a kernel for the op of an edge-dialect node."""
+    from executorch.exir.operator.convert import to_out_variant
+    from executorch.runtime import Runtime
+
+    op = getattr(node.target, "_op", None)
+    try:
+        kernel, _ = to_out_variant(op)
+    except (AttributeError, RuntimeError):  # Not an operator, or one that only makes new tensors.
+        return False
+    return kernel.name() in set(Runtime.get().operator_registry.operator_names)
 
 
 def load_kernels(*methods: MethodArtifact) -> None:

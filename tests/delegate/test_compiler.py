@@ -25,6 +25,37 @@ class OtherCompiler(BackendDetails):
         return XnnpackBackend.preprocess(edge_program, compile_specs)
 
 
+class StaticCompiler(BackendDetails):
+    """Compiles all partitions at once, in a static method, as ExecuTorch's own test backends."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise NotImplementedError
+
+    @staticmethod
+    def preprocess_multimethod(edge_programs, compile_specs):
+        return {
+            method: list(map(XnnpackBackend.preprocess, programs, compile_specs[method]))
+            for method, programs in edge_programs.items()
+        }
+
+    @staticmethod
+    def copy_exported_program_for_preprocess(edge_program, compile_specs):
+        return BackendDetails.copy_exported_program_for_preprocess(edge_program, compile_specs)
+
+
+class ForgetfulCompiler(BackendDetails):
+    """Compiles nothing."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise NotImplementedError
+
+    @staticmethod
+    def preprocess_multimethod(edge_programs, compile_specs):
+        return {method: [] for method in edge_programs}
+
+
 @define(eq=False)
 class Adder:
     name: str = "adder"
@@ -42,8 +73,9 @@ class Net(nn.Module):
         return torch.cumsum(x + x, 0)
 
 
-def test_a_partition_is_compiled_by_one_backend_and_run_by_another(tmp_path):
-    lowered = Lowerer([Adder()]).lower(Net(), X)
+@pytest.mark.parametrize("compiler", ["OtherCompiler", "StaticCompiler"])
+def test_a_partition_is_compiled_by_one_backend_and_run_by_another(compiler, tmp_path):
+    lowered = Lowerer([Adder(compiler=compiler)]).lower(Net(), X)
     path = lowered.save(tmp_path / "net.pte")
     (delegate,) = read(path).methods[0].delegates
     assert delegate.backend_id == "XnnpackBackend"
@@ -64,6 +96,15 @@ def test_a_compiler_that_is_not_loaded_is_named():
     with pytest.raises(CompileError) as caught:
         Lowerer([Adder(compiler="NoSuchCompiler")]).lower(Net(), X)
     assert caught.value.what == "backend 'NoSuchCompiler' of forward/adder_0 is not loaded"
+
+
+def test_a_compiler_that_leaves_a_partition_out_is_named():
+    with pytest.raises(CompileError) as caught:
+        Lowerer([Adder(compiler="ForgetfulCompiler")]).lower(Net(), X)
+    assert caught.value.what == (
+        "ForgetfulCompiler failed on forward/adder_0 (1 nodes from aten_add_tensor): ValueError: "
+        "0 results for 1 partitions"
+    )
 
 
 def test_a_compiler_without_a_name_is_refused():

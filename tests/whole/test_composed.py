@@ -4,7 +4,9 @@ import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
+from executorch.runtime import Runtime
 from models import nets
+from torch import nn
 from toys import Takes
 
 import etdev
@@ -51,6 +53,19 @@ def test_pins_limits_and_a_budget_hold():
     manager = to_edge_transform_and_lower(program, partitioner=[composed])
     assert backends(manager) == ["XnnpackBackend"] * 2
     assert composed.plan.fallback == ("aten_relu_default", "aten_native_layer_norm_default")
+
+
+def test_an_op_that_only_executorch_keeps_whole_is_left_to_its_kernel():
+    """XNNPACK wants this op whole, but not with sizes that change."""
+    model = nn.Upsample(scale_factor=2, mode="bilinear")
+    x = torch.randn(1, 2, 4, 5)
+    shapes = ({2: torch.export.Dim("height", min=2, max=10)},)
+    program = torch.export.export(model, (x,), dynamic_shapes=shapes)
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    for inputs in (x, torch.randn(1, 2, 10, 5)):
+        (output,) = method.execute([inputs])
+        torch.testing.assert_close(output, model(inputs))
 
 
 def test_it_can_be_used_twice():

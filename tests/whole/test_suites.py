@@ -1,0 +1,161 @@
+"""ExecuTorch's own tests, which nobody here wrote: its operator suite as flows of etdev next to its
+own path to XNNPACK, and its tests of partitioners with the partitioners adapted.
+
+A slice of each runs with the other tests, all of it with `make suites` and `make compat`.
+"""
+
+from __future__ import annotations
+
+import pytest
+import suites
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+# See suites/flows.py.
+THEIRS = "executorch"
+HOST = ("etdev_cpu", "etdev_openvino_cpu")
+OURS = (*HOST, "etdev_partitioner")
+OPERATORS = "backends/test/suite/operators"
+# Right with all; off by more than 1e-4 on XNNPACK, so that etdev doesn't delegate it; without a
+# kernel, but not on OpenVINO.
+FEW = [
+    f"{OPERATORS}/test_sub.py::test_subtract_dtype",
+    f"{OPERATORS}/test_gelu.py::test_gelu_f32_tanh_approximation",
+    f"{OPERATORS}/test_adaptive_avgpool3d.py::test_adaptive_avgpool3d_dtype",
+]
+
+
+def operators(tests, folder):
+    """By flow and test, the outcome of the last model of each: a test stops at one that fails."""
+    outcomes = {flow: {} for flow in (THEIRS, *OURS)}
+    for line in suites.run("flows", tests, folder / "outcomes.jsonl"):
+        outcomes[line["flow"]][line["id"].replace(line["flow"], "")] = line
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    return operators(FEW, tmp_path_factory.mktemp("few"))
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    return operators([OPERATORS], tmp_path_factory.mktemp("every"))
+
+
+def results(lines, *names):
+    return {test for test, line in lines.items() if line["result"] in names}
+
+
+def failures(lines):
+    return lines.keys() - results(lines, "SUCCESS", "SKIPPED")
+
+
+def assert_no_worse(outcomes):
+    """What ExecuTorch runs right, etdev runs right; the host fails by name and skips nothing."""
+    right = results(outcomes[THEIRS], "SUCCESS")
+    for flow in OURS:
+        lines = outcomes[flow]
+        assert lines.keys() == outcomes[THEIRS].keys()
+        assert right <= results(lines, "SUCCESS"), flow
+    for flow in HOST:
+        lines = outcomes[flow]
+        assert not [line for test in failures(lines) if not (line := lines[test])["refused"]]
+        assert not results(lines, "SKIPPED")
+
+
+def test_a_few_operators_are_right_where_executorch_is(few):
+    assert_no_worse(few)
+    assert {flow: " ".join(line["result"] for line in few[flow].values()) for flow in few} == {
+        THEIRS: "SUCCESS OUTPUT_MISMATCH_FAIL PTE_RUN_FAIL",
+        "etdev_cpu": "SUCCESS SUCCESS UNKNOWN_FAIL",
+        "etdev_openvino_cpu": "SUCCESS SUCCESS SUCCESS",
+        "etdev_partitioner": "SUCCESS SUCCESS PTE_RUN_FAIL",
+    }
+    (refused,) = (few["etdev_cpu"][test] for test in failures(few["etdev_cpu"]))
+    assert refused["error"].startswith(
+        "RunError: method 'forward': the runtime has no kernel aten::_adaptive_avg_pool3d.out "
+        "(test_adaptive_avgpool3d.py:31); "
+    )
+
+
+@pytest.mark.suite
+def test_every_operator_is_right_where_executorch_is(every):
+    assert_no_worse(every)
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("flow", OURS)
+def test_fewer_operators_fail_than_in_executorch(flow, every):
+    unskipped = every[THEIRS].keys() - results(every[THEIRS], "SKIPPED")
+    assert len(failures(every[flow]) & unskipped) < len(failures(every[THEIRS]))
+
+
+# Tests of ExecuTorch that etdev answers otherwise, by the reason.
+OTHERWISE = {
+    "plugins claim nothing in the branches of control flow": (
+        "TestBackendWithNamedDataMap::test_named_data_with_control_flow",
+        "TestBackends::test_partition_with_control_flow",
+        "TestBackends::test_partition_with_map",
+        "TestBackends::test_partition_with_nested_control_flow",
+        "TestNestedBackends::test",
+        "TestToBackendMultiMethod::test_multi_method_to_backend_control_flow",
+    ),
+    "refused in words of ours": (
+        "TestBackends::test_bad_partitioner",
+        "TestPartitioner::test_bad_partitioner_tagged_model_input",
+        "TestPartitioner::test_bad_partitioner_tagged_output",
+        "TestUtils::test_invalid_partitioner_without_partitioner",
+    ),
+    "runs right where ExecuTorch gives up": (
+        "TestPartitioner::test_buffer_mutation_unsupported",
+        "TestPartitioner::test_partitioner_alert_split_constant_data",
+    ),
+    "a compile spec in it is not bytes": ("TestPartitioner::test_partitioner_with_spec",),
+}
+PARTITIONED = [
+    *(
+        f"exir/backend/test/{path.name}"
+        for path in (suites.WHEEL / "exir/backend/test").glob("test_*.py")
+    ),
+    "exir/tests/test_partitioner_pre_decomposition.py",
+    "exir/tests/test_propagate_device_pass.py",
+    *(f"backends/xnnpack/test/{name}" for name in ("ops", "passes", "fragments", "recipes")),
+    "backends/xnnpack/test/test_xnnpack_partitioner.py",
+    "backends/xnnpack/test/test_xnnpack_utils.py",
+]
+FEW_PARTITIONED = [
+    "exir/backend/test/test_partitioner.py::TestPartitioner::test_partitioner_tag_data",
+    "exir/backend/test/test_to_backend_multi_method.py::TestToBackendMultiMethod::"
+    "test_multi_method_to_backend_two_methods_different_backends",
+    "backends/xnnpack/test/ops/test_prelu.py::TestPrelu::test_fp32_prelu",
+]
+
+
+def partitioned(tests, folder):
+    """By test, the outcome of each way of running it; those that ExecuTorch passes itself."""
+    outcomes = {}
+    existing = [test for test in tests if (suites.WHEEL / test.partition("::")[0]).exists()]
+    for line in suites.run("partitioners", existing, folder / "outcomes.jsonl"):
+        test = line["test"].partition("::")[2]
+        outcomes.setdefault(test, {})[line["mode"]] = line["result"]
+    return {
+        test: ways
+        for test, ways in outcomes.items()
+        if len(ways) > 1 and ways["theirs"] == "passed"
+    }
+
+
+def test_a_few_adapted_partitioners_pass_their_tests(tmp_path):
+    outcomes = partitioned(FEW_PARTITIONED, tmp_path)
+    passed = dict.fromkeys(("theirs", "partitioner", "host"), "passed")
+    assert list(outcomes.values()) == [passed] * len(FEW_PARTITIONED)
+
+
+@pytest.mark.suite
+def test_adapted_partitioners_pass_their_tests(tmp_path):
+    outcomes = partitioned(PARTITIONED, tmp_path)
+    expected = {test for tests in OTHERWISE.values() for test in tests}
+    for way in ("partitioner", "host"):
+        assert {test for test, ways in outcomes.items() if ways[way] != "passed"} == expected, way
+    assert len(outcomes) > 200
