@@ -1,4 +1,7 @@
-"""Models with control flow, caches and shared constants, small enough to be counted by hand."""
+"""Models with control flow, caches and shared constants, small enough to be counted by hand.
+
+No branch has a number in it, since AOTInductor takes no constants there.
+"""
 
 from __future__ import annotations
 
@@ -42,30 +45,30 @@ class CachedDecoder(nn.Module):
 
 class Cond(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda a: a.sin() + 1, lambda a: a.cos() * 2, (x,)) * 3
+        return torch.cond(x.sum() > 0, lambda a: a.sin() + a, lambda a: a.cos() * a, (x,)) * 3
 
 
 class WhileLoop(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        def more(i: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-            return i < 3
+        def more(i: torch.Tensor, end: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+            return i < end
 
-        def step(i: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return i + 1, a * 2
+        def step(i: torch.Tensor, end: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return i + i, end.clone(), a + a
 
-        start = torch.zeros((), dtype=torch.int64)
-        return torch._higher_order_ops.while_loop(more, step, (start, x))[1] + 1
+        one, end = (torch.full((), number, dtype=torch.int64) for number in (1, 8))
+        return torch._higher_order_ops.while_loop(more, step, (one, end, x))[2] + 1
 
 
 class Map(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return hop_map(lambda a: a.sin() + 1, x) * 2
+        return hop_map(lambda a: a.sin() + a, x) * 2
 
 
 class Scan(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         def step(carry: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return carry + a, carry * 2
+            return carry + a, carry + carry
 
         return scan(step, torch.zeros(4), x, dim=0)[1] * 2
 

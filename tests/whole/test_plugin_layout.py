@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {"misfits", "notes", "soundness"},
-    "etdev_cuda": {"options"},
+    "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
     "etdev_openvino": {"edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }

@@ -156,7 +156,7 @@ class CudaPlugin:
     def _support(self) -> Support:
         from etdev_cuda.support import Support
 
-        return Support(BACKEND_ID)
+        return Support(BACKEND_ID, self.max_autotune is not False)
 
     def _options(self) -> dict[str, bool | int | str]:
         return asdict(self, filter=lambda _, value: value is not None)

@@ -8,35 +8,36 @@ from weakref import WeakKeyDictionary
 import torch
 from executorch.backends.aoti.aoti_partitioner import AotiPartitioner
 from executorch.exir.backend.utils import get_non_lowered_nodes
-from torch._inductor.decomposition import decompositions
-from torch._inductor.lowering import lowerings
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from etdev import Device, Group, KeepWhole, Refusal
-from etdev.graph import aten_op, op_name
+from etdev_cuda.kernels import Kernels
+from etdev_cuda.misfits import misfit
 
 _NUMBER = "scalar"
-# ATen and its like, and the kernels that come with CudaBackend.
-_NAMESPACES = (
-    *("aten", "prims", "dim_order_ops", "quantized_decomposed"),
-    *("executorch_cuda", "triton"),
+_DTYPE = "dtype"
+# What values can have that CudaBackend's runtime holds.
+_DTYPES = (
+    *(torch.float32, torch.float16, torch.bfloat16, torch.bool),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
 )
 # Kept by program, because every partition asks again.
 _devices: WeakKeyDictionary[ExportedProgram, dict[str, Device]] = WeakKeyDictionary()
 
 
 class Support:
-    """What AotiPartitioner takes.
+    """What AotiPartitioner takes, and AOTInductor compiles.
 
     Args:
         backend_id: The backend to partition for.
+        max_autotune: Its option; without it, products and convolutions are ATen's kernels.
     """
 
-    def __init__(self, backend_id: str) -> None:
+    def __init__(self, backend_id: str, max_autotune: bool = True) -> None:
         self._partitioner = AotiPartitioner(backend_id, [])
+        self._kernels = Kernels(max_autotune)
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """All ATen ops of a program, since AOTInductor decomposes by itself."""
@@ -49,9 +50,10 @@ class Support:
     ) -> tuple[list[Group], list[Refusal]]:
         """Match everything that is in no delegate yet.
 
-        A delegate of CudaBackend is called with tensors only. So a node that computes a number,
-        such as a dynamic size, is in one group with all nodes that read it; a number that comes
-        from outside or leaves the method keeps its whole group out.
+        A delegate of CudaBackend is called with tensors only, and those of some dtypes. So a node
+        that computes a number, such as a dynamic size, or a float64 tensor is in one group with all
+        nodes that read it; one that comes from outside or leaves the method keeps its whole group
+        out.
 
         Args:
             program: Edge-dialect program.
@@ -61,29 +63,27 @@ class Support:
             Atomic groups in graph order, and the reasons for refusing the other nodes.
         """
         groups, refusals = [], []
-        for nodes in _by_numbers(get_non_lowered_nodes(program.graph)):
-            crossing = next(_crossing(nodes), None)
-            unknown = next((node for node in nodes if not _is_known(node)), None)
-            if unknown is not None:
-                why = f"AOTInductor has neither a lowering nor a C shim for {op_name(unknown)}"
-                refusals += [Refusal(node, "op", why) for node in nodes]
-            elif crossing is None:
+        for nodes in _by_inner_values(get_non_lowered_nodes(program.graph)):
+            refusal = self._refusal(nodes)
+            if refusal is None:
                 groups.append(Group(nodes))
             else:
-                why = "is a number, and a CUDA delegate is called with tensors only"
-                refusals += [Refusal(node, _NUMBER, f"{crossing.name} {why}") for node in nodes]
+                refusals += [Refusal(node, *refusal) for node in nodes]
         return groups, refusals
 
-
-def _is_known(node: Node) -> bool:
-    """Whether AOTInductor can generate code for a node, or CudaBackend's runtime has its kernel.
-
-    A custom op, such as TensorRT's execute_engine, would need a kernel that the runtime lacks.
-    """
-    op = aten_op(node.target)
-    if not isinstance(op, OpOverload) or op.namespace in _NAMESPACES:
-        return True
-    return op._can_decompose() or op in lowerings or op in decompositions
+    def _refusal(self, nodes: Sequence[Node]) -> tuple[str, str] | None:
+        """Code and text of why a group can't be compiled, or None."""
+        for node in nodes:
+            if why := misfit(node, self._kernels):
+                return "op", why
+        crossing = next(_crossing(nodes), None)
+        if crossing is None:
+            return None
+        if _is_number(crossing):
+            why = "is a number, and a CUDA delegate is called with tensors only"
+            return _NUMBER, f"{crossing.name} {why}"
+        dtype = str(crossing.meta["val"].dtype).removeprefix("torch.")
+        return _DTYPE, f"{crossing.name} is {dtype}, which CudaBackend's runtime does not have"
 
 
 def devices(program: ExportedProgram) -> dict[str, Device]:
@@ -112,8 +112,8 @@ def _on_cuda(program: ExportedProgram) -> Iterator[tuple[str, Device]]:
                 break
 
 
-def _by_numbers(nodes: Sequence[Node]) -> Iterable[list[Node]]:
-    """Lists of nodes in graph order; nodes that pass a number to each other are in one list."""
+def _by_inner_values(nodes: Sequence[Node]) -> Iterable[list[Node]]:
+    """Lists of nodes in graph order; nodes that pass an inner value to each other are in one."""
     leader = {node: node for node in nodes}
 
     def find(node: Node) -> Node:
@@ -123,7 +123,7 @@ def _by_numbers(nodes: Sequence[Node]) -> Iterable[list[Node]]:
         return node
 
     for node in nodes:
-        for source in _numbers_read(node):
+        for source in _inner_values_read(node):
             if source in leader:
                 leader[find(node)] = find(source)
     lists: dict[Node, list[Node]] = {}
@@ -133,16 +133,22 @@ def _by_numbers(nodes: Sequence[Node]) -> Iterable[list[Node]]:
 
 
 def _crossing(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Numbers that would pass between a delegate of these nodes and the rest of the program."""
+    """Inner values that would pass between a delegate of these nodes and the rest of a program."""
     inside = set(nodes)
     for node in nodes:
-        yield from (source for source in _numbers_read(node) if source not in inside)
-        if _is_number(node) and not inside.issuperset(node.users):
+        yield from (source for source in _inner_values_read(node) if source not in inside)
+        if _stays_inside(node) and not inside.issuperset(node.users):
             yield node
 
 
-def _numbers_read(node: Node) -> Iterator[Node]:
-    return (source for source in node.all_input_nodes if _is_number(source))
+def _inner_values_read(node: Node) -> Iterator[Node]:
+    return (source for source in node.all_input_nodes if _stays_inside(source))
+
+
+def _stays_inside(node: Node) -> bool:
+    """Whether a delegate may compute a value, but neither take nor return it."""
+    value = node.meta.get("val")
+    return _is_number(node) or (isinstance(value, torch.Tensor) and value.dtype not in _DTYPES)
 
 
 def _is_number(node: Node) -> bool:

@@ -1,0 +1,68 @@
+"""Misfits: what AotiPartitioner takes and AOTInductor or CudaBackend's runtime then can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch._inductor.decomposition import decompositions
+from torch._inductor.lowering import lowerings
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+from etdev.graph import aten_op, op_name
+from etdev_cuda.kernels import Kernels
+
+# ATen and its like, and the kernels that come with CudaBackend.
+_NAMESPACES = (
+    *("aten", "prims", "dim_order_ops", "quantized_decomposed"),
+    *("executorch_cuda", "triton"),
+)
+
+
+def misfit(node: Node, kernels: Kernels) -> str | None:
+    """Why a node, or one in its branches if it is control flow, can't be compiled; or None."""
+    if not _is_known(node):
+        return f"AOTInductor has neither a lowering nor a C shim for {op_name(node)}"
+    missing = kernels.missing(node)
+    if missing is not None:
+        call = "its ATen kernel" if missing == str(aten_op(node.target)) else f"ATen's {missing}"
+        return f"AOTInductor would call {call}, which CudaBackend's runtime does not have"
+    for name, branch in _branches(node):
+        if constant := _tensor_constant(branch):
+            return (
+                f"AOTInductor takes no tensor constant in a branch, and {name} has {constant}; "
+                "pass it to the branch as an operand"
+            )
+        for inner in branch.graph.nodes:
+            if inner.op == "call_function" and (why := misfit(inner, kernels)):
+                return f"{inner.name} in {name}: {why}"
+    return None
+
+
+def _is_known(node: Node) -> bool:
+    """Whether AOTInductor can generate code for a node, or CudaBackend's runtime has its kernel.
+
+    A custom op, such as TensorRT's execute_engine, would need a kernel that the runtime lacks.
+    """
+    op = aten_op(node.target)
+    if not isinstance(op, OpOverload) or op.namespace in _NAMESPACES:
+        return True
+    return op._can_decompose() or op in lowerings or op in decompositions
+
+
+def _branches(node: Node) -> Iterator[tuple[str, GraphModule]]:
+    """The graphs that a node runs, by name."""
+    for source in node.all_input_nodes:
+        if source.op == "get_attr":
+            module = getattr(node.graph.owning_module, str(source.target), None)
+            if isinstance(module, GraphModule):
+                yield source.name, module
+
+
+def _tensor_constant(branch: GraphModule) -> str | None:
+    """The name of a tensor that a branch reads as its own; ExecuTorch makes one of each number."""
+    for node in branch.graph.find_nodes(op="get_attr"):
+        if isinstance(getattr(branch, str(node.target), None), torch.Tensor):
+            return str(node.name)
+    return None

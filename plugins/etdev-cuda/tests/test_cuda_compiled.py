@@ -1,0 +1,90 @@
+"""Models through the real CudaBackend and AOTInductor, compiled for the CPU, run and compared."""
+
+import copy
+
+import pytest
+import torch
+from models import decoders, matrix, nets
+from toys import Takes, aoti_cpu
+from toys.aoti import NEEDS_1_5
+
+from etdev import Lowerer
+from etdev.runtime.compare import compare, flat
+
+pytestmark = NEEDS_1_5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiling():
+    with aoti_cpu.compiling():
+        yield
+
+
+def fresh(inputs, call):
+    """Other inputs of the same shapes; integers stay, since many are positions."""
+    torch.manual_seed(call)
+    return [torch.randn_like(x) if x.is_floating_point() else x.clone() for x in inputs]
+
+
+def assert_computes(lowered, eager, calls, method="forward", tolerance=1e-5):
+    program = aoti_cpu.Program.of(lowered, method)
+    for inputs in calls:
+        with torch.no_grad():
+            expected = flat(eager(*[value.clone() for value in inputs]))
+        for difference in compare(program(*inputs), expected):
+            assert difference.max_error <= tolerance * max(1.0, difference.max_value)
+
+
+def assert_compiles_and_computes(module, inputs, plugins=("cuda",), **options):
+    lowered = Lowerer(list(plugins)).lower(module, inputs, **options)
+    assert any(part.plugin == "cuda" for part in lowered.plan.partitions)
+    assert_computes(lowered, copy.deepcopy(module), [inputs, *(fresh(inputs, n) for n in (1, 2))])
+
+
+def test_a_cache_is_kept_from_call_to_call():
+    assert_compiles_and_computes(*decoders.cached_decoder())
+
+
+def test_both_branches_of_a_cond_run():
+    module, inputs = decoders.cond()
+    lowered = Lowerer(["cuda"]).lower(module, inputs)
+    ones = torch.ones_like(inputs[0])
+    assert_computes(lowered, module, [(ones,), (-ones,), inputs])
+
+
+REST = {
+    "attention": decoders.attention,
+    "map": decoders.mapped,
+    "while_loop": decoders.while_loop,
+    "scan": decoders.scanned,
+    "shared constant": decoders.shared_constant,
+    "mlp": nets.mlp,
+    "conv net": nets.conv_net,
+    "quantised conv net": nets.quantised_conv_net,
+    "cached llama": nets.cached_llama,
+    "bert": nets.bert,
+    "resnet18": nets.resnet18,
+}
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("model", REST)
+def test_every_small_model_computes_what_eager_does(model):
+    assert_compiles_and_computes(*REST[model]())
+
+
+@pytest.mark.suite
+@pytest.mark.parametrize("model", ["transformer_block", "kv_cache", "dynamic_batch", "two_methods"])
+def test_models_of_the_matrix_compute_what_eager_does(model):
+    case = matrix.SMALL[model]()
+    lowered = Lowerer(["cuda"]).lower(dict(case.programs))
+    eager = case.eager()
+    for method in case.programs:
+        calls = [inputs for name, inputs in case.calls if name == method]
+        assert_computes(lowered, eager[method], calls, method)
+
+
+@pytest.mark.suite
+def test_delegates_between_other_nodes_share_their_weights():
+    module, inputs = decoders.shared_constant()
+    assert_compiles_and_computes(module, inputs, [Takes("taker", ("cos.default",)), "cuda"])

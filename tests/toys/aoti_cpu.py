@@ -1,0 +1,197 @@
+"""AOTInductor itself under the real CudaBackend, compiling for the CPU instead of a GPU.
+
+Real are CudaBackend's preprocess_multimethod, its weight collector, its list of kernels and
+torch's aot_compile; the libraries run here. Only what needs a GPU is replaced: the device's name,
+options and passes for Triton, and the machine's answer that there is a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from attrs import define, field
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from etdev import Device, Probe
+from etdev.lowered import Lowered
+
+_MAGIC = b"ETCUDAFQN3"
+# CudaBackend writes dtypes as numbers of torch's C++.
+_DTYPES = {
+    **{0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64},
+    **{5: torch.float16, 6: torch.float32, 7: torch.float64, 11: torch.bool, 15: torch.bfloat16},
+}
+# Kernels that are called on CPUs where GPUs have Triton's code: products, convolutions, scans.
+_TRITON_ON_GPUS = {
+    *(f"aoti_torch_cpu_{name}" for name in ("mm_out", "addmm_out", "bmm_out", "baddbmm_out")),
+    *("aoti_torch_cpu_convolution", "aoti_torch_cpu__mm_plus_mm_out"),
+    *(f"at::_ops::{name}::call" for name in ("cumsum", "cumprod", "logcumsumexp")),
+    *(f"at::_ops::{name}::call" for name in ("cummax", "cummin", "bucketize_Tensor")),
+    "at::_ops::searchsorted_Tensor::call",
+}
+
+
+class _Kernels(dict[str, None]):
+    """CudaBackend's kernels, asked for by the names that they have on a CPU."""
+
+    def __contains__(self, name: object) -> bool:
+        on_gpu = str(name).replace("aoti_torch_cpu_", "aoti_torch_cuda_")
+        return name in _TRITON_ON_GPUS or super().__contains__(on_gpu)
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """CudaBackend compiles for this CPU, on a machine that seems to have a GPU."""
+    from etdev_cuda import machine
+    from executorch.backends.cuda.cuda_backend import CudaBackend
+
+    kernels = _Kernels(CudaBackend.get_supported_fallback_kernels())
+    options, passes = CudaBackend.get_aoti_compile_options, CudaBackend.get_custom_passes
+
+    def on_cpu(specs: Any) -> dict[str, Any]:
+        chosen = options(specs)
+        chosen |= {f"max_autotune_{kind}_backends": "ATEN" for kind in ("gemm", "conv")}
+        chosen |= {"max_autotune": False, "aot_inductor.link_libtorch": True}
+        gpu_only = ("aot_inductor.emit_multi_arch_kernel", "aot_inductor.embed_kernel_binary")
+        return {key: value for key, value in chosen.items() if key not in gpu_only}
+
+    changes: dict[str, Any] = {
+        "get_device_name": lambda: "cpu",
+        "get_supported_fallback_kernels": lambda: kernels,
+        "get_aoti_compile_options": on_cpu,
+        "get_custom_passes": lambda specs: [
+            item for item in passes(specs) if "Triton" not in type(item).__name__
+        ],
+    }
+    with contextlib.ExitStack() as stack:
+        for name, change in changes.items():
+            stack.enter_context(mock.patch.object(CudaBackend, name, staticmethod(change)))
+        one_gpu = Probe([Device("cuda", 0)])
+        stack.enter_context(mock.patch.object(machine, "probe", return_value=one_gpu))
+        nothing = contextlib.nullcontext()
+        stack.enter_context(mock.patch.object(torch.cuda, "device", return_value=nothing))
+        yield
+
+
+@define(eq=False)
+class Program:
+    """A method whose CUDA delegates run as compiled, and whose other nodes run in eager PyTorch.
+
+    State lives from call to call, inside of delegates and outside.
+    """
+
+    program: ExportedProgram
+    state: dict[str, torch.Tensor]
+    libraries: dict[LoweredBackendModule, Any] = field(factory=dict)
+
+    @classmethod
+    def of(cls, lowered: Lowered, method: str = "forward") -> Program:
+        """A method as it was lowered."""
+        program = lowered.edge.exported_program(method)
+        held = {**program.constants, **program.state_dict}
+        state = {key: v.detach().clone() for key, v in held.items() if isinstance(v, torch.Tensor)}
+        return cls(program, state)
+
+    def __call__(self, *inputs: torch.Tensor) -> list[Any]:
+        """What the method returns for these inputs."""
+        signature, rest = self.program.graph_signature, iter(inputs)
+        arguments = [
+            next(rest) if spec.kind == InputKind.USER_INPUT else self.state[str(spec.target)]
+            for spec in signature.input_specs
+        ]
+        with torch.no_grad():
+            values = _Interpreter(self).run(*arguments, enable_io_processing=False)
+        returned = []
+        for spec, value in zip(signature.output_specs, values, strict=True):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                self.state[str(spec.target)] = value.clone()
+            else:
+                returned.append(value.clone() if isinstance(value, torch.Tensor) else value)
+        return returned
+
+    def run(self, module: LoweredBackendModule, inputs: Any) -> list[torch.Tensor]:
+        """Call a delegate."""
+        if module not in self.libraries:
+            self.libraries[module] = _loaded(module)
+        outputs: list[torch.Tensor] = self.libraries[module].run([t.contiguous() for t in inputs])
+        return outputs
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a graph, and its delegates as compiled."""
+
+    def __init__(self, owner: Program) -> None:
+        super().__init__(owner.program.graph_module)
+        self.owner = owner
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not executorch_call_delegate:
+            return super().call_function(target, args, kwargs)
+        module, *inputs = args
+        return self.owner.run(module, inputs)
+
+
+def _loaded(module: LoweredBackendModule) -> Any:
+    """The library of a delegate with its weights, both out of its named data."""
+    data = module.named_data_store_output
+    entries = dict(data.pte_data)
+    for external in data.external_data.values():
+        entries |= external
+    stored = {key: _bytes(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
+    library, weights = _payload(module.processed_bytes)
+    folder = Path(tempfile.mkdtemp())
+    path = folder / "delegate.wrapper.so"
+    path.write_bytes(stored[library])
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
+    values = {name: _weight(stored[key], *layout) for name, key, layout in weights}
+    names = runner.get_constant_names_to_original_fqns()
+    given = {name: values[fqn] for name, fqn in names.items() if fqn in values}
+    runner.update_constant_buffer(given, False, False)
+    return runner
+
+
+def _bytes(data: Any) -> bytes:
+    # Weights are files while they are lowered.
+    return bytes(data) if isinstance(data, (bytes, bytearray)) else data.prefix(len(data))
+
+
+def _payload(payload: bytes) -> tuple[str, list[tuple[str, str, Any]]]:
+    """The key of its library; name, key, and (dtype, offset, sizes, strides) of each weight."""
+    assert payload.startswith(_MAGIC)
+    at = len(_MAGIC)
+
+    def text() -> str:
+        nonlocal at
+        (size,) = struct.unpack_from("<I", payload, at)
+        at += 4 + size
+        return payload[at - size : at].decode()
+
+    library = text()
+    (count,) = struct.unpack_from("<I", payload, at)
+    at += 4
+    weights = []
+    for _ in range(count):
+        name, key = text(), text()
+        _, dtype, _, offset, rank = struct.unpack_from("<QiiqI", payload, at)
+        at += struct.calcsize("<QiiqI")
+        numbers = struct.unpack_from(f"<{2 * rank}q", payload, at)
+        at += 16 * rank
+        weights.append((name, key, (dtype, offset, numbers[:rank], numbers[rank:])))
+    return library, weights
+
+
+def _weight(data: bytes, dtype: int, offset: int, sizes: Any, strides: Any) -> torch.Tensor:
+    if not data:
+        return torch.empty(sizes, dtype=_DTYPES[dtype])
+    whole = torch.frombuffer(bytearray(data), dtype=_DTYPES[dtype])
+    return torch.as_strided(whole, sizes, strides, offset)
