@@ -28,6 +28,7 @@ from etdev.composition import Composition, compose
 from etdev.decision import Decision
 from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
+from etdev.edge import kernels
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
@@ -168,7 +169,7 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         stages = Stages(self.listener)
         settings = settings or Settings()
-        expander = Expander(settings.compile_config)
+        expander = Expander(settings.compile_config, kernels.FORMULAS)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
@@ -183,9 +184,11 @@ class Lowerer:
         rules, planner = self.composition.rules, self.composition.planner(expander)
         rules.check_methods(manager.methods)
         plans, programs = [], {}
+        names = [plugin.name for plugin in self.plugins]
         for name in sorted(manager.methods):
             program = manager.exported_program(name)
-            plan, programs[name] = planner.plan(program, name, take_marks(program))
+            whole = kernels.unfit(program, names, expander.compile_config) | take_marks(program)
+            plan, programs[name] = planner.plan(program, name, whole)
             plans.append(plan)
         rules.check_matched(planner.matched)
         rules.check(plans)

@@ -23,7 +23,7 @@ from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.opset import Opset
+from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
@@ -91,7 +91,7 @@ class Conversion:
         """
         edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
-        exceptions = [*config._core_aten_ops_exception_list, *self._kept]
+        exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]
         config._core_aten_ops_exception_list = exceptions
         methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
         if config._check_ir_validity:

@@ -49,6 +49,9 @@ def _make_plain(node: Node) -> None:
     order: Any = node.kwargs.get(_DIM_ORDER)
     if node.op == "call_function" and order is not None and not is_known_order(order):
         node.kwargs = {**node.kwargs, _DIM_ORDER: list(range(len(order)))}
+    # No kernel copies later, and they fail where they are asked to.
+    if node.op == "call_function" and node.kwargs.get("non_blocking"):
+        node.kwargs = {**node.kwargs, "non_blocking": False}
 
 
 def _specs(node: Node) -> Iterator[TensorSpec]:
