@@ -36,7 +36,7 @@ matrix: $(VENV)/test
 
 # All of ExecuTorch's own tests that tests/suites runs through etdev; `make test` runs a slice.
 suites: $(VENV)/test
-	$(BIN)/pytest tests/whole/test_suites.py -m ''
+	$(BIN)/pytest tests/whole/test_suites.py plugins/etdev-cuda/tests/test_cuda_compiled.py -m ''
 
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests

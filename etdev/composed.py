@@ -94,6 +94,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
         _refuse_overwritten(exported_program, plan)
+        _refuse_transposed(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
         annotations = self._composition.annotations(plan)
@@ -155,6 +156,21 @@ def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
             "one",
             "lower with etdev.Lowerer, which keeps it",
         )
+
+
+def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
+    unclaimed = set(plan.fallback)
+    for node in program.graph.nodes:
+        if node.name not in unclaimed or op_name(node) != "aten.nonzero.default":
+            continue
+        if node.all_input_nodes[0].meta["val"].dim() > 1:
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch would transpose {node.name}, the nonzero of a tensor with several "
+                "dimensions",
+                "lower with etdev.Lowerer, which returns it as it is",
+            )
 
 
 def _refuse_fragments(program: ExportedProgram, partition: Partition) -> None:

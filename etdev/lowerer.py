@@ -23,11 +23,13 @@ from typing import Any
 
 from attrs import define
 from executorch.exir import EdgeProgramManager
+from torch.export import ExportedProgram
 
 from etdev.compilation import Compilation
 from etdev.composition import Composition, compose
 from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
+from etdev.edge import kernels
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
@@ -197,15 +199,20 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         stages = Stages(self.listener)
         settings = settings or Settings()
-        expander = Expander(settings.compile_config)
+        expander = Expander(settings.compile_config, kernels.FORMULAS)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}
         with stages.stage("plan"):
-            whole = {name: take_marks(program) for name, program in edge.items()}
+            whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
+
+    def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:
+        """The ops that plugins wanted whole, and those that kernels can't do, with all plugins."""
+        names = [plugin.name for plugin in self.plugins]
+        return kernels.unfit(program, names, expander.compile_config) | take_marks(program)
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
         with stages.stage("export"):

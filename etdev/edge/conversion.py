@@ -17,19 +17,13 @@ from executorch.exir.program._program import (
 from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ConstantArgument,
-    InputKind,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
-)
 
 from etdev.edge import branches, state
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
+from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.opset import Opset
+from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
@@ -97,7 +91,7 @@ class Conversion:
         """
         edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
-        exceptions = [*config._core_aten_ops_exception_list, *self._kept]
+        exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]
         config._core_aten_ops_exception_list = exceptions
         methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
         if config._check_ir_validity:
@@ -121,7 +115,7 @@ class Conversion:
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
         if program.dialect == "EDGE":
             return program
-        _refuse_inputs(method, program)
+        refuse_inputs(method, program)
 
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
@@ -148,6 +142,7 @@ class Conversion:
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins rewrite it, each given what the one before returned."""
+        program = with_plain_strides(method, program)
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
         return with_contiguous_weights(program) if mixes_layouts(program) else program
@@ -158,27 +153,6 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
-
-
-def _refuse_inputs(method: str, program: ExportedProgram) -> None:
-    """Refuse inputs that ExecuTorch's runtime can't be given: it would fail before the first op."""
-    for spec in program.graph_signature.input_specs:
-        if spec.kind != InputKind.USER_INPUT:
-            continue
-        if isinstance(spec.arg, (SymIntArgument, SymFloatArgument, SymBoolArgument)):
-            raise LoweringError(
-                "edge conversion",
-                f"input {spec.arg.name!r} of method {method!r} is a Python number that may change, "
-                "which ExecuTorch's runtime can't be given",
-                "make it a tensor and read it with .item(), or export it with one value",
-            )
-        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
-            raise LoweringError(
-                "edge conversion",
-                f"input {spec.arg.name!r} of method {method!r} is the string {spec.arg.value!r}, "
-                "which ExecuTorch's runtime can't be given",
-                "leave it out of the method's inputs",
-            )
 
 
 def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:

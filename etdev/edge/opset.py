@@ -25,6 +25,14 @@ from etdev.errors import LoweringError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import is_functional
 
+# Not Core ATen, but portable kernels compute them.
+WITH_KERNELS = (
+    torch.ops.aten.bitwise_left_shift.Tensor,
+    torch.ops.aten.bitwise_left_shift.Tensor_Scalar,
+    torch.ops.aten.bitwise_right_shift.Tensor,
+    torch.ops.aten.bitwise_right_shift.Tensor_Scalar,
+    torch.ops.aten.masked_select.default,
+)
 Table = Mapping[Any, Callable[..., Any]]
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
@@ -38,7 +46,7 @@ class Opset:
     """
 
     def __init__(self, config: EdgeCompileConfig, kept: Iterable[OpOverload] = ()) -> None:
-        exceptions = [*config._core_aten_ops_exception_list, *kept]
+        exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *kept]
         self._check = EXIRATenDialectVerifier(
             core_aten_ops_exception_list=exceptions, preserve_ops=[*config.preserve_ops]
         ).check_valid_op
@@ -59,19 +67,22 @@ class Opset:
             program: ATen program, decomposed with the table; not changed.
             table: ExecuTorch's own decompositions.
         """
+        tried: set[OpOverload] = set()
         more: dict[OpOverload, Callable[..., Any]] = {}
         result = program
-        while wanted := [op for op in self._missing(result) if op not in more]:
+        while wanted := [op for op in self._missing(result) if op not in tried]:
+            tried.update(wanted)
             known = {op: pieces for op in wanted if (pieces := _pieces(op))}
-            if not known:
-                break
-            more.update(known)
-            with suppress(Exception):
-                result = result.run_decompositions({**table, **more})
-                continue
-            # One of them fails on this program; the refusal names what the user wrote.
-            return program
-        # A primitive has no kernel and would pass for an op of some backend's own.
+            attempts = [known, *({op: pieces} for op, pieces in known.items())]
+            for attempt in attempts[: 1 if len(known) < 2 else None] if known else ():
+                # One of them may fail on this program, which is no reason to leave the others.
+                with suppress(Exception):
+                    result = result.run_decompositions({**table, **more, **attempt})
+                    more.update(attempt)
+                    if attempt is known:
+                        break
+        # A primitive has no kernel and would pass for an op of some backend's own. The refusal
+        # names what the user wrote.
         return program if any(op.namespace == "prims" for op in self._missing(result)) else result
 
     def _missing(self, program: ExportedProgram) -> list[OpOverload]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -74,14 +74,21 @@ def _leaves(node: Node) -> list[Node]:
     return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
 
 
-def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileConfig) -> Pieces:
+def decompose(
+    node: Node,
+    owner: ExportedProgram,
+    compile_config: EdgeCompileConfig,
+    formulas: Mapping[Any, Callable[..., Any]],
+) -> Pieces:
     """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
 
     Args:
         node: The op, in an edge program.
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
+        formulas: Decompositions of ops that ExecuTorch leaves whole.
     """
+    op = aten_op(node.target)
     graph = Graph()
     copies: dict[Node, Node] = {}
     for index, source in enumerate(node.all_input_nodes):
@@ -91,7 +98,7 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
         # Nothing else would tell ExecuTorch the fake mode of the results.
         graph.placeholder("mode").meta = {"val": pytree.tree_leaves(node.meta["val"])[0]}
     call = graph.call_function(
-        aten_op(node.target),
+        op,
         map_arg(node.args, copies.__getitem__),
         map_arg(node.kwargs, copies.__getitem__),
     )
@@ -108,9 +115,37 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
     config = copy.copy(compile_config)
     config._check_ir_validity = False
     with settled(_mode(node)):
+        if op in formulas:
+            return _by_formula(program, node, config, formulas[op])
         edge = to_edge(program, compile_config=config).exported_program()
     unify(edge, node.meta["val"])
     return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
+
+
+def _by_formula(
+    program: ExportedProgram, node: Node, config: EdgeCompileConfig, formula: Callable[..., Any]
+) -> Pieces:
+    """The pieces that a formula gives; one that can't compute the op leaves it whole.
+
+    A piece may be the same op, on what a kernel can compute.
+    """
+    op = aten_op(node.target)
+    used = False
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        nonlocal used
+        if used:
+            return NotImplemented
+        used = True
+        return formula(*args, **kwargs)
+
+    try:
+        pieces = program.run_decompositions({op: once})
+    except Exception:
+        return Pieces(to_edge(program, compile_config=config).exported_program(), trivial=True)
+    edge = to_edge(pieces, compile_config=config).exported_program()
+    unify(edge, node.meta["val"])
+    return Pieces(edge, trivial=False)
 
 
 def _results(graph: Graph, call: Node) -> list[Node]:

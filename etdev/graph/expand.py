@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
@@ -47,9 +47,11 @@ class Expander:
 
     Args:
         compile_config: The edge conversion's; not changed.
+        formulas: Decompositions of ops that ExecuTorch leaves whole, by ATen op.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
+    formulas: Mapping[Any, Callable[..., Any]] = field(factory=dict)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _table: Container[Any] = field(factory=_default_decomposition_table)
 
@@ -74,12 +76,15 @@ class Expander:
 
     def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
-        return aten_op(node.target) in self._table and not self._pieces(node, program).trivial
+        op = aten_op(node.target)
+        if op not in self._table and op not in self.formulas:
+            return False
+        return not self._pieces(node, program).trivial
 
     def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
         key = key_of(node)
         if key not in self._known:
-            self._known[key] = decompose(node, program, self.compile_config)
+            self._known[key] = decompose(node, program, self.compile_config, self.formulas)
         return self._known[key]
 
 

@@ -6,9 +6,11 @@ channels last too. PyTorch computes the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import torch
+from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -16,6 +18,7 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+_LAST = ((0, 2, 3, 1), (0, 2, 3, 4, 1))
 _CONVOLUTIONS = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution")
 
 
@@ -48,7 +51,7 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
     if any(is_channels_last(inputs[name].meta["val"]) for name in _given(program)):
         stored = {name: target for name, target in stored.items() if name in names}
     try:
-        return _restored(program, stored).run_decompositions({})  # type: ignore[no-any-return]
+        return traced_contiguous(program, stored)
     except (RuntimeError, ValueError):
         return program
 
@@ -58,6 +61,27 @@ def is_channels_last(value: object) -> bool:
     if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
         return False
     return not value.is_contiguous() and value.is_contiguous(memory_format=_FORMATS[value.ndim])
+
+
+def is_known_order(order: Sequence[Any]) -> bool:
+    """Whether ExecuTorch's kernels know an order of dimensions: contiguous or channels last."""
+    return tuple(order) == tuple(range(len(order))) or tuple(order) in _LAST
+
+
+def has_known_order(value: object) -> bool:
+    """Whether ExecuTorch's kernels know the order that a value has in memory.
+
+    What has gaps counts as contiguous if its dimensions are in order, since it will be given or
+    stored without.
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return True
+    if value.is_contiguous() or is_channels_last(value):
+        return True
+    strides = value.stride()
+    if any(isinstance(stride, int) and stride == 0 for stride in strides):
+        return False
+    return is_known_order(dim_order_from_stride(strides))
 
 
 def _is_stored(node: Node) -> bool:
@@ -82,17 +106,26 @@ def _sources(weight: Node) -> Iterator[Node]:
         yield from _sources(source)
 
 
-def _restored(program: ExportedProgram, stored: Mapping[str, str]) -> ExportedProgram:
-    """The program with some constants contiguous, not yet traced again."""
+def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
+    """An ATen program with some inputs and constants contiguous, traced again.
+
+    Args:
+        program: Not changed.
+        names: Names of its placeholders.
+
+    Raises:
+        RuntimeError | ValueError: It can't be traced so.
+    """
+    constants = unwritten_constants(program)
     graph = copy_graph(program.graph)
     for node in graph.nodes:
         if node.target == torch.ops.aten.view.default:
             # It would hold only in the layout from before; a reshape copies where it has to.
             node.target = torch.ops.aten.reshape.default
-        if node.name in stored:
+        if node.name in names:
             node.meta["val"] = node.meta["val"].contiguous()
     new = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    for target in stored.values():
+    for target in {constants[name] for name in names if name in constants}:
         home = new.state_dict if target in new.state_dict else new.constants
         value = home[target]
         home[target] = (
@@ -100,4 +133,4 @@ def _restored(program: ExportedProgram, stored: Mapping[str, str]) -> ExportedPr
             if isinstance(value, torch.nn.Parameter)
             else value.contiguous()
         )
-    return new
+    return new.run_decompositions({})  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,13 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import DeviceError, LoweringError
+from etdev.errors import DeviceError
 from etdev.graph.nodes import delegate_device, op_name
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
 from etdev.pte.read import methods_of
+from etdev.pte.strides import PlainStrides
 from etdev.pte.transfers import MergeCopies, Skips
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
@@ -60,7 +62,6 @@ def emit(
 
     Raises:
         DeviceError: The config can't be honoured with the devices of the plan.
-        LoweringError: A kernel of ExecuTorch's would compute something else.
         AuditError: What came out is not what was planned.
     """
     config = config or ExecutorchBackendConfig()
@@ -70,11 +71,12 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
-    _refuse_transposed_results(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
     gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
-    with torch.set_grad_enabled(gradients), unbound(*programs):
-        program = manager.to_executorch(_completed(config, skips) if away else config)
+    with torch.set_grad_enabled(gradients), unbound(*programs), warnings.catch_warnings():
+        # The initial state of buffers is complete, see edge/state.py.
+        warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
+        program = manager.to_executorch(_completed(config, skips, away))
     emitted = Emitted(
         program,
         {name: skip != Skips() for name, skip in skips.items()},
@@ -82,27 +84,6 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
-
-
-def _refuse_transposed_results(manager: EdgeProgramManager) -> None:
-    """Refuse a `nonzero` whose coordinates would come out transposed, and nothing would say so.
-
-    torch's fake result has the strides (1, n), which ExecuTorch writes down as the order of the
-    dimensions; its kernel writes row by row. With one column the two are the same.
-    """
-    for method in manager.methods:
-        for node in manager.exported_program(method).graph.nodes:
-            if op_name(node) != "aten.nonzero.default":
-                continue
-            dimensions = node.all_input_nodes[0].meta["val"].dim()
-            if dimensions > 1:
-                raise LoweringError(
-                    "to_executorch",
-                    f"{node.name} of method {method!r} is the nonzero of a tensor with "
-                    f"{dimensions} dimensions, whose coordinates ExecuTorch's kernel returns in "
-                    "another order",
-                    "flatten the tensor first and compute the coordinates from the positions",
-                )
 
 
 def _writes_statistics(manager: EdgeProgramManager) -> bool:
@@ -130,16 +111,19 @@ def load_quantised_kernels(manager: EdgeProgramManager) -> None:
 
 
 def _completed(
-    config: ExecutorchBackendConfig, skips: Mapping[str, Skips]
+    config: ExecutorchBackendConfig, skips: Mapping[str, Skips], away: bool
 ) -> ExecutorchBackendConfig:
-    """The caller's config with our pass, and with memory planning that fits the skips.
+    """The caller's config with our passes, and with memory planning that fits the skips.
 
     The evaluation of symbolic shapes is the first pass after ExecuTorch's device pass that a config
     can replace, and it can be a different one for each method.
     """
-    if not config.enable_non_cpu_memory_planning:
-        return config
-    passes = {name: _own(config.sym_shape_eval_pass, name) for name in skips}
+    merging = away and config.enable_non_cpu_memory_planning
+    passes: dict[str, Any] = {
+        name: PlainStrides(_own(config.sym_shape_eval_pass, name)) for name in skips
+    }
+    if not merging:
+        return dataclasses.replace(config, sym_shape_eval_pass=passes)
     memory = {name: _own(config.memory_planning_pass, name) for name in skips}
     return dataclasses.replace(
         config,

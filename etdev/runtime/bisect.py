@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge
+from executorch.exir import (
+    EdgeCompileConfig,
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    to_edge,
+)
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
@@ -23,6 +28,7 @@ from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
 from etdev.pte.read import Compiled, compiled, read
+from etdev.pte.strides import PlainStrides
 from etdev.runtime.compare import Difference, compare
 from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
@@ -195,7 +201,9 @@ def alone(delegate: LoweredBackendModule, inputs: Sequence[Any]) -> bytes:
 def emitted(manager: EdgeProgramManager) -> bytes:
     """Emit a program as it is, with the kernels that it needs loaded."""
     load_quantised_kernels(manager)
-    return bytes(guarded("to_executorch", manager.to_executorch).buffer)
+    config = ExecutorchBackendConfig()
+    config.sym_shape_eval_pass = PlainStrides(config.sym_shape_eval_pass)
+    return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
 
 
 def _badness(difference: Difference) -> float:

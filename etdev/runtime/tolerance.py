@@ -1,7 +1,7 @@
 """Tolerances: how far from eager PyTorch a .pte may be, by what it computes in.
 
-    float64                               1e-9
-    float32                               1e-4
+    float64, complex128                   1e-9
+    float32, complex64                    1e-4
     float16                               1e-2
     bfloat16, or OpenVINO on a CPU
     that rounds float32 to it             3e-2
@@ -27,6 +27,8 @@ _RELATIVE = {
     torch.float32: 1e-4,
     torch.float16: 1e-2,
     torch.bfloat16: 3e-2,
+    torch.complex128: 1e-9,
+    torch.complex64: 1e-4,
 }
 _QUANTISED = 2e-2
 # Backends that compute float32 in bfloat16 where the CPU can.
@@ -50,7 +52,7 @@ class Tolerance:
 
     def allowed(self, expected: torch.Tensor) -> float:
         """The absolute error that an output may have."""
-        if not expected.is_floating_point():
+        if not (expected.is_floating_point() or expected.is_complex()):
             return self.steps if expected.dtype in (torch.int8, torch.uint8) else 0
         finite = expected[expected.isfinite()].abs()
         largest = float(finite.max()) if finite.numel() else 0.0

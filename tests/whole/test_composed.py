@@ -10,7 +10,7 @@ from torch import nn
 from toys import Takes
 
 import etdev
-from etdev.errors import BudgetError, PluginError
+from etdev.errors import BudgetError, LoweringError, PluginError
 
 
 def backends(manager, method="forward"):
@@ -106,3 +106,17 @@ def test_an_export_recipe_takes_it():
     recipe = ExportRecipe(lowering_recipe=LoweringRecipe(partitioners=[etdev.partitioner(["cpu"])]))
     session = export(module, [inputs], recipe)
     assert session.get_pte_buffer()
+
+
+def test_coordinates_that_executorch_would_transpose_are_refused():
+    class Coordinates(torch.nn.Module):
+        def forward(self, x):
+            return x.nonzero()
+
+    program = torch.export.export(Coordinates(), (torch.eye(3),))
+    with pytest.raises(LoweringError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+    assert str(caught.value) == (
+        "partitioner: ExecuTorch would transpose aten_nonzero_default, the nonzero of a tensor "
+        "with several dimensions; lower with etdev.Lowerer, which returns it as it is"
+    )

@@ -1,7 +1,8 @@
-"""Formulas: decompositions that none of torch's tables has, into what portable kernels compute."""
+"""Formulas of ops that compute one value from one of each input, and of a few products."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,6 +73,51 @@ def _diagonal_scatter(
     return torch.where(column - row == offset, spread, moved).movedim((-2, -1), (dim1, dim2))
 
 
+def signbit(x: Tensor) -> Tensor:
+    """Whether numbers have a sign, zeros included. The sign of a NaN can't be computed."""
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
+
+
+def _copysign(x: Tensor, sign: Tensor) -> Tensor:
+    size = floating(x).abs()
+    return torch.where(signbit(sign), -size, size)
+
+
+def _copysign_scalar(x: Tensor, sign: float) -> Tensor:
+    size = floating(x).abs()
+    return -size if math.copysign(1.0, sign) < 0 else size
+
+
+def _hypot(x: Tensor, y: Tensor) -> Tensor:
+    large = torch.maximum(x.abs(), y.abs())
+    small = torch.minimum(x.abs(), y.abs())
+    # Nothing overflows that the result doesn't.
+    ratio = small / torch.where(large == 0, 1.0, large)
+    length = large * torch.sqrt(ratio * ratio + 1)
+    return torch.where(torch.isinf(x) | torch.isinf(y), math.inf, length).to(large.dtype)
+
+
+def _left_shift(x: Tensor, places: Any) -> Tensor:
+    return torch.bitwise_left_shift(_integral(x), places)
+
+
+def _right_shift(x: Tensor, places: Any) -> Tensor:
+    return torch.bitwise_right_shift(_integral(x), places)
+
+
+def _integral(x: Tensor) -> Tensor:
+    if x.dtype.is_floating_point:
+        raise NotImplementedError("a shift of floats")
+    return x
+
+
+def floating(x: Tensor) -> Tensor:
+    """A tensor as torch promotes it for functions that have no integer results."""
+    return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.exp2.default: _exp2,
     aten.fmax.default: _fmax,
@@ -79,4 +125,12 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.addbmm.default: _addbmm,
     aten._trilinear.default: _trilinear,
     aten.diagonal_scatter.default: _diagonal_scatter,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: _copysign,
+    aten.copysign.Scalar: _copysign_scalar,
+    aten.hypot.default: _hypot,
+    aten.__lshift__.Tensor: _left_shift,
+    aten.__lshift__.Scalar: _left_shift,
+    aten.__rshift__.Tensor: _right_shift,
+    aten.__rshift__.Scalar: _right_shift,
 }

@@ -1,0 +1,32 @@
+"""Formulas: decompositions that none of torch's tables has, into what portable kernels compute.
+
+Each is called as its op is. It holds at NaN, infinities and the edges of each dtype as PyTorch's
+kernel does, and raises NotImplementedError for arguments that it can't express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etdev.edge.formulas import (
+    elementwise,
+    linalg,
+    order,
+    pooling,
+    randoms,
+    reductions,
+    search,
+    special,
+)
+
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    **elementwise.FORMULAS,
+    **linalg.FORMULAS,
+    **order.FORMULAS,
+    **pooling.FORMULAS,
+    **randoms.FORMULAS,
+    **reductions.FORMULAS,
+    **search.FORMULAS,
+    **special.FORMULAS,
+}

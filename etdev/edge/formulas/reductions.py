@@ -1,0 +1,111 @@
+"""Formulas of ops that reduce what is scattered, and of statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def _var_mean(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    dims = list(dim) if dim else list(range(x.dim()))
+    # None is one here, as it is everywhere.
+    given = 1 if correction is None else correction
+    return torch.var(x, dims, correction=given, keepdim=keepdim), torch.mean(x, dims, keepdim)
+
+
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Every place compared with every index, since no kernel reduces what it scatters."""
+    if x.dim() == 0:
+        whole = scatter_reduce(
+            x.reshape(1), 0, index.reshape(1), source.reshape(1), reduce, include_self=include_self
+        )
+        return whole.reshape(())
+    dim %= x.dim()
+    beside: list[tuple[int, Tensor]] = []
+    for axis in range(x.dim()):
+        size = index.shape[axis]
+        source = source.narrow(axis, 0, size)
+        if axis != dim and x.shape[axis] != size:
+            # Where no index reaches, everything stays as it is.
+            beside.append((axis, x.narrow(axis, size, x.shape[axis] - size)))
+            x = x.narrow(axis, 0, size)
+    result = _scattered(x, dim, index, source, reduce, include_self)
+    for axis, rest in reversed(beside):
+        result = torch.cat([result, rest], axis)
+    return result
+
+
+def _scattered(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    places = torch.arange(x.shape[dim], device=x.device)
+    hits = index.movedim(dim, -1).unsqueeze(-1) == places
+    start, given = x.movedim(dim, -1), source.movedim(dim, -1).unsqueeze(-1)
+    neutral = _neutral(reduce, x.dtype)
+    if not include_self:
+        start = torch.where(hits.any(-2), torch.full((), neutral, dtype=x.dtype), start)
+    values = torch.where(hits, given, torch.full((), neutral, dtype=x.dtype))
+    if reduce == "amax":
+        result = torch.maximum(start, values.amax(-2))
+    elif reduce == "amin":
+        result = torch.minimum(start, values.amin(-2))
+    elif reduce == "prod":
+        result = start * torch.prod(values, -2, dtype=x.dtype)
+    else:
+        result = start + torch.sum(values, -2, dtype=x.dtype)
+    if reduce == "mean":
+        count = hits.to(torch.int64).sum(-2) + int(include_self)
+        count = torch.clamp(count, min=1).to(x.dtype)
+        rounding = None if x.dtype.is_floating_point else "floor"
+        result = torch.div(result, count, rounding_mode=rounding)
+    return result.movedim(-1, dim)
+
+
+def _neutral(reduce: str, dtype: torch.dtype) -> Any:
+    """What changes no result."""
+    if reduce in ("sum", "mean"):
+        return 0
+    if reduce == "prod":
+        return 1
+    if dtype == torch.bool:
+        return reduce == "amin"
+    if dtype.is_floating_point:
+        return math.inf if reduce == "amin" else -math.inf
+    return torch.iinfo(dtype).max if reduce == "amin" else torch.iinfo(dtype).min
+
+
+def _index_reduce(
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    if x.dim() == 0:
+        raise NotImplementedError("a tensor without dimensions")
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    spread = index.reshape(shape).expand(source.shape)
+    return scatter_reduce(x, dim, spread, source, reduce, include_self=include_self)
+
+
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    aten.var_mean.correction: _var_mean,
+    aten.index_reduce.default: _index_reduce,
+}

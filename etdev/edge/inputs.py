@@ -1,0 +1,85 @@
+"""Inputs: what ExecuTorch's runtime can be given, in a memory order that its kernels know."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+)
+
+from etdev.errors import LoweringError, first_line
+from etdev.graph.layout import has_known_order, traced_contiguous
+from etdev.graph.signature import unwritten_constants
+
+# Ops that say where in memory a value is.
+_PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+
+
+def refuse_inputs(method: str, program: ExportedProgram) -> None:
+    """Refuse inputs that ExecuTorch's runtime can't be given: it would fail before the first op.
+
+    Raises:
+        LoweringError: There is one.
+    """
+    for spec in program.graph_signature.input_specs:
+        if spec.kind != InputKind.USER_INPUT:
+            continue
+        if isinstance(spec.arg, (SymIntArgument, SymFloatArgument, SymBoolArgument)):
+            raise LoweringError(
+                "edge conversion",
+                f"input {spec.arg.name!r} of method {method!r} is a Python number that may change, "
+                "which ExecuTorch's runtime can't be given",
+                "make it a tensor and read it with .item(), or export it with one value",
+            )
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            raise LoweringError(
+                "edge conversion",
+                f"input {spec.arg.name!r} of method {method!r} is the string {spec.arg.value!r}, "
+                "which ExecuTorch's runtime can't be given",
+                "leave it out of the method's inputs",
+            )
+
+
+def with_plain_strides(method: str, program: ExportedProgram) -> ExportedProgram:
+    """Make inputs and constants contiguous that are neither that nor channels last.
+
+    The runtime takes no others, and would read a contiguous one in the order of the example.
+
+    Args:
+        method: Its name, for messages.
+        program: An ATen program; it is not changed.
+
+    Raises:
+        LoweringError: What it computes depends on that order.
+    """
+    others = {
+        node.name
+        for node in program.graph.find_nodes(op="placeholder")
+        if not has_known_order(node.meta.get("val"))
+    }
+    others -= _written(program)
+    if not others:
+        return program
+    try:
+        if any(node.target in _PLACES for node in program.graph.nodes):
+            raise ValueError("as_strided reads memory directly")
+        return traced_contiguous(program, others)
+    except (RuntimeError, ValueError) as error:
+        raise LoweringError(
+            "edge conversion",
+            f"{', '.join(sorted(others))} of method {method!r} would have to be contiguous, which "
+            f"it can't be traced with ({first_line(error)})",
+            "export it with contiguous inputs and weights",
+        ) from error
+
+
+def _written(program: ExportedProgram) -> set[str]:
+    """Constants that the method writes, which keep their memory."""
+    signature = program.graph_signature
+    constants = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
+    return constants.difference(unwritten_constants(program))

@@ -1,0 +1,182 @@
+"""Formulas: what no table of torch decomposes, and what portable kernels get wrong."""
+
+import math
+
+import pytest
+import torch
+from executorch.exir import EdgeCompileConfig
+from torch import nn
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer, Settings
+from etdev.edge.formulas import order, reductions
+
+layers = nn.functional
+NUMBERS = torch.tensor([0, -0.0, 1, -1, 2.5, -3.75, 7, 60, -12.5, 1e-8, math.inf, math.nan])
+
+
+class Calls(nn.Module):
+    """Calls several functions, so that one .pte has them all."""
+
+    def __init__(self, *functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *inputs):
+        return [function(*inputs) for function in self.functions]
+
+
+def agree(functions, *calls, plugins=()):
+    module = Calls(*functions)
+    assert_agrees(Lowerer(list(plugins)).lower(module, calls[0]), module, *calls)
+
+
+def test_special_functions():
+    special = torch.special
+    functions = [
+        *(torch.erfc, torch.lgamma, torch.digamma, special.erfcx, special.i0e, special.i1e),
+        *(special.bessel_j0, special.bessel_j1, special.spherical_bessel_j0, torch.signbit),
+        lambda x: torch.erfinv(x / 8),
+        lambda x: torch.polygamma(1, x.abs() + 0.5),
+    ]
+    agree(functions, (NUMBERS,), (NUMBERS.flip(0) / 3,))
+
+
+def test_signs_and_lengths():
+    x, y = (grid.clone() for grid in torch.meshgrid(NUMBERS, NUMBERS[:-1], indexing="ij"))
+    agree([torch.copysign, torch.hypot], (x, y), (-x, -y))
+
+
+def test_what_follows_from_sorting():
+    functions = [
+        *(torch.sort, torch.argsort, torch.msort, torch.median, torch.nanmedian),
+        lambda x: torch.sort(x, dim=0, descending=True, stable=True),
+        lambda x: torch.kthvalue(x, 2, 1, True),
+        lambda x: torch.median(x, 1),
+        lambda x: torch.nanmedian(x, 0),
+        lambda x: torch.quantile(x, 0.3),
+        lambda x: torch.cummax(x, 1),
+        lambda x: torch.cummin(x, 0),
+        lambda x: torch.logcumsumexp(x, 1),
+        lambda x: torch.histc(x, 5, -1, 1),
+        lambda x: torch.searchsorted(torch.tensor([-1.0, 0, 0, 2]), x),
+    ]
+    agree(functions, *((torch.randn(4, 5),) for _ in range(3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+@pytest.mark.parametrize("descending", [False, True])
+def test_equal_values_keep_their_order(dtype, descending):
+    x = torch.randint(0, 3, (3, 8)).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 2] = x[0, 5] = x[1, 0] = math.nan
+    for dim in (0, 1):
+        expected = torch.sort(x, dim=dim, descending=descending, stable=True)
+        torch.testing.assert_close(order.sort(x, dim, descending), (*expected,), equal_nan=True)
+
+
+def test_runs_of_equal_values():
+    functions = [
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        lambda x: torch.unique_consecutive(x, return_counts=True),
+        lambda x: torch.masked_select(x, x > 1),
+    ]
+    for function in functions:
+        agree([function], *((torch.randint(0, 4, (3, 4)),) for _ in range(3)))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scattered_values_are_reduced(reduce, include_self):
+    for dtype in (torch.float32, torch.int64):
+        x, source = (torch.randint(-5, 5, (4, 6)).to(dtype) for _ in range(2))
+        for dim, limit in ((0, 4), (1, 6)):
+            index = torch.randint(0, limit, (3, 5))
+            expected = x.scatter_reduce(dim, index, source, reduce, include_self=include_self)
+            result = reductions.scatter_reduce(
+                x, dim, index, source, reduce, include_self=include_self
+            )
+            torch.testing.assert_close(result, expected)
+
+
+def test_volumes():
+    functions = [
+        lambda x: layers.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        lambda x: layers.max_pool3d(x, 3, 2, 1, return_indices=True),
+        lambda x: layers.adaptive_avg_pool3d(x, (2, 3, 4)),
+        lambda x: layers.adaptive_max_pool3d(x, (2, 3, 4), return_indices=True),
+        lambda x: layers.adaptive_max_pool2d(x[0], (3, 2), return_indices=True),
+    ]
+    agree(functions, *((torch.randn(1, 2, 5, 6, 7),) for _ in range(2)))
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+def test_convolutions_of_volumes(plugins):
+    module = nn.Sequential(
+        nn.Conv3d(4, 6, 3, 2, 1, groups=2), nn.ReLU(), nn.ConvTranspose3d(6, 2, 3, 2, 1, 1)
+    )
+    calls = [(torch.randn(2, 4, 5, 6, 7),) for _ in range(2)]
+    assert_agrees(Lowerer(plugins).lower(module.eval(), calls[0]), module, *calls)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_integers_are_divided_exactly(dtype):
+    x = torch.tensor([-7, -3, 0, 3, 7, 8, 2**53 + 1 if dtype == torch.int64 else 9]).to(dtype)
+    y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
+    functions = [torch.remainder, torch.fmod, lambda x, y: x % 3, lambda x, y: torch.fmod(x, -3)]
+    agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y))
+
+
+def test_tensors_without_dimensions():
+    functions = [
+        lambda x: x.sum(0),
+        lambda x: x.cumsum(0),
+        lambda x: x.logsumexp(0),
+        lambda x: x.unfold(0, 1, 1),
+        lambda x: x.sort(),
+    ]
+    agree(functions, (torch.tensor(2.5),), (torch.tensor(-1.0),))
+
+
+def test_doubles_stay_doubles():
+    functions = [
+        lambda x: x.sum(1),
+        lambda x: x.log_softmax(2),
+        lambda x: layers.layer_norm(x, (7,)),
+    ]
+    module, x = Calls(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
+    assert_agrees(Lowerer([]).lower(module, (x,)), module, (x,), tolerance=1e-12)
+    assert Lowerer([]).lower(module, (x,)).verify().calls == 3
+
+
+def test_small_matrices():
+    functions = [
+        *(torch.linalg.det, torch.linalg.inv_ex, torch.linalg.slogdet, torch.linalg.lu),
+        lambda x: torch.linalg.solve_ex(x, x.mT),
+        lambda x: torch.linalg.cholesky_ex(x @ x.mT + torch.eye(4)),
+    ]
+    agree(functions, *((torch.randn(2, 4, 4) + 2 * torch.eye(4),) for _ in range(2)))
+
+
+def test_what_the_kernels_of_the_runtime_refuse():
+    agree(
+        [
+            lambda x: x.narrow_copy(-1, 1, 2),
+            lambda x: x.to(torch.float64, non_blocking=True),
+            lambda x: layers.log_softmax(x.half(), 1, dtype=torch.float32),
+            lambda x: torch.bitwise_left_shift(x.to(torch.int32).abs(), 2),
+        ],
+        (torch.randn(3, 4),),
+        (torch.randn(3, 4),),
+    )
+
+
+def test_statistics_of_a_batch():
+    module = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3, track_running_stats=False))
+    agree([module], *((torch.randn(2, 2, 4, 4),) for _ in range(2)))
+
+
+def test_an_op_for_which_the_caller_has_a_kernel_stays():
+    mine = EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.aten.sort.default])
+    plan = Lowerer([]).plan(Calls(torch.sort), (torch.randn(3),), settings=Settings(mine))
+    assert "aten.sort.default" in {entry.op for entry in plan["forward"].ledger}
