@@ -47,6 +47,7 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.executors
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
+	$(BIN)/python -m benchmarks.memory
 
 compat: suites $(addprefix compat-,$(COMPAT))
 
