@@ -13,7 +13,7 @@ from blake3 import blake3
 from etdev.delegate.cache.canonical import Canonical
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
-from etdev.delegate.cache.origins import folder_digest, origin, versions
+from etdev.delegate.cache.origins import origin, versions
 from etdev.delegate.calls import Call
 from etdev.delegate.jobs import Job
 from etdev.registry import answers
@@ -106,8 +106,6 @@ def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:
         )
     implementation = plugin.implementation
     code = origin(implementation.compile_context)
-    if code is None:
-        code = folder_digest(type(implementation).__module__.split(".")[0])
     if code is None:
         raise Unhashable(f"{plugin.name}'s compile_context is not of an installed package")
     return code, sorted(environment.items()), _options(plugin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import os
 import re
 import sys
@@ -18,25 +19,11 @@ from blake3 import blake3
 def origin(function: Callable[..., Any]) -> str | None:
     """What the code of a function is: `executorch 1.5.1`; None where that can't be known.
 
-    A file that its distribution did not record has no version, whatever the distribution says:
-    it is editable or was shadowed.
+    The version of an editable distribution says nothing of its files, whose digest is added. A file
+    of any other that the distribution did not record was put in its place.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else _origin(os.path.realpath(code.co_filename))
-
-
-def folder_digest(package: str) -> str | None:
-    """Digest of the Python files of a loaded package, for one that is installed as editable."""
-    file = getattr(sys.modules.get(package), "__file__", None)
-    if not file or Path(file).name != "__init__.py":
-        return None
-    digest = blake3()
-    folder = Path(file).parent
-    for path in sorted(folder.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -66,7 +53,7 @@ def _versions(name: str) -> dict[str, str]:
 
 @functools.cache
 def _origin(file: str) -> str | None:
-    for name in _candidates(file):
+    for name, package in _candidates(file):
         try:
             distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -74,18 +61,36 @@ def _origin(file: str) -> str | None:
         root = os.path.realpath(str(distribution.locate_file("")))
         if os.path.relpath(file, root) in _recorded(name):
             return f"{name} {distribution.version}"
+        if _is_editable(distribution) and package.is_dir():
+            return f"{name} {distribution.version} {_digest(package)}"
     return None
 
 
-def _candidates(file: str) -> Iterator[str]:
-    """Distributions that may have installed a file."""
+def _is_editable(distribution: metadata.Distribution) -> bool:
+    text = distribution.read_text("direct_url.json") or "{}"
+    return bool(json.loads(text).get("dir_info", {}).get("editable"))
+
+
+def _digest(folder: Path) -> str:
+    """Digest of the Python files in a folder."""
+    digest = blake3()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return str(digest.hexdigest())
+
+
+def _candidates(file: str) -> Iterator[tuple[str, Path]]:
+    """Distributions that may have installed a file, with the top-level package it is in."""
     for entry in sys.path:
         folder = os.path.realpath(entry or os.curdir)
         if file.startswith(folder + os.sep):
-            top = os.path.relpath(file, folder).split(os.sep)[0].removesuffix(".py")
+            top = os.path.relpath(file, folder).split(os.sep)[0]
+            name, package = top.removesuffix(".py"), Path(folder, top)
             # Most are called as their package is; to ask for all of them takes a while.
-            yield top
-            yield from _packages().get(top, ())
+            yield name, package
+            yield from ((other, package) for other in _packages().get(name, ()))
 
 
 @functools.cache

@@ -1,5 +1,7 @@
 """The key: whatever the compiled bytes depend on changes it, and nothing else does."""
 
+import importlib
+import json
 import os
 import subprocess
 import sys
@@ -254,6 +256,29 @@ def test_versions_count(monkeypatch):
     assert keys(Net(), (X,)) != BASE
 
 
+def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypatch):
+    def origin_of(text: str, editable: bool) -> str | None:
+        folder = tmp_path / text
+        (folder / "vendorpkg").mkdir(parents=True)
+        (folder / "vendorpkg/__init__.py").write_text(f"def f():\n    return {text!r}\n")
+        info = folder / "vendorpkg-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vendorpkg\nVersion: 1.0\n")
+        url = {"url": "file:///x", "dir_info": {"editable": editable}}
+        (info / "direct_url.json").write_text(json.dumps(url))
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(folder)
+            patch.delitem(sys.modules, "vendorpkg", raising=False)
+            known = origins.origin(importlib.import_module("vendorpkg").f)
+            patch.delitem(sys.modules, "vendorpkg")
+        return known
+
+    one, other = origin_of("one", True), origin_of("other", True)
+    assert one.startswith("vendorpkg 1.0 ")
+    assert one != other
+    assert origin_of("shadow", False) is None
+
+
 def test_the_versions_of_a_vendor_are_among_those_of_its_plugin():
     assert "openvino" in origins.versions(["etdev-openvino"])
 
@@ -318,7 +343,7 @@ def _setting(patch: Any, value: str):
 
 def test_what_the_compile_context_settles_counts(monkeypatch):
     # A test's file is not of an installed package; take it for one.
-    monkeypatch.setattr("etdev.delegate.cache.key.folder_digest", lambda _: "digest")
+    monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: "tests 1")
     texts = [keys(nn.ReLU(), (X,), [InContext(variable=v, told={})]) for v in "ab"]
     assert texts[0] != texts[1]
 
