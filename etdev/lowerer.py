@@ -30,6 +30,7 @@ from etdev.delegate.compile import compile_all
 from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
+from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
@@ -153,7 +154,8 @@ class Lowerer:
             model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
         )
         self.composition.check_fit(decided.plan)
-        join = self._compile(decided.plan, decided.programs, decided.stages)
+        with untouched_random_state():
+            join = self._compile(decided.plan, decided.programs, decided.stages)
         return Lowered(decided, self.composition.rules.strict, lambda: decided.rebuilt(join()))
 
     def decide(
@@ -170,10 +172,11 @@ class Lowerer:
         settings = settings or Settings()
         expander = Expander(settings.compile_config)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        references = self._export(methods, stages)
-        manager = self._to_edge(references, settings, expander, stages)
-        with stages.stage("plan"):
-            plan, programs = self._decide(manager, expander)
+        with untouched_random_state():
+            references = self._export(methods, stages)
+            manager = self._to_edge(references, settings, expander, stages)
+            with stages.stage("plan"):
+                plan, programs = self._decide(manager, expander)
         return Decision(plan, programs, references, manager, settings, expander, stages)
 
     def _decide(

@@ -14,6 +14,7 @@ from etdev.errors import PluginError, first_line
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
+from etdev.registry.surroundings import unchanged
 
 GROUP = "etdev"
 _UNKNOWN = "unknown"
@@ -48,8 +49,14 @@ class Origin:
         Raises:
             PluginError: It can't be imported or made, or is not a plugin.
         """
+        if not EntryPoint.pattern.match(self.entry.value):
+            what = f"has the entry point {self.entry.value!r}, which can't be read"
+            raise PluginError(self.title, what, "write package.module:Class")
         try:
-            target = self.entry.load()
+            with unchanged(self.entry.name, "its import"):
+                target = self.entry.load()
+        except PluginError:
+            raise
         # A script taken for a plugin calls sys.exit, which would end `etdev plugins` silently.
         except (Exception, SystemExit) as error:
             cure = "reinstall or uninstall it"
@@ -100,7 +107,9 @@ def _entry_points() -> dict[str, list[Origin]]:
     for entry in importlib.metadata.entry_points(group=GROUP):
         origin = Origin(entry, _UNKNOWN)
         if entry.dist:
-            origin = Origin(entry, entry.dist.name, entry.dist.version)
+            # What pip left half removed has no name.
+            name = entry.dist.name or _UNKNOWN
+            origin = Origin(entry, name, entry.dist.version if entry.dist.name else "")
         origins = installed.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) does not clash.
         if origin.title not in [other.title for other in origins]:

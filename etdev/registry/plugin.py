@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 from typing import Any
 
 import pluggy
@@ -10,10 +12,31 @@ from attrs import define, field
 
 from etdev import hookspecs
 from etdev.errors import PluginError
+from etdev.schema.pins import PORTABLE
+from etdev.schema.reasons import FOREIGN
 
 # In the order of hookspecs; pluggy marks them so.
 HOOKS = tuple(name for name, hook in vars(hookspecs).items() if hasattr(hook, "etdev_spec"))
 _HERE = "this process"
+# Who a plan says a node belongs to if it is no plugin's.
+RESERVED_NAMES = {
+    PORTABLE: "is reserved for nodes left to portable kernels",
+    FOREIGN.code: "is reserved for delegates that a program comes with",
+}
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?", re.ASCII)
+
+
+def check_name(name: object) -> None:
+    """Refuse a name that can't be written in a registry, in an option or in a plan.
+
+    Raises:
+        PluginError: The text has the name.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        cure = 'use letters, digits, - and _, such as name = "my-npu"'
+        raise PluginError("plugins", f"{name!r} is not a name for a plugin", cure)
+    if name in RESERVED_NAMES:
+        raise PluginError(name, RESERVED_NAMES[name], "rename the plugin")
 
 
 @define(eq=False)
@@ -35,6 +58,7 @@ class Plugin:
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        check_name(self.name)
         # A manager for each: every answer and every error then has exactly one possible owner.
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
@@ -72,6 +96,17 @@ class Plugin:
             )
         if not self.hooks:
             raise PluginError(self.title, "has no hooks", f"the hooks are {', '.join(HOOKS)}")
+        for caller in self._manager.get_hookcallers(self.implementation) or ():
+            for hook in caller.get_hookimpls():
+                self._check_kind(caller.name, hook)
+
+    def _check_kind(self, name: str, hook: pluggy.HookImpl) -> None:
+        """Refuse what pluggy or Python would not run as a plain function."""
+        if inspect.iscoroutinefunction(hook.function) or inspect.isasyncgenfunction(hook.function):
+            raise PluginError(self.title, f"{name} is async", "write def, nothing awaits a hook")
+        if hook.wrapper or hook.hookwrapper:
+            what = f"{name} is a wrapper, and there is nothing to wrap"
+            raise PluginError(self.title, what, "write @hookimpl, plugins are asked one by one")
 
 
 def _signature(error: pluggy.PluginValidationError) -> str:
