@@ -8,7 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from etdev.composed import partitioner
     from etdev.edge.conversion import Settings
-    from etdev.errors import EtdevError, EtdevWarning
+    from etdev.errors import (
+        ArtifactError,
+        AuditError,
+        BudgetError,
+        ClaimError,
+        CompileError,
+        DeviceError,
+        EtdevError,
+        EtdevWarning,
+        LoweringError,
+        PinError,
+        PluginError,
+        RegistryError,
+        RunError,
+        SourceError,
+        VerifyError,
+    )
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
@@ -23,12 +39,17 @@ if TYPE_CHECKING:
     from etdev.schema.tensors import Constant, Tensor
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
+# fmt: off
 _HOMES = {
     "registry.adapted": ("adapt",),
     "schema.budget": ("Budget",),
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
-    "errors": ("EtdevError", "EtdevWarning"),
+    "errors": (
+        "EtdevError", "EtdevWarning", "PluginError", "ClaimError", "DeviceError", "PinError",
+        "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+        "ArtifactError", "AuditError", "RunError", "VerifyError",
+    ),
     "edge.conversion": ("Settings",),
     "hookspecs": ("hookimpl",),
     "schema.limits": ("Limits",),
@@ -40,13 +61,48 @@ _HOMES = {
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }
+# fmt: on
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: RUF022
-    "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
-    "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
-    "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
-    "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",
+__all__ = [
+    "CPU",
+    "ArtifactError",
+    "Assumed",
+    "AuditError",
+    "Budget",
+    "BudgetError",
+    "Claim",
+    "ClaimError",
+    "CompileError",
+    "Constant",
+    "Device",
+    "DeviceError",
+    "Draft",
+    "EtdevError",
+    "EtdevWarning",
+    "Group",
+    "KeepWhole",
+    "Limits",
+    "Lowered",
+    "Lowerer",
+    "LoweringError",
+    "Partition",
+    "Pin",
+    "PinError",
+    "Plan",
+    "PluginError",
+    "Probe",
+    "Refusal",
+    "Registry",
+    "RegistryError",
+    "RunError",
+    "Settings",
+    "SourceError",
+    "Tensor",
+    "VerifyError",
+    "adapt",
+    "hookimpl",
+    "partitioner",
 ]  # fmt: skip
 
 

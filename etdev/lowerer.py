@@ -26,7 +26,7 @@ from torch.export import ExportedProgram
 
 from etdev.composition import Composition, compose
 from etdev.decision import Decision
-from etdev.delegate.compile import compile_all
+from etdev.delegate.compile import Compiler
 from etdev.delegate.split import split
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
@@ -39,6 +39,7 @@ from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
+from etdev.schema.outcomes import Outcome
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
 from etdev.stages import Listener, Stages, guarded
@@ -155,8 +156,9 @@ class Lowerer:
         )
         self.composition.check_fit(decided.plan)
         with untouched_random_state():
-            join = self._compile(decided.plan, decided.programs, decided.stages)
-        return Lowered(decided, self.composition.rules.strict, lambda: decided.rebuilt(join()))
+            join, outcomes = self._compile(decided.plan, decided.programs, decided.stages)
+        strict = self.composition.rules.strict
+        return Lowered(decided, strict, outcomes, lambda: decided.rebuilt(join()))
 
     def decide(
         self,
@@ -221,11 +223,13 @@ class Lowerer:
 
     def _compile(
         self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages
-    ) -> Callable[[], dict[str, ExportedProgram]]:
-        """Compile everything; the result puts the methods together, afresh at every call."""
+    ) -> tuple[Callable[[], dict[str, ExportedProgram]], tuple[Outcome, ...]]:
+        """Compile everything.
 
-        def progress(done: int, total: int, partition: Partition) -> None:
-            stages.say("compile", f"{done + 1}/{total} {partition.where}")
+        Returns:
+            What puts the methods together, afresh at every call, and the outcome per partition.
+        """
+        compiler = Compiler(self.plugins, progress=lambda *event: _say(stages, *event))
 
         with stages.stage("compile"):
             splits = {
@@ -234,5 +238,13 @@ class Lowerer:
                 )
                 for name, program in programs.items()
             }
-            lowered = compile_all(splits, self.plugins, progress)
-        return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}
+            lowered = compiler.compile(splits)
+
+        def join() -> dict[str, ExportedProgram]:
+            return {name: taken.join(lowered[name]) for name, taken in splits.items()}
+
+        return join, tuple(compiler.outcomes)
+
+
+def _say(stages: Stages, done: int, total: int, partition: Partition) -> None:
+    stages.say("compile", f"{done + 1}/{total} {partition.where}")

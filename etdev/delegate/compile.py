@@ -1,116 +1,99 @@
-"""Compilation: ExecuTorch backends are called, each with all of its partitions together."""
+"""Compilation: what the cache doesn't have is compiled by ExecuTorch's backends."""
 
 from __future__ import annotations
 
-import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from attrs import define, field
+from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from torch.export import ExportedProgram
 
-from etdev.delegate.jobs import Job, batches, compiler_of, find_backend, jobs_of
+from etdev.delegate.calls import Call, calls_of
+from etdev.delegate.jobs import Job, batches, jobs_of
 from etdev.delegate.split import Split, settled_heap
-from etdev.errors import CompileError, first_line
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Partition
 
 Progress = Callable[[int, int, Partition], None]
 
 
-def compile_all(
-    splits: Mapping[str, Split], plugins: Sequence[Plugin], progress: Progress | None = None
-) -> dict[str, list[LoweredBackendModule]]:
-    """Compile every partition of every method.
+@define(eq=False)
+class Compiler:
+    """Compiles the partitions of a program.
 
     Args:
-        splits: The methods, split into programs.
         plugins: Asked for the context in which their partitions are compiled.
-        progress: Told before each partition: how many are done, how many there are, which is next.
-
-    Returns:
-        For each method its compiled partitions in plan order.
-
-    Raises:
-        CompileError: A backend is not loaded or failed; the text names plugin, partition and
-            method.
+        progress: Told before each call of a backend: how many partitions are done, how many there
+            are, which is next.
+        outcomes: What became of each partition, in the order of compilation.
     """
-    jobs = jobs_of(splits.values())
-    owners = {plugin.name: plugin for plugin in plugins}
-    lowered: dict[tuple[str, str], LoweredBackendModule] = {}
-    for batch in batches(jobs):
-        first = batch[0].partition
-        with settled_heap(), answers.compile_context(owners[first.plugin], first.device):
-            backend = find_backend(first)
-            results = _preprocess(backend, batch, len(jobs), len(lowered), progress)
-        for job, result in zip(batch, results, strict=True):
-            key = (job.partition.method, job.partition.name)
-            lowered[key] = _lowered(job.partition, job.program, result)
-    return {
-        method: [lowered[method, partition.name] for partition in split.partitions]
-        for method, split in splits.items()
-    }
+
+    plugins: Sequence[Plugin]
+    progress: Progress | None = None
+    outcomes: list[Outcome] = field(factory=list, init=False)
+
+    def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
+        """Compile every partition of every method.
+
+        Args:
+            splits: The methods, split into programs.
+
+        Returns:
+            For each method its compiled partitions in plan order.
+
+        Raises:
+            CompileError: A backend is not loaded or failed; the text names plugin, partition and
+                method.
+        """
+        jobs = jobs_of(splits.values())
+        owners = {plugin.name: plugin for plugin in self.plugins}
+        lowered: dict[tuple[str, str], LoweredBackendModule] = {}
+        for batch in batches(jobs):
+            first = batch[0].partition
+            with settled_heap(), answers.compile_context(owners[first.plugin], first.device):
+                for call in calls_of(batch):
+                    if self.progress:
+                        self.progress(len(lowered), len(jobs), call.first)
+                    for job, result in zip(call.jobs, self._results(call), strict=True):
+                        partition = job.partition
+                        lowered[partition.method, partition.name] = _module(job, result)
+        return {
+            method: [lowered[method, partition.name] for partition in split.partitions]
+            for method, split in splits.items()
+        }
+
+    def _results(self, call: Call) -> list[PreprocessResult]:
+        start = time.perf_counter()
+        results = call.compile()
+        self._note(call, "compiled", seconds=time.perf_counter() - start)
+        return results
+
+    def _note(
+        self, call: Call, state: str, *, why: str = "", seconds: float = 0.0, key: str = ""
+    ) -> None:
+        for number, job in enumerate(call.jobs):
+            partition = job.partition
+            self.outcomes.append(
+                Outcome(
+                    partition.plugin,
+                    partition.method,
+                    partition.name,
+                    state,
+                    why,
+                    0.0 if number else seconds,
+                    key,
+                )
+            )
 
 
-def _preprocess(
-    backend: type[BackendDetails],
-    batch: Sequence[Job],
-    total: int,
-    done: int,
-    progress: Progress | None,
-) -> list[PreprocessResult]:
-    if _compiles_together(backend):
-        if progress:
-            progress(done, total, batch[0].partition)
-        return _together(backend, batch)
-    results = []
-    for index, job in enumerate(batch):
-        if progress:
-            progress(done + index, total, job.partition)
-        call = functools.partial(backend.preprocess, *job.arguments(backend))
-        results.append(_guarded(job.partition, call))
-    return results
-
-
-def _compiles_together(backend: type[BackendDetails]) -> bool:
-    """Whether a backend shares work or data across partitions and methods."""
-    own = backend.preprocess_multimethod.__func__
-    return own is not BackendDetails.preprocess_multimethod.__func__
-
-
-def _together(backend: type[BackendDetails], batch: Sequence[Job]) -> list[PreprocessResult]:
-    programs: dict[str, list[ExportedProgram]] = {}
-    specs: dict[str, list[list[CompileSpec]]] = {}
-    for job in batch:
-        program, own = job.arguments(backend)
-        programs.setdefault(job.partition.method, []).append(program)
-        specs.setdefault(job.partition.method, []).append(own)
-    call = functools.partial(backend.preprocess_multimethod, programs, specs)
-    results = _guarded(batch[0].partition, call)
-    # Methods follow each other in the batch as in the dict, so the lists line up.
-    return [result for method in programs for result in results[method]]
-
-
-def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except Exception as error:
-        raise CompileError(
-            partition.plugin,
-            f"{compiler_of(partition)} failed on {partition.where} "
-            f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
-            "leave the plugin out, or see the cause chained below",
-        ) from error
-
-
-def _lowered(
-    partition: Partition, program: ExportedProgram, result: PreprocessResult
-) -> LoweredBackendModule:
+def _module(job: Job, result: PreprocessResult) -> LoweredBackendModule:
+    partition = job.partition
     module = LoweredBackendModule(
-        edge_program=program,
+        edge_program=job.program,
         backend_id=partition.backend_id,
         processed_bytes=result.processed_bytes,
         compile_specs=[CompileSpec(spec.key, spec.value) for spec in partition.compile_specs],

@@ -1,0 +1,98 @@
+"""Calls: one call of a backend's compiler, with the partitions that it compiles together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch.export import ExportedProgram
+
+from etdev.delegate.jobs import Job, compiler_of, find_backend
+from etdev.delegate.results import checked, checked_together
+from etdev.errors import CompileError, first_line
+from etdev.schema.plan import Partition
+
+
+@frozen(eq=False)
+class Call:
+    """One call of a backend: `preprocess` for one job, `preprocess_multimethod` for several.
+
+    Args:
+        backend: The class that compiles.
+        jobs: What it compiles; more than one only if `together`.
+        together: The backend shares work or data across partitions and methods.
+    """
+
+    backend: type[BackendDetails]
+    jobs: tuple[Job, ...]
+    together: bool
+
+    @property
+    def first(self) -> Partition:
+        """The partition that stands for the call in messages."""
+        return self.jobs[0].partition
+
+    def compile(self) -> list[PreprocessResult]:
+        """Compile the jobs, inside the compile context of their plugin; a result for each.
+
+        Raises:
+            CompileError: The backend failed; the text names plugin, partition and method.
+        """
+        if self.together:
+            return self._together()
+        preprocess = self.backend.preprocess
+        return [
+            checked(
+                job.partition,
+                _guarded(
+                    job.partition, functools.partial(preprocess, *job.arguments(self.backend))
+                ),
+            )
+            for job in self.jobs
+        ]
+
+    def _together(self) -> list[PreprocessResult]:
+        programs: dict[str, list[ExportedProgram]] = {}
+        specs: dict[str, list[list[CompileSpec]]] = {}
+        for job in self.jobs:
+            program, own = job.arguments(self.backend)
+            programs.setdefault(job.partition.method, []).append(program)
+            specs.setdefault(job.partition.method, []).append(own)
+        call = functools.partial(self.backend.preprocess_multimethod, programs, specs)
+        partitions = [job.partition for job in self.jobs]
+        results = checked_together(partitions, _guarded(self.first, call))
+        # Methods follow each other in the jobs as in the dict, so the lists line up.
+        return [result for method in programs for result in results[method]]
+
+
+def calls_of(batch: Sequence[Job]) -> list[Call]:
+    """The calls that a batch takes, inside the compile context of its plugin.
+
+    Raises:
+        CompileError: The backend is not loaded.
+    """
+    backend = find_backend(batch[0].partition)
+    if _compiles_together(backend):
+        return [Call(backend, tuple(batch), True)]
+    return [Call(backend, (job,), False) for job in batch]
+
+
+def _compiles_together(backend: type[BackendDetails]) -> bool:
+    own = backend.preprocess_multimethod.__func__
+    return own is not BackendDetails.preprocess_multimethod.__func__
+
+
+def _guarded(partition: Partition, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except (Exception, SystemExit) as error:
+        raise CompileError(
+            partition.plugin,
+            f"{compiler_of(partition)} failed on {partition.where} "
+            f"({len(partition.nodes)} nodes from {partition.nodes[0]}): {first_line(error)}",
+            "leave the plugin out, or see the cause chained below",
+        ) from error
