@@ -97,19 +97,18 @@ def compose(
     if plugins is None and not chosen:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
-    return Composition(
-        chosen,
+    own = rules(
         table,
-        rules(
-            table,
-            [plugin.name for plugin in chosen],
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-        ),
+        [plugin.name for plugin in chosen],
+        devices=devices,
+        pins=pins,
+        limits=limits,
+        budget=budget,
+        strict=strict,
     )
+    for plugin in chosen:
+        plugin.limits = own.limits_of(plugin.name)
+    return Composition(chosen, table, own)
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

@@ -43,6 +43,7 @@ from etdev.schema.outcomes import Outcome
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Partition, Plan
 from etdev.stages import Listener, Stages, guarded
+from etdev.waiting import watched
 
 
 @define(eq=False, init=False)
@@ -62,7 +63,8 @@ class Lowerer:
         strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
             plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
             it to the registry.
-        listener: Called with a stage and a detail as the work goes on.
+        listener: Called with a stage and a detail as the work goes on; and from another thread with
+            `waiting for PLUGIN: HOOK` and the seconds so far, when a plugin takes long.
 
     Raises:
         RegistryError: The registry can't be read.
@@ -90,15 +92,16 @@ class Lowerer:
         strict: bool | None = None,
         listener: Listener | None = None,
     ) -> None:
-        self.composition = compose(
-            plugins,
-            registry=registry,
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-        )
+        with watched(listener):
+            self.composition = compose(
+                plugins,
+                registry=registry,
+                devices=devices,
+                pins=pins,
+                limits=limits,
+                budget=budget,
+                strict=strict,
+            )
         self.listener = listener
 
     @property
@@ -154,8 +157,8 @@ class Lowerer:
         decided = self.decide(
             model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
         )
-        self.composition.check_fit(decided.plan)
-        with untouched_random_state():
+        with watched(self.listener), untouched_random_state():
+            self.composition.check_fit(decided.plan)
             join, outcomes = self._compile(decided.plan, decided.programs, decided.stages)
         strict = self.composition.rules.strict
         return Lowered(decided, strict, outcomes, lambda: decided.rebuilt(join()))
@@ -174,7 +177,7 @@ class Lowerer:
         settings = settings or Settings()
         expander = Expander(settings.compile_config)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        with untouched_random_state():
+        with watched(self.listener), untouched_random_state():
             references = self._export(methods, stages)
             manager = self._to_edge(references, settings, expander, stages)
             with stages.stage("plan"):

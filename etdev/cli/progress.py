@@ -45,7 +45,7 @@ def working(debug: bool = False) -> Iterator[Say]:
 
         warnings.showwarning = show
         if not err.is_terminal:
-            say = _lines(err)
+            say = lines(err)
             _load_torch(say, debug)
             yield say
             return
@@ -72,7 +72,7 @@ def _spinner(status: Status) -> Say:
     return lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
 
 
-def _lines(err: Console) -> Say:
+def lines(err: Console) -> Say:
     """Print each stage once; the steps within it would flood a log."""
     printed: set[str] = set()
 

@@ -11,12 +11,13 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.calls import Call, calls_of
-from etdev.delegate.jobs import Job, batches, jobs_of
+from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of
 from etdev.delegate.split import Split, settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Partition
+from etdev.waiting import waiting_for
 
 Progress = Callable[[int, int, Partition], None]
 
@@ -68,7 +69,12 @@ class Compiler:
 
     def _results(self, call: Call) -> list[PreprocessResult]:
         start = time.perf_counter()
-        results = call.compile()
+        (limit_s,) = {
+            p.limits.compile_timeout_s for p in self.plugins if p.name == call.first.plugin
+        }
+        what = f"{compiler_of(call.first)} on {call.first.where}"
+        with waiting_for(call.first.plugin, what, limit_s):
+            results = call.compile()
         self._note(call, "compiled", seconds=time.perf_counter() - start)
         return results
 

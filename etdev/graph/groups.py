@@ -21,8 +21,10 @@ def joined(groups: Iterable[Sequence[T]]) -> list[list[T]]:
     leader: dict[T, T] = {}
     for group in groups:
         for member in group:
-            leader.setdefault(member, member)
-            _join(leader, group[0], member)
+            if member in leader:
+                _join(leader, group[0], member)
+            else:
+                leader[member] = group[0] if group[0] in leader else member
     members: dict[T, list[T]] = {}
     for member in leader:
         members.setdefault(_find(leader, member), []).append(member)

@@ -11,6 +11,7 @@ from etdev.errors import ClaimError, EtdevError, PluginError, first_line
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
 from etdev.schema.plan import Draft
+from etdev.waiting import waiting_for
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -37,7 +38,10 @@ def call(plugin: Plugin, name: str, method: str = "", /, **arguments: Any) -> An
     with _unchanged_program([plugin.name], name, program, method), guarded(plugin, name, method):
         # A context may change the process until it ends.
         still = name != "compile_context"
-        with unchanged(plugin.name, what, slow=not often) if still else nullcontext():
+        with (
+            unchanged(plugin.name, what, slow=not often) if still else nullcontext(),
+            waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
+        ):
             answers = getattr(plugin.hook, name)(**arguments)
             return listed(answers[0]) if answers else None
 

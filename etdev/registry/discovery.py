@@ -15,6 +15,8 @@ from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.registry.surroundings import unchanged
+from etdev.schema.limits import Limits
+from etdev.waiting import waiting_for
 
 GROUP = "etdev"
 _UNKNOWN = "unknown"
@@ -43,8 +45,8 @@ class Origin:
         """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
-    def load(self, settings: Mapping[str, Any]) -> Plugin:
-        """Import it and make the plugin with its options.
+    def load(self, settings: Mapping[str, Any], limits: Limits) -> Plugin:
+        """Import it and make the plugin with its options, in the time that it has.
 
         Raises:
             PluginError: It can't be imported or made, or is not a plugin.
@@ -53,7 +55,10 @@ class Origin:
             what = f"has the entry point {self.entry.value!r}, which can't be read"
             raise PluginError(self.title, what, "write package.module:Class")
         try:
-            with unchanged(self.entry.name, "its import"):
+            with (
+                unchanged(self.entry.name, "its import"),
+                waiting_for(self.entry.name, "its import", limits.hook_timeout_s),
+            ):
                 target = self.entry.load()
         except PluginError:
             raise
@@ -67,7 +72,7 @@ class Origin:
             ) from error
         make = self._adapt if self.adapted else make_plugin
         implementation = make(self.title, target, settings)
-        return Plugin(self.entry.name, implementation, self.distribution, self.version)
+        return Plugin(self.entry.name, implementation, self.distribution, self.version, limits)
 
     def _adapt(self, title: str, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner

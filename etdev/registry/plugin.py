@@ -12,6 +12,7 @@ from attrs import define, field
 
 from etdev import hookspecs
 from etdev.errors import PluginError
+from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN
 
@@ -48,12 +49,14 @@ class Plugin:
         implementation: The object that carries the hooks.
         distribution: What pip calls it; `this process` for an object handed to `Lowerer`.
         version: Version of that distribution.
+        limits: How long it may take.
     """
 
     name: str
     implementation: Any
     distribution: str = _HERE
     version: str = ""
+    limits: Limits = field(factory=Limits)
     hooks: tuple[str, ...] = field(init=False)
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 

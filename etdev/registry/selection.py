@@ -182,4 +182,4 @@ def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) 
             f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
             "add it to trusted",
         )
-    return origins[0].load(listed.options)
+    return origins[0].load(listed.options, listed.limits)
