@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from etdev.composed import partitioner
     from etdev.edge.conversion import Settings
     from etdev.errors import (
+        ApiError,
         ArtifactError,
         AuditError,
         BudgetError,
@@ -46,8 +47,8 @@ _HOMES = {
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
     "errors": (
-        "EtdevError", "EtdevWarning", "PluginError", "ClaimError", "DeviceError", "PinError",
-        "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+        "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
+        "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
         "ArtifactError", "AuditError", "RunError", "VerifyError",
     ),
     "edge.conversion": ("Settings",),
@@ -64,45 +65,14 @@ _HOMES = {
 # fmt: on
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "CPU",
-    "ArtifactError",
-    "Assumed",
-    "AuditError",
-    "Budget",
-    "BudgetError",
-    "Claim",
-    "ClaimError",
-    "CompileError",
-    "Constant",
-    "Device",
-    "DeviceError",
-    "Draft",
-    "EtdevError",
-    "EtdevWarning",
-    "Group",
-    "KeepWhole",
-    "Limits",
-    "Lowered",
-    "Lowerer",
-    "LoweringError",
-    "Partition",
-    "Pin",
-    "PinError",
-    "Plan",
-    "PluginError",
-    "Probe",
-    "Refusal",
-    "Registry",
-    "RegistryError",
-    "RunError",
-    "Settings",
-    "SourceError",
-    "Tensor",
-    "VerifyError",
-    "adapt",
-    "hookimpl",
-    "partitioner",
+__all__ = [  # noqa: RUF022
+    "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
+    "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
+    "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
+    "Registry", "Pin", "Limits", "Budget",
+    "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
+    "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+    "ArtifactError", "AuditError", "RunError", "VerifyError",
 ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
+from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
@@ -157,7 +158,7 @@ class Lowerer:
         decided = self.decide(
             model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
         )
-        with watched(self.listener), untouched_random_state():
+        with watched(self.listener), untouched_random_state(), forgotten_code():
             self.composition.check_fit(decided.plan)
             join, outcomes = self._compile(decided.plan, decided.programs, decided.stages)
         strict = self.composition.rules.strict
@@ -177,7 +178,7 @@ class Lowerer:
         settings = settings or Settings()
         expander = Expander(settings.compile_config)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        with watched(self.listener), untouched_random_state():
+        with watched(self.listener), untouched_random_state(), forgotten_code():
             references = self._export(methods, stages)
             manager = self._to_edge(references, settings, expander, stages)
             with stages.stage("plan"):

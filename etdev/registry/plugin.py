@@ -11,7 +11,7 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import PluginError
+from etdev.errors import ApiError, PluginError
 from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN
@@ -62,6 +62,7 @@ class Plugin:
 
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
+        self._check_api()
         # A manager for each: every answer and every error then has exactly one possible owner.
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
@@ -83,6 +84,17 @@ class Plugin:
     def hook(self) -> pluggy.HookRelay:
         """Its hooks, for etdev/registry/answers.py, which checks what they return."""
         return self._manager.hook
+
+    def _check_api(self) -> None:
+        """Refuse a plugin that was written for other hooks, before these are looked at."""
+        api = getattr(self.implementation, "etdev_api", hookspecs.API)
+        if type(api) is not int:
+            what = f"etdev_api is {api!r}"
+            raise PluginError(self.title, what, f"write etdev_api = {hookspecs.API}")
+        if api != hookspecs.API:
+            newer = "etdev" if api > hookspecs.API else self.distribution
+            what = f"was written for version {api} of the hooks, and this etdev has {hookspecs.API}"
+            raise ApiError(self.title, what, f"install a newer {newer}")
 
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define
 
-from etdev.errors import EtdevError, PluginError, first_line
+from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
 from etdev.registry.discovery import Origin, find_origins
 from etdev.registry.options import make_plugin
@@ -105,6 +106,9 @@ def _load_all(
         try:
             plugins.append(_load(name, registry, installed))
         except PluginError as error:
+            if isinstance(error, ApiError) and registry.entry(name).optional:
+                warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
+                continue
             others = [other for other in names if other != name]
             if not others:
                 raise

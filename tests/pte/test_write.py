@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -125,10 +126,9 @@ def test_a_full_disk_is_an_artifact_error(tmp_path):
 
 
 def _writes_forever(path: Path) -> None:
-    number = 0
-    while True:
-        number += 1
-        write_atomically(path, lambda file: [file.write(b"%8d" % number) for _ in range(4096)])
+    for number in itertools.count(1):
+        parts = [b"%8d" % number] * 4096
+        write_atomically(path, lambda file, parts=parts: file.writelines(parts))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from etdev.errors import PluginError
+from etdev import hookspecs
+from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, plugin, selection
 from etdev.schema.device import CPU, Device, Probe
@@ -564,3 +565,31 @@ def test_a_plugin_cant_change_the_options_of_the_registry(install):
     registry = Registry((PluginEntry("a", options={"ops": ["a"]}),))
     selection.select(registry)
     assert registry.entries[0].options == {"ops": ["a"]}
+
+
+@pytest.mark.parametrize(("api", "newer"), [(2, "etdev"), (0, "etdev-a")])
+def test_a_plugin_for_other_hooks_is_left_out_alone(install, api, newer):
+    install("a", f"{GOOD}\n    etdev_api = {api}\n    @hookimpl\n    def new_hook(self): ...\n")
+    install("b", f"{GOOD}\n    etdev_api = {hookspecs.API}\n")
+    text = (
+        f"a (etdev-a 1.0): was written for version {api} of the hooks, and this etdev has 1; "
+        f"install a newer {newer}"
+    )
+    registry = Registry(unlisted="first")
+    with pytest.warns(EtdevWarning) as caught:
+        assert names(registry) == ["b"]
+    assert [str(item.message) for item in caught] == [f"left out {text}"]
+    # Asked for, it is an error; the list of plugins has it.
+    assert refusal(registry, ["b", "a"]) == text
+    assert refusal(listed("a", "b")) == f"{text}, or name the others: --plugin b"
+    (broken, ready) = selection.discover(registry)
+    assert (broken.name, broken.plugin, ready.name) == ("a", None, "b")
+    assert broken.problem == text.partition(": ")[2]
+
+
+@pytest.mark.parametrize("api", ["'1'", "None", "True", "1.0"])
+def test_a_version_of_the_hooks_is_a_number(install, api):
+    install("a", f"{GOOD}\n    etdev_api = {api}\n")
+    assert (
+        refusal(listed("a")) == f"a (etdev-a 1.0): etdev_api is {eval(api)!r}; write etdev_api = 1"
+    )
