@@ -8,7 +8,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from etdev.composed import partitioner
     from etdev.edge.conversion import Settings
-    from etdev.errors import EtdevError, EtdevWarning
+    from etdev.errors import (
+        ApiError,
+        ArtifactError,
+        AuditError,
+        BudgetError,
+        ClaimError,
+        CompileError,
+        DeviceError,
+        EtdevError,
+        EtdevWarning,
+        LoweringError,
+        PinError,
+        PluginError,
+        RegistryError,
+        RunError,
+        SourceError,
+        VerifyError,
+    )
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
@@ -25,12 +42,17 @@ if TYPE_CHECKING:
     from etdev.schema.tensors import Constant, Tensor
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
+# fmt: off
 _HOMES = {
     "registry.adapted": ("adapt",),
     "schema.budget": ("Budget",),
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
-    "errors": ("EtdevError", "EtdevWarning"),
+    "errors": (
+        "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
+        "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+        "ArtifactError", "AuditError", "RunError", "VerifyError",
+    ),
     "edge.conversion": ("Settings",),
     "hookspecs": ("hookimpl",),
     "schema.limits": ("Limits",),
@@ -44,13 +66,17 @@ _HOMES = {
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }
+# fmt: on
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
-    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome", "EtdevError", "EtdevWarning",
+    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome",
+    "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
+    "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
+    "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
+from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
@@ -100,7 +101,9 @@ class Composition:
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""
         owners = self.by_name
-        all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
+        asked = [owners[p.plugin] for p in plan.partitions]
+        with untouched(asked, "annotate", None, plan.method):
+            all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
         return {name: notes for name, notes in all_notes.items() if notes}
 
 
@@ -127,19 +130,18 @@ def compose(
     if plugins is None and not chosen:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
-    return Composition(
-        chosen,
+    own = rules(
         table,
-        rules(
-            table,
-            [plugin.name for plugin in chosen],
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-        ),
+        [plugin.name for plugin in chosen],
+        devices=devices,
+        pins=pins,
+        limits=limits,
+        budget=budget,
+        strict=strict,
     )
+    for plugin in chosen:
+        plugin.limits = own.limits_of(plugin.name)
+    return Composition(chosen, table, own)
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

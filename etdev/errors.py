@@ -4,6 +4,7 @@ EtdevError
 ├── DeviceError       a device that does not exist or cannot be written
 ├── RegistryError     registry.toml can't be read, or says something impossible
 ├── PluginError       a plugin is missing, broken, or answered wrongly
+│   ├── ApiError      a plugin was built for other hooks than this etdev has
 │   ├── ClaimError    a claim that can't be kept: unknown node, torn group, frozen buffer
 │   └── PinError      a pin that can't be read, or that its plugin doesn't keep
 ├── BudgetError       more falls back to portable kernels than the budget allows
@@ -54,6 +55,10 @@ class RegistryError(EtdevError):
 
 class PluginError(EtdevError):
     """A plugin is missing, broken, or answered wrongly."""
+
+
+class ApiError(PluginError):
+    """A plugin was built for other hooks than this etdev has."""
 
 
 class ClaimError(PluginError):

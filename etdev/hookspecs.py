@@ -6,6 +6,10 @@ order, and never from two threads. The three hooks a backend needs are `claim_no
 `claim_constants` and `resolve_device`; the others are optional. plugins/README.md tells the life
 of a plugin from the first hook to the last.
 
+A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for.
+With another version than `API` it is left out with a warning, or refused if it was asked for;
+without one it is taken to be written for this version.
+
 What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
 a fault raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
 said last for that method: the last `claim_nodes` of a method is the one that the plan keeps. torch
@@ -31,6 +35,9 @@ if TYPE_CHECKING:
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
+# The version of the hooks on this page. It grows when a plugin written for the old ones would no
+# longer work: a hook or an argument that is gone, an answer that means something else.
+API = 1
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 

@@ -13,6 +13,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.decision import Decision
+from etdev.graph.generated import forgotten_code
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
@@ -143,7 +144,7 @@ class Lowered:
                 return verifier.verify(inputs, self.strict if strict is None else strict)
 
     def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
-        with self.stages.stage("emit"):
+        with self.stages.stage("emit"), forgotten_code():
             emitted: Emitted = guarded(
                 "to_executorch", lambda: emit(self._build(), self.plan, config)
             )

@@ -32,9 +32,11 @@ from etdev.delegate.cache.cache import Cache
 from etdev.edge import kernels
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
+from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
+from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
@@ -44,6 +46,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.stages import Listener, Stages, guarded
+from etdev.waiting import watched
 
 
 @define(eq=False, init=False)
@@ -72,7 +75,8 @@ class Lowerer:
         on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
-            has one, also with a `Step` of a partition.
+            has one, also with a `Step` of a partition; and from another thread with `waiting for
+            PLUGIN: HOOK` and the seconds so far, when a plugin takes long.
 
     Raises:
         EtdevError: The executor, the number of jobs or `on_failure` makes no sense.
@@ -107,15 +111,16 @@ class Lowerer:
         on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
-        self.composition = compose(
-            plugins,
-            registry=registry,
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-        )
+        with watched(listener):
+            self.composition = compose(
+                plugins,
+                registry=registry,
+                devices=devices,
+                pins=pins,
+                limits=limits,
+                budget=budget,
+                strict=strict,
+            )
         registered = self.composition.registry
         self.compilation = Compilation(
             self.composition,
@@ -181,11 +186,12 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
-        return self.compilation.lower(
-            lambda: self.decide(
-                model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+        with watched(self.listener), untouched_random_state(), forgotten_code():
+            return self.compilation.lower(
+                lambda: self.decide(
+                    model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+                )
             )
-        )
 
     def decide(
         self,
@@ -201,12 +207,13 @@ class Lowerer:
         settings = settings or Settings()
         expander = Expander(settings.compile_config, kernels.FORMULAS)
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        references = self._export(methods, stages)
-        manager = self._to_edge(references, settings, expander, stages)
-        edge = {name: manager.exported_program(name) for name in manager.methods}
-        with stages.stage("plan"):
-            whole = {name: self._whole(program, expander) for name, program in edge.items()}
-            plan, programs = self.composition.plan(edge, whole, expander)
+        with watched(self.listener), untouched_random_state(), forgotten_code():
+            references = self._export(methods, stages)
+            manager = self._to_edge(references, settings, expander, stages)
+            edge = {name: manager.exported_program(name) for name in manager.methods}
+            with stages.stage("plan"):
+                whole = {name: self._whole(program, expander) for name, program in edge.items()}
+                plan, programs = self.composition.plan(edge, whole, expander)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
     def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:

@@ -10,10 +10,11 @@ import click
 from rich.table import Table
 
 from etdev.cli import options, tables
-from etdev.cli.progress import console
+from etdev.cli.progress import console, lines
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.schema.device import Probe
+from etdev.waiting import watched
 
 
 @click.command("plugins")
@@ -33,7 +34,8 @@ def command(as_json: bool, registry: Path | None) -> None:
     Exit codes: 0, even if a plugin can't be used, 1 if the registry can't be read, 2 for wrong
     usage.
     """
-    findings = discover(load(registry))
+    with watched(lines(console())):
+        findings = discover(load(registry))
     if as_json:
         print(json.dumps([_row(finding) for finding in findings], indent=2))
     elif findings:

@@ -47,7 +47,7 @@ def working(debug: bool = False) -> Iterator[Say]:
 
         warnings.showwarning = show
         if not err.is_terminal:
-            say = _Lines(err)
+            say = lines(err)
             _load_torch(say, debug)
             yield say
             return
@@ -70,8 +70,13 @@ def _load_torch(say: Say, debug: bool) -> None:
     import executorch.exir  # noqa: F401
 
 
+def lines(err: Console) -> Say:
+    """Print each stage once, and each partition that fails; all steps would flood a log."""
+    return _Lines(err)
+
+
 class _Lines:
-    """Prints each stage once, and each partition that fails; all steps would flood a log."""
+    """Remembers which stages were printed."""
 
     def __init__(self, err: Console) -> None:
         self._err = err

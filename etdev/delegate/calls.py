@@ -12,6 +12,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
 from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
+from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError, first_line
 from etdev.graph.nodes import modules_of
 from etdev.schema.plan import Partition
@@ -49,7 +50,10 @@ class Call:
             return self._together()
         preprocess = self.backend.preprocess
         return [
-            _guarded(job, functools.partial(preprocess, *job.arguments(self.backend)))
+            checked(
+                job.partition,
+                _guarded(job, functools.partial(preprocess, *job.arguments(self.backend))),
+            )
             for job in self.jobs
         ]
 
@@ -60,17 +64,11 @@ class Call:
             program, own = job.arguments(self.backend)
             programs.setdefault(job.partition.method, []).append(program)
             specs.setdefault(job.partition.method, []).append(own)
-
-        def call() -> list[PreprocessResult]:
-            results = self.backend.preprocess_multimethod(programs, specs)
-            # Methods follow each other in the jobs as in the dict, so the lists line up.
-            in_order = [result for method in programs for result in results[method]]
-            if len(in_order) != len(self.jobs):
-                raise ValueError(f"{len(in_order)} results for {len(self.jobs)} partitions")
-            return in_order
-
-        compiled: list[PreprocessResult] = _guarded(self.jobs[0], call)
-        return compiled
+        call = functools.partial(self.backend.preprocess_multimethod, programs, specs)
+        partitions = [job.partition for job in self.jobs]
+        results = checked_together(partitions, _guarded(self.jobs[0], call))
+        # Methods follow each other in the jobs as in the dict, so the lists line up.
+        return [result for method in programs for result in results[method]]
 
 
 def calls_of(batch: Sequence[Job]) -> list[Call]:
@@ -89,7 +87,7 @@ def calls_of(batch: Sequence[Job]) -> list[Call]:
 def _guarded(job: Job, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise compile_error(job, first_line(error)) from error
 
 

@@ -17,7 +17,7 @@ from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.results import Unstorable, packed, unpacked
 from etdev.delegate.calls import Call, calls_of
 from etdev.delegate.executors.crew import Crew
-from etdev.delegate.jobs import Job, batches, jobs_of
+from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of
 from etdev.delegate.split import Split, settled_heap
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError
@@ -26,6 +26,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Partition
+from etdev.waiting import waiting_for
 
 # Told of a partition, what state it is in now, and what it took in seconds.
 Tell = Callable[[Partition, str, float], None]
@@ -136,8 +137,10 @@ class Compiler:
             return self._compiled(task, time.perf_counter())
 
     def _compiled(self, task: Task, start: float) -> Done:
+        first, limit_s = task.call.first, task.plugin.limits.compile_timeout_s
         try:
-            results = task.call.compile()
+            with waiting_for(first.plugin, f"{compiler_of(first)} on {first.where}", limit_s):
+                results = task.call.compile()
         except CompileError as error:
             return Done(task, error=error, seconds=time.perf_counter() - start)
         if self._caches and task.key:

@@ -112,8 +112,15 @@ class _Units:
         sources.discard(unit)
         return sorted(sources)
 
+    @property
+    def single(self) -> bool:
+        """Whether every unit is one node, so that there is no cycle and numbers are an order."""
+        return len(self.members) == len(self.inputs)
+
     def order(self) -> list[int]:
         """Units so that each comes after what it reads; the graph of units must have no cycle."""
+        if self.single:
+            return sorted(self.members)
         return [unit for component in _components(self) for unit in component]
 
 
@@ -132,6 +139,8 @@ def _join_groups(units: _Units, groups: Sequence[Sequence[int]], torn: dict[int,
         The units that are groups, or several merged.
     """
     group_of = {units.join(group): index for index, group in enumerate(groups)}
+    if units.single:
+        return set(group_of)
     pending: list[int] | None = None
     while True:
         again: list[int] = []

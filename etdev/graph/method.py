@@ -83,21 +83,28 @@ class MethodGraph:
         branch with the op that calls it.
         """
         complete = set(numbers)
-        work = list(complete)
+        work = [number for number in complete if number in self._followers]
         while work:
-            node = self.nodes[work.pop()]
-            follow = [user for user in node.users if user.target is operator.getitem]
-            follow += [
-                source
-                for source in node.all_input_nodes
-                if source.op == "get_attr" and len(source.users) == 1
-            ]
-            for other in follow:
-                number = self.number[other.name]
+            for number in self._followers.get(work.pop(), ()):
                 if number not in complete:
                     complete.add(number)
                     work.append(number)
         return sorted(complete)
+
+    @cached_property
+    def _followers(self) -> dict[int, list[int]]:
+        """For each node with any, the nodes that can't be separated from it."""
+        followers: dict[int, list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            if node.target is operator.getitem:
+                for source in self.inputs[number]:
+                    followers.setdefault(source, []).append(number)
+            elif node.op == "get_attr" and len(node.users) == 1:
+                (user,) = node.users
+                # The output node has no number.
+                if user.name in self.number:
+                    followers.setdefault(self.number[user.name], []).append(number)
+        return followers
 
     def orphan(self, numbers: Iterable[int]) -> Node | None:
         """A getitem whose op is not among the nodes, or None."""

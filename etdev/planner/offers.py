@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
+from etdev.graph.groups import joined
 from etdev.planner.reporter import Reporter
 from etdev.planner.views import View
 from etdev.schema.claims import Claim, Group
@@ -55,21 +56,11 @@ class Offering:
         for refusal in claim.refusals:
             self.reporter.refused(self.plugin, refusal)
         constants: set[str] = set()
-        groups: list[list[str]] = []
-        position: dict[str, int] = {}
-        for group in claim.groups:
-            names = self._names(group, constants)
-            if not names or self._lost(names):
-                continue
-            # Groups that share a node are one.
-            for other in {position[name] for name in names if name in position}:
-                names += groups[other]
-                groups[other] = []
-            names = list(dict.fromkeys(names))
-            position.update(dict.fromkeys(names, len(groups)))
-            groups.append(names)
-        self._claimed.update(position)
-        return Offer(claim, [group for group in groups if group], constants)
+        every = (self._names(group, constants) for group in claim.groups)
+        # Groups that share a node are one.
+        groups = joined(names for names in every if names and not self._lost(names))
+        self._claimed.update(name for group in groups for name in group)
+        return Offer(claim, groups, constants)
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
         """The nodes of a group and what can't be apart from them; none if its op is missing."""

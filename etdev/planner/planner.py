@@ -18,6 +18,7 @@ from etdev.planner.placement import place, refuse_devices_in_branches, with_cave
 from etdev.planner.rules import Rules
 from etdev.planner.views import Views
 from etdev.registry import answers
+from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Partition
@@ -88,15 +89,23 @@ class Planner:
             partitioning.ask(plugin, self.rules.limits_of(plugin.name))
 
     def _settled(self, graph: MethodGraph, partitioning: Partitioning) -> list[Partition]:
-        owners = self._by_name
-        return settle(
-            graph,
-            partitioning.drafts,
-            lambda draft: answers.claim_constants(owners[draft.plugin], graph.program, draft),
-        )
+        owners, drafts = self._by_name, partitioning.drafts
+        asked = [owners[draft.plugin] for draft in drafts]
+        with untouched(asked, "claim_constants", graph.program, graph.method):
+            return settle(
+                graph,
+                drafts,
+                lambda draft: answers.claim_constants(owners[draft.plugin], graph.program, draft),
+            )
 
     def _placed(self, graph: MethodGraph, partitions: Sequence[Partition]) -> list[Partition]:
-        return [self._place(graph.program, partition) for partition in partitions]
+        owners = self._by_name
+        asked = [owners[partition.plugin] for partition in partitions]
+        with (
+            untouched(asked, "device_caveat", graph.program, graph.method),
+            untouched(asked, "resolve_device", graph.program, graph.method),
+        ):
+            return [self._place(graph.program, partition) for partition in partitions]
 
     def _place(self, program: ExportedProgram, partition: Partition) -> Partition:
         owner = self._by_name[partition.plugin]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,7 +59,9 @@ def write_atomically(
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[BinaryIO]:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    _clear(path)
+    prefix = f".{path.name}.{_HOST}-{os.getpid()}."
+    handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     try:
         os.close(handle)
         with open(name, "wb") as file:
@@ -69,3 +74,30 @@ def _temporary(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+# Others may write to a folder that several machines share.
+_HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
+
+
+def _clear(path: Path) -> None:
+    """Remove what processes of this machine that were killed have left of this file."""
+    # On Windows there is no way to ask for a process without ending it.
+    if os.name != "posix":
+        return
+    for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
+        pid = old.name.removeprefix(f".{path.name}.{_HOST}-").partition(".")[0]
+        if pid.isdigit() and not _runs(int(pid)):
+            with suppress(OSError):
+                old.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Another user's, or the number is none.
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -14,6 +14,9 @@ from etdev.errors import PluginError, first_line
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
+from etdev.registry.surroundings import unchanged
+from etdev.schema.limits import Limits
+from etdev.waiting import waiting_for
 
 GROUP = "etdev"
 _UNKNOWN = "unknown"
@@ -42,14 +45,23 @@ class Origin:
         """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
-    def load(self, settings: Mapping[str, Any]) -> Plugin:
-        """Import it and make the plugin with its options.
+    def load(self, settings: Mapping[str, Any], limits: Limits) -> Plugin:
+        """Import it and make the plugin with its options, in the time that it has.
 
         Raises:
             PluginError: It can't be imported or made, or is not a plugin.
         """
+        if not EntryPoint.pattern.match(self.entry.value):
+            what = f"has the entry point {self.entry.value!r}, which can't be read"
+            raise PluginError(self.title, what, "write package.module:Class")
         try:
-            target = self.entry.load()
+            with (
+                unchanged(self.entry.name, "its import"),
+                waiting_for(self.entry.name, "its import", limits.hook_timeout_s),
+            ):
+                target = self.entry.load()
+        except PluginError:
+            raise
         # A script taken for a plugin calls sys.exit, which would end `etdev plugins` silently.
         except (Exception, SystemExit) as error:
             cure = "reinstall or uninstall it"
@@ -61,7 +73,9 @@ class Origin:
         make = self._adapt if self.adapted else make_plugin
         implementation = make(self.title, target, settings)
         made = self.entry.value, self.adapted, settings
-        return Plugin(self.entry.name, implementation, self.distribution, self.version, made)
+        return Plugin(
+            self.entry.name, implementation, self.distribution, self.version, limits, made
+        )
 
     def _adapt(self, title: str, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner
@@ -101,7 +115,9 @@ def _entry_points() -> dict[str, list[Origin]]:
     for entry in importlib.metadata.entry_points(group=GROUP):
         origin = Origin(entry, _UNKNOWN)
         if entry.dist:
-            origin = Origin(entry, entry.dist.name, entry.dist.version)
+            # What pip left half removed has no name.
+            name = entry.dist.name or _UNKNOWN
+            origin = Origin(entry, name, entry.dist.version if entry.dist.name else "")
         origins = installed.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) does not clash.
         if origin.title not in [other.title for other in origins]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +34,12 @@ def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
 
 def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
     """Call a class or a function with the registry's options; attrs classes have them checked."""
+    # The registry's, which may make another plugin later.
+    own = copy.deepcopy(dict(options))
     try:
         if attrs.has(target):
-            return strict_converter().structure(dict(options), target)
-        return target(**options)
+            return strict_converter().structure(own, target)
+        return target(**own)
     except cattrs.BaseValidationError as error:
         known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
         what = "; ".join(map(_text, problems(error)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +12,33 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import PluginError
+from etdev.errors import ApiError, PluginError
+from etdev.schema.limits import Limits
+from etdev.schema.pins import PORTABLE
+from etdev.schema.reasons import FOREIGN
 
 # In the order of hookspecs; pluggy marks them so.
 HOOKS = tuple(name for name, hook in vars(hookspecs).items() if hasattr(hook, "etdev_spec"))
 _HERE = "this process"
+# Who a plan says a node belongs to if it is no plugin's.
+RESERVED_NAMES = {
+    PORTABLE: "is reserved for nodes left to portable kernels",
+    FOREIGN.code: "is reserved for delegates that a program comes with",
+}
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?", re.ASCII)
+
+
+def check_name(name: object) -> None:
+    """Refuse a name that can't be written in a registry, in an option or in a plan.
+
+    Raises:
+        PluginError: The text has the name.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        cure = 'use letters, digits, - and _, such as name = "my-npu"'
+        raise PluginError("plugins", f"{name!r} is not a name for a plugin", cure)
+    if name in RESERVED_NAMES:
+        raise PluginError(name, RESERVED_NAMES[name], "rename the plugin")
 
 
 @define(eq=False)
@@ -26,6 +50,7 @@ class Plugin:
         implementation: The object that carries the hooks.
         distribution: What pip calls it; `this process` for an object handed to `Lowerer`.
         version: Version of that distribution.
+        limits: How long it may take.
         made: What it was made of, if it is installed: `module:object`, whether that is an
             ExecuTorch Partitioner, and the registry's options.
     """
@@ -34,11 +59,14 @@ class Plugin:
     implementation: Any
     distribution: str = _HERE
     version: str = ""
+    limits: Limits = field(factory=Limits)
     made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
     hooks: tuple[str, ...] = field(init=False)
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        check_name(self.name)
+        self._check_api()
         # A manager for each: every answer and every error then has exactly one possible owner.
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
@@ -61,6 +89,17 @@ class Plugin:
         """Its hooks, for etdev/registry/answers.py, which checks what they return."""
         return self._manager.hook
 
+    def _check_api(self) -> None:
+        """Refuse a plugin that was written for other hooks, before these are looked at."""
+        api = getattr(self.implementation, "etdev_api", hookspecs.API)
+        if type(api) is not int:
+            what = f"etdev_api is {api!r}"
+            raise PluginError(self.title, what, f"write etdev_api = {hookspecs.API}")
+        if api != hookspecs.API:
+            newer = "etdev" if api > hookspecs.API else self.distribution
+            what = f"was written for version {api} of the hooks, and this etdev has {hookspecs.API}"
+            raise ApiError(self.title, what, f"install a newer {newer}")
+
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]
         if unknown:
@@ -76,6 +115,17 @@ class Plugin:
             )
         if not self.hooks:
             raise PluginError(self.title, "has no hooks", f"the hooks are {', '.join(HOOKS)}")
+        for caller in self._manager.get_hookcallers(self.implementation) or ():
+            for hook in caller.get_hookimpls():
+                self._check_kind(caller.name, hook)
+
+    def _check_kind(self, name: str, hook: pluggy.HookImpl) -> None:
+        """Refuse what pluggy or Python would not run as a plain function."""
+        if inspect.iscoroutinefunction(hook.function) or inspect.isasyncgenfunction(hook.function):
+            raise PluginError(self.title, f"{name} is async", "write def, nothing awaits a hook")
+        if hook.wrapper or hook.hookwrapper:
+            what = f"{name} is a wrapper, and there is nothing to wrap"
+            raise PluginError(self.title, what, "write @hookimpl, plugins are asked one by one")
 
 
 def _signature(error: pluggy.PluginValidationError) -> str:

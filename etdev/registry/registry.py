@@ -180,7 +180,12 @@ class _PluginTable(Limits):
             devices=self.device,
             options=self.options,
             partitioner=self.partitioner or "",
-            limits=Limits(self.min_nodes, self.max_partitions),
+            limits=Limits(
+                self.min_nodes,
+                self.max_partitions,
+                self.hook_timeout_s,
+                self.compile_timeout_s,
+            ),
         )
 
 

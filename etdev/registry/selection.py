@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define
 
-from etdev.errors import EtdevError, PluginError
+from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
 from etdev.registry.discovery import Origin, find_origins
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
 from etdev.schema.device import Probe
-from etdev.schema.pins import PORTABLE
 
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
@@ -84,17 +84,37 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
     installed = find_origins(registry)
-    chosen = _chosen(registry, installed) if wanted is None else wanted
-    plugins = [
-        _load(item, registry, installed) if isinstance(item, str) else from_object(item)
-        for item in chosen
-    ]
+    if wanted is None:
+        plugins = _load_all(_chosen(registry, installed), registry, installed)
+    else:
+        plugins = [
+            _load(item, registry, installed) if isinstance(item, str) else from_object(item)
+            for item in wanted
+        ]
     for index, plugin in enumerate(plugins):
-        if plugin.name == PORTABLE:
-            what = "is reserved for nodes left to portable kernels"
-            raise PluginError(PORTABLE, what, "rename the plugin")
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
+    return plugins
+
+
+def _load_all(
+    names: Sequence[str], registry: Registry, installed: Mapping[str, list[Origin]]
+) -> list[Plugin]:
+    """Load what was not asked for by name; an error says how to do without."""
+    plugins = []
+    for name in names:
+        try:
+            plugins.append(_load(name, registry, installed))
+        except PluginError as error:
+            if isinstance(error, ApiError) and registry.entry(name).optional:
+                warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
+                continue
+            others = [other for other in names if other != name]
+            if not others:
+                raise
+            without = f"--plugin {' --plugin '.join(others)}"
+            cure = f"{error.cure}, or name the others: {without}"
+            raise PluginError(error.who, error.what, cure) from error.__cause__
     return plugins
 
 
@@ -105,9 +125,14 @@ def from_object(item: object) -> Plugin:
     """
     if inspect.isclass(item):
         item = make_plugin(item.__name__, item, {})
-    name = getattr(item, "name", None)
-    if not isinstance(name, str):
-        name = getattr(item, "__name__", type(item).__name__).rpartition(".")[2]
+    kind = type(item).__name__
+    try:
+        name = getattr(item, "name", None)
+    except Exception as error:
+        what = f"its name can't be read: {first_line(error)}"
+        raise PluginError(kind, what, 'write name = "my-npu"') from error
+    if name is None:
+        name = getattr(item, "__name__", kind).rpartition(".")[2]
     return Plugin(name, item)
 
 
@@ -161,4 +186,4 @@ def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) 
             f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
             "add it to trusted",
         )
-    return origins[0].load(listed.options)
+    return origins[0].load(listed.options, listed.limits)

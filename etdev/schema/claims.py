@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
 
 from etdev.schema.compile_specs import CompileSpec, compile_specs
-from etdev.schema.converters import each, frozen_tuple, node_name, node_names, not_empty
+from etdev.schema.converters import each, frozen_tuple, node_name, node_names, not_empty, text_tuple
 from etdev.schema.device import DEVICE_TYPES
 
 if TYPE_CHECKING:
@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     Predicate = Callable[[Node], bool]
+
+
+# Converters of their own, since a type checker takes the types of a constructor from them.
+def _groups(value: Iterable[Group]) -> tuple[Group, ...]:
+    return frozen_tuple(value)
+
+
+def _refusals(value: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    return frozen_tuple(value)
+
+
+def _ops(value: Iterable[OpOverload]) -> tuple[OpOverload, ...]:
+    return frozen_tuple(value)
 
 
 @frozen
@@ -70,14 +83,12 @@ class Claim:
     """
 
     backend_id: str = field(validator=[validators.instance_of(str), not_empty])
-    groups: tuple[Group, ...] = field(converter=frozen_tuple, validator=each(Group))
-    refusals: tuple[Refusal, ...] = field(
-        default=(), converter=frozen_tuple, validator=each(Refusal)
-    )
+    groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
+    refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
     device_types: tuple[str, ...] = field(
         default=("cpu",),
-        converter=frozen_tuple,
+        converter=text_tuple,
         validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
     )
     named_data: bool = field(default=False, validator=validators.instance_of(bool))
@@ -97,7 +108,7 @@ class KeepWhole:
         when: Asked for each ATen node of those ops; only True keeps it. None keeps all.
     """
 
-    ops: tuple[OpOverload, ...] = field(converter=frozen_tuple)
+    ops: tuple[OpOverload, ...] = field(converter=_ops)
     when: Predicate | None = field(default=None)
 
     def wants(self, node: Any) -> bool:

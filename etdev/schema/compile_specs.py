@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from attrs import field, frozen, validators
 
@@ -22,7 +22,19 @@ class CompileSpec:
     value: bytes = field(validator=validators.instance_of(bytes))
 
 
-def compile_specs(value: object) -> tuple[CompileSpec, ...]:
+class SpecLike(Protocol):
+    """What ExecuTorch's CompileSpec and ours have."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+
+    @property
+    def value(self) -> bytes:
+        """Its bytes."""
+
+
+def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
     """Make our compile specs of ExecuTorch's, of ours, or of a mapping of key to bytes."""
     if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())

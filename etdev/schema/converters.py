@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, validators
 
 from etdev.errors import ClaimError
 
+if TYPE_CHECKING:
+    from torch.fx import Node
 
-def node_name(value: object) -> str:
+
+def node_name(value: Node | str) -> str:
     """The name of a graph node, given as its name or as the torch.fx node itself."""
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if not isinstance(name, str) or not name:
@@ -18,7 +21,7 @@ def node_name(value: object) -> str:
     return name
 
 
-def node_names(value: object) -> tuple[str, ...]:
+def node_names(value: Iterable[Node | str]) -> tuple[str, ...]:
     """Names of several nodes, in the order given, each once.
 
     Named, since bare `tuple` would take the string "add" for three nodes.
@@ -28,7 +31,7 @@ def node_names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node_name(item) for item in value))
 
 
-def frozen_tuple(value: object) -> tuple[Any, ...]:
+def frozen_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
     """Any iterable but text, as a tuple."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ClaimError("claim", f"{value!r} is not a sequence", "give a list or a tuple")
@@ -44,4 +47,10 @@ def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
     """Validator: at least one item or character."""
     if not value:
         name = f"{type(instance).__name__}.{attribute.name}"
-        raise ClaimError("claim", f"{name} is empty", "leave the whole claim out instead")
+        cure = "name one" if isinstance(value, str) else "leave it out instead"
+        raise ClaimError("claim", f"{name} is empty", cure)
+
+
+def text_tuple(value: Iterable[str]) -> tuple[str, ...]:
+    """Texts as a tuple; its own function, so that type checkers know what it takes."""
+    return frozen_tuple(value)

@@ -98,7 +98,7 @@ def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
     return devices.get(method, devices.get(ANY_METHOD))
 
 
-def _devices(value: Iterable[object]) -> tuple[Device, ...]:
+def _devices(value: Iterable[Device | str]) -> tuple[Device, ...]:
     if isinstance(value, str):
         raise DeviceError("device", f"{value!r} is not a list of devices", f'write ["{value}"]')
     return tuple(Device.parse(item) for item in value)

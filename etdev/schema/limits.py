@@ -19,21 +19,36 @@ def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
         raise PluginError("limits", what, "it must be a whole number of at least 1")
 
 
+def _check_seconds(_: Limits, attribute: Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < float(str(value)) < float("inf"):
+        what = f"{attribute.name} is {value!r}"
+        raise PluginError("limits", what, "it must be a number of seconds above 0")
+
+
 @frozen
 class Limits:
-    """Limits on a plugin's partitions in a method; partitions beyond them are given up.
+    """Limits on a plugin: on its partitions in a method, where those beyond are given up, and on
+    its time, where it is an error.
 
     Args:
         min_nodes: Fewest nodes of a partition, getitems not counted.
         max_partitions: Most partitions per method, among those with enough nodes: the largest
             stay, and of equally large ones the first in the graph.
+        hook_timeout_s: Seconds that one call of a hook may take, and in a registry the import of
+            the plugin.
+        compile_timeout_s: Seconds that one call of its backend's compiler may take.
 
     Raises:
-        PluginError: One is not a whole number of at least 1.
+        PluginError: One is not a number, or not of at least 1 node, 1 partition, more than 0 s.
     """
 
     min_nodes: int | None = field(default=None, validator=_check_count)
     max_partitions: int | None = field(default=None, validator=_check_count)
+    hook_timeout_s: float | None = field(default=None, validator=_check_seconds)
+    compile_timeout_s: float | None = field(default=None, validator=_check_seconds)
 
     @classmethod
     def of(cls, value: object) -> Limits:

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 import pytest
 import torch
 from attrs import define, field
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from torch import nn
 from toys.accelerator import Accelerator
 
 from etdev import Device, Lowerer, hookimpl
-from etdev.errors import PluginError
+from etdev.errors import CompileError, EtdevError, PluginError
 
 X = (torch.ones(2, 2),)
 
@@ -83,3 +84,79 @@ def test_what_is_no_context_is_refused():
     assert str(caught.value) == (
         "watched: compile_context returned 'cuda:0'; return a context manager"
     )
+
+
+def prepared_by(enter=None, leave=None, hides=False):
+    """A plugin whose context does something on its way in and out."""
+
+    class Context:
+        def __enter__(self):
+            if enter:
+                enter()
+
+        def __exit__(self, *error):
+            if leave:
+                leave()
+            return hides
+
+    class Prepared(Accelerator):
+        @hookimpl
+        def compile_context(self):
+            return Context()
+
+    return Prepared(ops=("add", "mul"), backend="FailsLater")
+
+
+class FailsLater(BackendDetails):
+    """Compiles one partition and fails on the next."""
+
+    compiled = 0
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        FailsLater.compiled += 1
+        if FailsLater.compiled == 2:
+            raise RuntimeError("out of memory")
+        return PreprocessResult(processed_bytes=b"fake")
+
+
+def lowered_with(plugin, fails=True):
+    FailsLater.compiled = 0 if fails else 2
+    with pytest.raises(EtdevError) as caught:
+        Lowerer([plugin]).lower(Chain(), X)
+    return caught.value
+
+
+def test_a_context_cant_hide_that_a_partition_failed():
+    error = lowered_with(prepared_by(hides=True))
+    assert str(error) == (
+        "accelerator: compile_context for cpu hid an error: FailsLater "
+        "failed on forward/accelerator_1 (1 nodes from aten_mul_tensor): RuntimeError: out of "
+        "memory; let its __exit__ return None, so that a failed partition fails"
+    )
+    assert isinstance(error.__cause__, CompileError)
+
+
+def fail():
+    raise RuntimeError("busy")
+
+
+def test_a_context_that_fails_on_its_way_out_is_named():
+    assert str(lowered_with(prepared_by(leave=fail), fails=False)) == (
+        "accelerator: compile_context failed for cpu on its way out with RuntimeError: busy; "
+        "the cause is chained below"
+    )
+
+
+def test_of_two_errors_that_of_the_compiler_is_told():
+    assert isinstance(lowered_with(prepared_by(leave=fail)), CompileError)
+
+
+def test_a_context_that_leaves_the_process_changed_is_refused():
+    plugin = prepared_by(enter=lambda: torch.set_default_dtype(torch.float64))
+    assert str(lowered_with(plugin, fails=False)) == (
+        "accelerator: compile_context for cpu or its backend changed torch's default dtype from "
+        "torch.float32 to torch.float64; put it back before the hook returns, as with a context "
+        "manager"
+    )
+    assert torch.get_default_dtype() == torch.float32

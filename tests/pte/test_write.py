@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,3 +123,42 @@ def test_a_full_disk_is_an_artifact_error(tmp_path):
         write_atomically(tmp_path / "net.pte", fail)
     assert caught.value.what == "can't be written (No space left on device)"
     assert list(tmp_path.iterdir()) == []
+
+
+def _writes_forever(path: Path) -> None:
+    for number in itertools.count(1):
+        parts = [b"%8d" % number] * 4096
+        write_atomically(path, lambda file, parts=parts: file.writelines(parts))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")
+def test_a_process_that_is_killed_leaves_a_whole_file_and_nothing_stale(tmp_path):
+    path = tmp_path / "net.pte"
+    mine = tmp_path / ".net.pte.of-mine"
+    mine.write_bytes(b"")
+    write_atomically(path, lambda file: file.write(b"%8d" % 0 * 4096))
+    stale = 0
+    for point in range(20):
+        child = os.fork()
+        if not child:
+            _writes_forever(path)
+        time.sleep(0.003 * (point + 1) + random.random() / 500)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        words = path.read_bytes()
+        assert words == words[:8] * 4096
+        stale += len(list(tmp_path.iterdir())) - 2
+    assert stale
+    write_atomically(path, lambda file: file.write(b"whole"))
+    assert sorted(tmp_path.iterdir()) == [mine, path]
+
+
+def test_the_file_of_a_process_that_runs_is_left_alone(tmp_path):
+    path = tmp_path / "net.pte"
+
+    def write(file):
+        write_atomically(path, lambda inner: inner.write(b"inner"))
+        file.write(b"outer")
+
+    write_atomically(path, write)
+    assert path.read_bytes() == b"outer"

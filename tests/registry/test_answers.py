@@ -276,3 +276,31 @@ def test_a_plugin_without_a_hook_says_nothing(graph):
 def test_the_first_plugin_that_knows_a_payload_is_believed():
     plugins = [says(None), says(Device("cuda", 1)), says(CPU)]
     assert answers.payload_device(plugins, "B", b"") == Device("cuda", 1)
+
+
+def test_an_annotation_cant_overwrite_what_the_host_writes(graph):
+    for key in ("val", "spec", "delegation_tag"):
+        with pytest.raises(PluginError) as caught:
+            ask("annotate", {"mul": {"mine": 1, key: None}}, graph)
+        assert str(caught.value) == (
+            f"a: annotate overwrites meta[{key!r}] of 'mul' in forward/a_0; "
+            "the host writes it; use a key of its own"
+        )
+
+
+@pytest.mark.parametrize("answer", [True, 1, 2.5])
+@pytest.mark.parametrize("hook", ["claim_nodes", "claim_constants", "payload_data"])
+def test_what_cant_be_listed_is_refused(hook, answer, graph):
+    with pytest.raises(PluginError, match=rf"^a: {hook} returned {answer!r}; return "):
+        ask(hook, answer, graph)
+
+
+def test_a_node_that_is_claimed_and_refused_is_refused(graph):
+    (node,) = [node.name for node in graph.nodes if "mul" in node.name]
+    with pytest.raises(ClaimError) as caught:
+        ask("claim_nodes", Claim("B", [Group([node])], [Refusal(node, "dtype")]), graph)
+    assert str(caught.value) == (
+        f"a: claims {node!r} in method 'forward' and refuses it with 'dtype'; do one of the two"
+    )
+    other = Claim("C", [], [Refusal(node, "dtype")])
+    assert len(ask("claim_nodes", [Claim("B", [Group([node])]), other], graph)) == 2

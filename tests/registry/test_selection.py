@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from etdev.errors import PluginError
+from etdev import hookspecs
+from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, plugin, selection
 from etdev.schema.device import CPU, Device, Probe
@@ -448,3 +449,147 @@ def test_discovery_shows_ignored_plugins_with_the_reason(install):
     install("a")
     (finding,) = selection.discover(Registry(path=Path("registry.toml")))
     assert (finding.name, finding.plugin, finding.problem) == ("a", None, "not in registry.toml")
+
+
+def test_a_broken_plugin_that_nobody_named_says_how_to_do_without(install):
+    install("a", "raise OSError('gone')")
+    install("b")
+    install("c")
+    assert refusal(Registry(unlisted="first")) == (
+        "a (etdev-a 1.0): import failed with OSError: gone; reinstall or uninstall it, "
+        "or name the others: --plugin b --plugin c"
+    )
+    assert names(Registry(unlisted="first"), ["c", "b"]) == ["c", "b"]
+
+
+@pytest.mark.parametrize("value", [" plugin", ":", "= x", "etdev_a plugin:Plugin", "1a:b c"])
+def test_an_entry_point_that_cant_be_read_is_named(install, value):
+    install("a", target=value)
+    install("b")
+    text = f"etdev_a{value}".strip()
+    assert refusal(listed("a", "b"), ["a"]) == (
+        f"a (etdev-a 1.0): has the entry point {text!r}, which can't be read; "
+        "write package.module:Class"
+    )
+    assert names(listed("a", "b"), ["b"]) == ["b"]
+    assert [finding.name for finding in selection.discover(listed("a", "b"))] == ["a", "b"]
+
+
+def test_an_import_that_changes_the_process_is_refused(install, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    install("a", f"import os\nos.chdir('/')\n{GOOD}")
+    assert refusal(listed("a")) == (
+        f"a: its import changed the working directory from {tmp_path} to /; "
+        "put it back before the hook returns, as with a context manager"
+    )
+    assert Path.cwd() == tmp_path
+
+
+class Unreadable:
+    @property
+    def name(self):
+        raise KeyError("name")
+
+    @hookimpl
+    def claim_nodes(self): ...
+
+
+def named(name):
+    plugin = type("Plugin", (), {"claim_nodes": hookimpl(lambda self: None), "name": name})
+    return plugin()
+
+
+NOT_A_NAME = 'use letters, digits, - and _, such as name = "my-npu"'
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "a.b", "a/b", "a=b", "a:b", "-a", "a-", "ä", "a\n", 3, b"a", True]
+)
+def test_an_odd_name_is_refused(name):
+    with pytest.raises(PluginError) as caught:
+        selection.from_object(named(name))
+    assert str(caught.value) == f"plugins: {name!r} is not a name for a plugin; {NOT_A_NAME}"
+
+
+@pytest.mark.parametrize("name", ["a", "my-npu", "My_NPU2", "_a", "0"])
+def test_an_ordinary_name_is_taken(name):
+    assert selection.from_object(named(name)).name == name
+
+
+@pytest.mark.parametrize("name", ["portable", "foreign"])
+def test_a_name_of_the_plan_is_reserved(name):
+    with pytest.raises(PluginError, match=f"^{name}: is reserved for .*; rename the plugin$"):
+        selection.from_object(named(name))
+
+
+def test_a_name_that_cant_be_read_is_named():
+    with pytest.raises(PluginError) as caught:
+        selection.from_object(Unreadable())
+    assert str(caught.value) == (
+        "Unreadable: its name can't be read: KeyError: 'name'; write name = \"my-npu\""
+    )
+
+
+def test_hooks_that_python_or_pluggy_would_not_just_call_are_refused():
+    class Async:
+        @hookimpl
+        async def claim_nodes(self): ...
+
+    class Stream:
+        @hookimpl
+        async def claim_nodes(self):
+            yield
+
+    class Wrapper:
+        @hookimpl(wrapper=True)
+        def claim_nodes(self):
+            return (yield)
+
+    for kind, what in (
+        (Async, "claim_nodes is async; write def, nothing awaits a hook"),
+        (Stream, "claim_nodes is async; write def, nothing awaits a hook"),
+        (
+            Wrapper,
+            "claim_nodes is a wrapper, and there is nothing to wrap; "
+            "write @hookimpl, plugins are asked one by one",
+        ),
+    ):
+        with pytest.raises(PluginError) as caught:
+            selection.from_object(kind)
+        assert str(caught.value) == f"{kind.__name__}: {what}"
+
+
+def test_a_plugin_cant_change_the_options_of_the_registry(install):
+    source = f"{GOOD}    def __init__(self, ops):\n        ops.append('b')\n"
+    install("a", source)
+    registry = Registry((PluginEntry("a", options={"ops": ["a"]}),))
+    selection.select(registry)
+    assert registry.entries[0].options == {"ops": ["a"]}
+
+
+@pytest.mark.parametrize(("api", "newer"), [(2, "etdev"), (0, "etdev-a")])
+def test_a_plugin_for_other_hooks_is_left_out_alone(install, api, newer):
+    install("a", f"{GOOD}\n    etdev_api = {api}\n    @hookimpl\n    def new_hook(self): ...\n")
+    install("b", f"{GOOD}\n    etdev_api = {hookspecs.API}\n")
+    text = (
+        f"a (etdev-a 1.0): was written for version {api} of the hooks, and this etdev has 1; "
+        f"install a newer {newer}"
+    )
+    registry = Registry(unlisted="first")
+    with pytest.warns(EtdevWarning) as caught:
+        assert names(registry) == ["b"]
+    assert [str(item.message) for item in caught] == [f"left out {text}"]
+    # Asked for, it is an error; the list of plugins has it.
+    assert refusal(registry, ["b", "a"]) == text
+    assert refusal(listed("a", "b")) == f"{text}, or name the others: --plugin b"
+    (broken, ready) = selection.discover(registry)
+    assert (broken.name, broken.plugin, ready.name) == ("a", None, "b")
+    assert broken.problem == text.partition(": ")[2]
+
+
+@pytest.mark.parametrize("api", ["'1'", "None", "True", "1.0"])
+def test_a_version_of_the_hooks_is_a_number(install, api):
+    install("a", f"{GOOD}\n    etdev_api = {api}\n")
+    assert (
+        refusal(listed("a")) == f"a (etdev-a 1.0): etdev_api is {eval(api)!r}; write etdev_api = 1"
+    )

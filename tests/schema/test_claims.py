@@ -19,16 +19,16 @@ def node(name):
     [
         (lambda: Group("add"), "claim: 'add' is not a sequence of nodes; give a list of nodes"),
         (lambda: Group(3), "claim: 3 is not a sequence of nodes; give a list of nodes"),
-        (lambda: Group([]), "claim: Group.nodes is empty; leave the whole claim out instead"),
+        (lambda: Group([]), "claim: Group.nodes is empty; leave it out instead"),
         (lambda: Group([3]), "claim: 3 is not a node; give torch.fx nodes or their names"),
         (lambda: Group([""]), "claim: '' is not a node; give torch.fx nodes or their names"),
         (lambda: Group(b"a"), "claim: 97 is not a node; give torch.fx nodes or their names"),
         (lambda: Refusal(None, "op"),
          "claim: None is not a node; give torch.fx nodes or their names"),
         (lambda: Refusal("add", ""),
-         "claim: Refusal.code is empty; leave the whole claim out instead"),
+         "claim: Refusal.code is empty; name one"),
         (lambda: Claim("", []),
-         "claim: Claim.backend_id is empty; leave the whole claim out instead"),
+         "claim: Claim.backend_id is empty; name one"),
         (lambda: Claim("B", "add"), "claim: 'add' is not a sequence; give a list or a tuple"),
         (lambda: Claim("B", Group(["add"])),
          "claim: Group(nodes=('add',), why='') is not a sequence; give a list or a tuple"),
@@ -37,7 +37,7 @@ def node(name):
         (lambda: Claim("B", [], compile_specs=3),
          "claim: 3 is not a sequence; give a list or a tuple"),
         (lambda: CompileSpec("", b""),
-         "claim: CompileSpec.key is empty; leave the whole claim out instead"),
+         "claim: CompileSpec.key is empty; name one"),
     ],
 )  # fmt: skip
 def test_a_claim_that_makes_no_sense_is_refused(make, message):

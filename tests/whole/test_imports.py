@@ -15,6 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 STOREYS = (
     ("errors",),
     ("stages",),
+    ("waiting",),
     ("schema",),
     ("hookspecs",),
     ("graph",),

@@ -12,6 +12,7 @@ from etdev.delegate.executors.plain import Stays, plain, restored
 from etdev.errors import EtdevError
 from etdev.registry.discovery import GROUP, Origin
 from etdev.registry.plugin import Plugin
+from etdev.schema.limits import Limits
 
 
 def recipe(plugin: Plugin) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def follow(about: dict[str, Any]) -> Plugin:
         if "entry" in about:
             entry = EntryPoint(about["name"], about["entry"], GROUP)
             known = Origin(entry, about["distribution"], about["version"], about["adapted"])
-            return known.load(options)
+            return known.load(options, Limits())
         implementation = named(about["class"])(**options)
         return Plugin(about["name"], implementation, about["distribution"], about["version"])
     except (EtdevError, ImportError, AttributeError, TypeError) as error:

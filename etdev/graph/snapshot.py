@@ -1,0 +1,179 @@
+"""Snapshots: a program as it was before a plugin saw it, to tell afterwards whether it changed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import frozen
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
+
+# So many places of a tensor are compared byte by byte.
+_SAMPLES = 16
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_NONE = object()
+
+
+@frozen(eq=False)
+class Snapshot:
+    """All of a program that a plugin could change in place; linear in time in its size.
+
+    Args:
+        graphs: The nodes of its graph and of those of its branches.
+        delegates: What each delegate that it came with holds.
+        signature: Its inputs and outputs.
+        tensors: Its weights and example inputs, by name.
+    """
+
+    graphs: tuple[tuple[Graph, tuple[_NodeWas, ...]], ...]
+    delegates: tuple[tuple[Any, ...], ...]
+    signature: tuple[tuple[Any, ...], ...]
+    tensors: Mapping[str, _TensorWas]
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> Snapshot:
+        """A program as it is now."""
+        graphs = (module.graph for module in _modules(program, GraphModule))
+        return cls(
+            tuple((graph, tuple(map(_NodeWas.of, graph.nodes))) for graph in graphs),
+            _delegates(program),
+            _signature(program),
+            {name: _TensorWas.of(value) for name, value in _tensors(program).items()},
+        )
+
+    def difference(self, program: ExportedProgram) -> str:
+        """What changed of the program since, for a message; empty if nothing did."""
+        return next(self._differences(program), "")
+
+    def _differences(self, program: ExportedProgram) -> Iterator[str]:
+        graphs = [module.graph for module in _modules(program, GraphModule)]
+        if len(graphs) != len(self.graphs):
+            yield "the branches"
+        for graph, (before, nodes) in zip(graphs, self.graphs, strict=False):
+            if graph is not before or len(graph.nodes) != len(nodes):
+                yield "the graph"
+            for node, was in zip(graph.nodes, nodes, strict=False):
+                yield from was.differences(node)
+        tensors = _tensors(program)
+        if tensors.keys() != self.tensors.keys():
+            yield f"the state {min(tensors.keys() ^ self.tensors.keys())!r}"
+        for name, was_tensor in self.tensors.items():
+            if not was_tensor.is_still(tensors.get(name)):
+                yield f"the values of {name!r}"
+        if _signature(program) != self.signature:
+            yield "the signature"
+        if _delegates(program) != self.delegates:
+            yield "a delegate that the program came with"
+
+
+@frozen(eq=False)
+class _NodeWas:
+    """A node as it was. torch.fx makes new arguments whenever one of them is changed."""
+
+    node: Node
+    name: str
+    target: Any
+    args: Any
+    kwargs: Any
+    meta: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, node: Node) -> _NodeWas:
+        return cls(node, node.name, node.target, node.args, node.kwargs, dict(node.meta))
+
+    def differences(self, node: Node) -> Iterator[str]:
+        if node is not self.node or node.name != self.name:
+            yield f"the graph at {self.name!r}"
+        if node.target is not self.target and node.target != self.target:
+            yield f"the op of {self.name!r}"
+        same = node.args is self.args and node.kwargs is self.kwargs
+        # Put back after a change, they are new ones of the same content.
+        if not same and f"{node.args} {node.kwargs}" != f"{self.args} {self.kwargs}":
+            yield f"the arguments of {self.name!r}"
+        if not _same_meta(self.meta, node.meta):
+            keys = self.meta.keys() | node.meta.keys()
+            key = min(k for k in keys if self.meta.get(k, _NONE) is not node.meta.get(k, _NONE))
+            yield f"meta[{key!r}] of {self.name!r}"
+
+
+def _same_meta(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    if before.keys() != after.keys():
+        return False
+    # In the order of one of them, since a key that was taken out and put back is the last.
+    return all(map(operator.is_, before.values(), map(after.__getitem__, before)))
+
+
+@frozen(eq=False)
+class _TensorWas:
+    """A tensor as it was.
+
+    torch counts what is written in place, but not what is written through `.data` or NumPy, which
+    samples of its bytes show unless it is written in few places.
+    """
+
+    value: Any
+    version: int | None
+    sample: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> _TensorWas:
+        return cls(value, _version(value), _sample(value))
+
+    def is_still(self, value: Any) -> bool:
+        return (
+            value is self.value
+            and _version(value) == self.version
+            and _sample(value) == self.sample
+        )
+
+
+def _version(value: Any) -> int | None:
+    # Tensors made in inference mode have none, and objects such as engines aren't tensors.
+    counted = isinstance(value, torch.Tensor) and not value.is_inference()
+    return value._version if counted else None
+
+
+def _sample(value: Any) -> bytes:
+    """Bytes of a tensor in host memory, from places that are spread over it."""
+    plain = type(value) in _PLAIN and value.device.type == "cpu" and not value.is_quantized
+    if not plain or value.layout != torch.strided or not value.numel() or value.is_conj():
+        return b""
+    tensor = value.detach()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in steps)
+    count = min(extent, _SAMPLES)
+    places = tensor.as_strided((count,), (extent // count,), tensor.storage_offset())
+    return bytes(places.clone().view(torch.uint8).numpy())
+
+
+def _modules(program: ExportedProgram, kind: type) -> list[Any]:
+    """The program's module and those in it, of a kind."""
+    return [module for module in program.graph_module.modules() if isinstance(module, kind)]
+
+
+def _delegates(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
+    return tuple(
+        (
+            module.backend_id,
+            module.processed_bytes,
+            [(s.key, s.value) for s in module.compile_specs],
+        )
+        for module in _modules(program, LoweredBackendModule)
+    )
+
+
+def _signature(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
+    signature = program.graph_signature
+    specs = (*signature.input_specs, *signature.output_specs)
+    return tuple((s.kind, getattr(s.arg, "name", None), s.target) for s in specs)
+
+
+def _tensors(program: ExportedProgram) -> dict[str, Any]:
+    inputs = pytree.tree_leaves(program.example_inputs)
+    examples = {f"example input {index}": value for index, value in enumerate(inputs)}
+    return {**examples, **program.constants, **program.state_dict}

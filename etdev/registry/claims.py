@@ -1,0 +1,73 @@
+"""Claims as plugins return them: what they name is there, and they don't contradict themselves."""
+
+from __future__ import annotations
+
+from etdev.errors import ClaimError
+from etdev.graph.convex import find_partitions
+from etdev.graph.groups import joined
+from etdev.graph.method import MethodGraph
+from etdev.registry.plugin import Plugin
+from etdev.schema.claims import Claim
+from etdev.schema.reasons import RESERVED
+
+# More nodes than these are counted instead of named.
+_NAMED = 3
+
+
+def check_claim(plugin: Plugin, graph: MethodGraph, claim: Claim) -> None:
+    """Refuse a claim that no plan could keep, whatever other plugins claim.
+
+    Raises:
+        ClaimError: It names what is not there, refuses a node with a reason code of the host's,
+            refuses and claims the same node, or has a group that can't be one partition.
+    """
+    for group in claim.groups:
+        for name in group.nodes:
+            if name not in graph.number and name not in graph.constants:
+                raise _unknown(plugin, graph, "claims", name)
+    claimed = {name for group in claim.groups for name in group.nodes}
+    for refusal in claim.refusals:
+        if refusal.node not in graph.number:
+            raise _unknown(plugin, graph, "refuses", refusal.node)
+        if refusal.code in RESERVED:
+            raise ClaimError(
+                plugin.name,
+                f"refuses {refusal.node!r} with the code {refusal.code!r}, which is the host's",
+                f"use a code of its own, such as op or dtype; reserved are {', '.join(RESERVED)}",
+            )
+        if refusal.node in claimed:
+            raise ClaimError(
+                plugin.name,
+                f"claims {refusal.node!r} in method {graph.method!r} and refuses it with "
+                f"{refusal.code!r}",
+                "do one of the two",
+            )
+    _check_convex(plugin, graph, claim)
+
+
+def _check_convex(plugin: Plugin, graph: MethodGraph, claim: Claim) -> None:
+    """Refuse a group that could not be had whole if nobody else claimed anything."""
+    named = ([graph.number[n] for n in g.nodes if n in graph.number] for g in claim.groups)
+    groups = joined(graph.with_followers(numbers) for numbers in named)
+    # The graph itself has no cycles.
+    if all(len(group) == 1 for group in groups):
+        return
+    torn = find_partitions(graph.inputs, groups, merge=False).torn
+    for index, blocker in sorted(torn.items()):
+        names = [graph.nodes[number].name for number in sorted(groups[index])]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        between = graph.nodes[blocker].name
+        raise ClaimError(
+            plugin.name,
+            f"claims {', '.join(names[:_NAMED])}{more} of method {graph.method!r} as one group, "
+            f"but {between} lies between them, so that no delegate can have all of them",
+            f"claim {between} with them, or make smaller groups",
+        )
+
+
+def _unknown(plugin: Plugin, graph: MethodGraph, verb: str, node: str) -> ClaimError:
+    return ClaimError(
+        plugin.name,
+        f"{verb} {node!r}, which is not a computing node of method {graph.method!r}",
+        "name nodes of the program that claim_nodes was given, no inputs or outputs",
+    )

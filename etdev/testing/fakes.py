@@ -1,0 +1,60 @@
+"""Fakes: a backend for what can't run here, and a plugin that claims for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+
+from etdev.graph.nodes import op_name
+from etdev.hookspecs import hookimpl
+from etdev.schema.claims import Claim, Group
+from etdev.schema.device import Device
+
+
+class FakeAccelerator(BackendDetails):  # type: ignore[misc]
+    """Stands in for a backend with a compiler we don't have; its delegates can't be run."""
+
+    @staticmethod
+    def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
+        """The same bytes for every program."""
+        return PreprocessResult(processed_bytes=b"fake")
+
+
+@define(eq=False)
+class Accelerator:
+    """Claims nodes by op name for the fake accelerator, with all their constants.
+
+    Args:
+        name: The plugin's name.
+        ops: Parts of op names, such as `add`.
+        device: Where its partitions run.
+        constants: Take the constants along.
+        backend: Another backend instead of the fake one.
+    """
+
+    name: str = "accelerator"
+    ops: tuple[str, ...] = ("",)
+    device: Device | None = None
+    constants: bool = True
+    backend: str = "FakeAccelerator"
+
+    @hookimpl
+    def claim_nodes(self, program: Any) -> Claim:
+        """All nodes of its ops, each a group of its own."""
+        calls = [n for n in program.graph.nodes if n.op == "call_function"]
+        mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]
+        groups = [Group([node]) for node in mine]
+        return Claim(self.backend, groups, device_types=("cpu", "cuda"))
+
+    @hookimpl
+    def claim_constants(self, partition: Any) -> Any:
+        """Those that its delegates may hold."""
+        mine = [c for c in partition.constants if partition.may_hold(c)]
+        return mine if self.constants else None
+
+    @hookimpl
+    def resolve_device(self) -> Device | None:
+        """The one it was given."""
+        return self.device

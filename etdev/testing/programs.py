@@ -1,0 +1,102 @@
+"""Tiny programs: the smallest models in which each part of the contract can be broken."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from etdev.lowerer import Lowerer
+from etdev.testing.fakes import Accelerator
+
+X, Y = torch.linspace(-2, 2, 8).reshape(2, 4), torch.linspace(1, 3, 8).reshape(2, 4)
+BATCH = Dim("batch", min=1, max=8)
+
+
+class Pointwise(nn.Module):
+    """A sum, a product and a sum: two additions with a node between."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y) * y + x
+
+
+class Layer(nn.Module):
+    """A linear layer and an activation, with weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        nn.init.constant_(self.linear.weight, 0.25)
+        nn.init.constant_(self.linear.bias, -0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) + 1
+
+
+class Shared(nn.Module):
+    """One weight that is read twice, with a node between that few backends have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4,), 1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.erf(x * self.weight) * self.weight
+
+
+class Counter(nn.Module):
+    """A buffer that is written at every step, its old and its new value read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        old = self.total + 0
+        self.total.add_(x.sum(0))
+        return old + self.total * 2
+
+
+class Branch(nn.Module):
+    """Control flow, its branches the size of a node."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x * 2,))
+        return y + x
+
+
+def methods() -> dict[str, Any]:
+    """Two methods of one shape, which a plugin that forgets the method mixes up."""
+    return {"forward": (Layer().eval(), (X,)), "other": (Pointwise(), (X, Y))}
+
+
+@functools.cache
+def exported(kind: type[nn.Module], dynamic: bool = False) -> ExportedProgram:
+    """One of these as an ATen program; with a dynamic first size if asked for."""
+    inputs = (X, Y) if kind is Pointwise else (X,)
+    shapes = tuple({0: BATCH} for _ in inputs) if dynamic else None
+    with torch.no_grad():
+        return torch.export.export(kind().eval(), inputs, dynamic_shapes=shapes)
+
+
+@functools.cache
+def delegated() -> ExportedProgram:
+    """An edge program that comes with a delegate between nodes that are not in one."""
+    lowered = Lowerer([Accelerator("earlier", ops=("mul",))], registry=_empty()).lower(
+        exported(Pointwise)
+    )
+    program: ExportedProgram = lowered.edge.exported_program()
+    return program
+
+
+def _empty() -> Any:
+    from etdev.registry import Registry
+
+    return Registry()
+
+
+# From the smallest on, so that the first that fails is the one to look at.
+PROGRAMS: tuple[type[nn.Module], ...] = (Pointwise, Layer, Shared, Counter, Branch)

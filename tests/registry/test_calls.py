@@ -1,0 +1,378 @@
+"""Calls: what a hook does besides answering, to the program it is shown and to the process."""
+
+import copy
+import gc
+import os
+import random
+import signal
+import sys
+import warnings
+
+import pytest
+import torch
+from executorch.exir import to_edge
+from models import foreign
+from models.small import PAIR, AddMul
+from torch import nn
+
+from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
+from etdev.errors import ClaimError, EtdevError, EtdevWarning, PluginError
+from etdev.graph.method import MethodGraph
+from etdev.registry import answers
+from etdev.registry.selection import from_object
+from etdev.registry.surroundings import Surroundings
+from etdev.schema.device import Probe
+
+PUT_BACK = "put it back before the hook returns, as with a context manager"
+
+
+class Net(nn.Module):
+    """Weights, a buffer that is written, and a branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x):
+        self.steps.add_(1)
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (self.linear(x),))
+
+
+@pytest.fixture(scope="module")
+def program():
+    exported = torch.export.export(Net(), (torch.ones(2, 4),))
+    return to_edge(exported).exported_program()
+
+
+@pytest.fixture
+def graph(program):
+    return MethodGraph(copy.deepcopy(program), "forward")
+
+
+def ask(graph, act):
+    """Ask a plugin that acts on the program and claims nothing."""
+
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            act(program)
+
+    return answers.claim_nodes(from_object(Plugin()), graph, {}, {})
+
+
+def ask_all(plugin, graph):
+    """Ask a plugin several hooks, of which it has one."""
+    answers.claim_nodes(plugin, graph, {}, {})
+    answers.keep_whole(plugin, graph.program, "forward")
+    answers.probe(plugin)
+
+
+def node(program):
+    """A computing node."""
+    calls = (n for n in program.graph.nodes if n.op == "call_function")
+    return next(n for n in calls if "add" in n.name or "relu" in n.name)
+
+
+def replace_argument(program):
+    first = node(program)
+    first.args = (*first.args[:-1], next(iter(program.graph.nodes)))
+
+
+def rewire_branch(program):
+    inner = node(program.graph_module.submodule_0)
+    inner.args = (inner.args[0], 3)
+
+
+def rename_output(program):
+    program.graph_signature.output_specs[-1].arg.name = "other"
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (lambda p: p.graph.call_function(torch.relu, (node(p),)), "the graph"),
+        (replace_argument, "the arguments of 'aten_add_tensor'"),
+        (lambda p: setattr(node(p), "target", torch.add), "the op of 'aten_add_tensor'"),
+        (lambda p: node(p).meta.update(tag=1), "meta['tag'] of 'aten_add_tensor'"),
+        (lambda p: node(p).meta.update(val=None), "meta['val'] of 'aten_add_tensor'"),
+        (lambda p: node(p).meta.pop("val"), "meta['val'] of 'aten_add_tensor'"),
+        (rewire_branch, "the arguments of 'aten_add_tensor'"),
+        (rename_output, "the signature"),
+        (lambda p: p.state_dict.pop("steps"), "the state 'steps'"),
+    ],
+)
+def test_a_program_that_was_changed_is_refused(graph, act, what):
+    with pytest.raises(ClaimError) as caught:
+        ask(graph, act)
+    assert str(caught.value) == (
+        f"a: claim_nodes changed {what} of method 'forward'; look at the program, don't change it"
+    )
+
+
+def zero(tensor):
+    with torch.no_grad():
+        tensor.zero_()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        zero,
+        lambda tensor: tensor.data.zero_(),
+        lambda tensor: tensor.detach().numpy().fill(3),
+        lambda tensor: tensor.untyped_storage().fill_(7),
+    ],
+)
+@pytest.mark.parametrize("shape", [(4,), (64, 64), (64, 4, 3, 3)])
+def test_weights_that_were_written_are_refused(shape, write):
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            # Not contiguous, and a part of a larger tensor.
+            self.weight = nn.Parameter(torch.rand(2, *shape)[1].transpose(0, -1))
+
+        def forward(self, x):
+            return x * self.weight
+
+    program = torch.export.export(Scale(), (torch.ones(shape).transpose(0, -1),))
+    graph = MethodGraph(to_edge(program).exported_program(), "forward")
+    with pytest.raises(ClaimError) as caught:
+        ask(graph, lambda program: write(program.state_dict["weight"]))
+    assert str(caught.value) == (
+        "a: claim_nodes changed the values of 'weight' of method 'forward'; the model has lost "
+        "them, load it again; and change a clone of them in the hook"
+    )
+
+
+def test_what_is_only_read_is_no_change(graph):
+    def read(program):
+        copy.deepcopy(program)
+        program.module()
+        str(program)
+        [value.sum() for value in program.state_dict.values()]
+        program.graph.erase_node(program.graph.call_function(torch.relu, (node(program),)))
+        first = node(program)
+        before, meta = first.args, first.meta["val"]
+        first.args = before[::-1]
+        first.args = before
+        del first.meta["val"]
+        first.meta["val"] = meta
+
+    assert ask(graph, read) == ()
+
+
+def test_the_delegate_of_another_is_not_changed():
+    own = MethodGraph(foreign.partly_lowered(), "forward")
+
+    def act(program):
+        module = next(m for m in program.graph_module.children() if hasattr(m, "compile_specs"))
+        module._processed_bytes = b""
+
+    with pytest.raises(ClaimError, match="changed a delegate that the program came with of method"):
+        ask(own, act)
+
+
+@pytest.mark.parametrize("given", ["taken", "partitions"])
+def test_the_tables_of_the_host_cant_be_written(graph, given):
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def claim_nodes(self, taken, partitions):
+            {"taken": taken, "partitions": partitions}[given]["x"] = "a"
+
+    with pytest.raises(PluginError, match="a: claim_nodes raised TypeError: 'mappingproxy'"):
+        answers.claim_nodes(from_object(Plugin()), graph, {}, {})
+
+
+@pytest.mark.parametrize("hook", ["prepare", "keep_whole"])
+def test_the_exported_program_of_the_caller_stays(hook):
+    class Plugin:
+        name = "a"
+
+    def act(self, program):
+        zero(program.state_dict["linear.weight"])
+
+    act.__name__ = hook
+    setattr(Plugin, hook, hookimpl(act))
+    cure = "the model has lost them, load it again; and change a clone of them in the hook"
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Plugin()]).plan(Net(), (torch.ones(2, 4),))
+    what = "the values of 'linear.weight' of method 'forward'"
+    assert str(caught.value) == f"a: {hook} changed {what}; {cure}"
+
+
+def test_prepare_that_changes_the_graph_in_place_is_refused():
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def prepare(self, program):
+            first = node(program)
+            first.replace_all_uses_with(first.args[0])
+            program.graph.erase_node(first)
+            return program
+
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Plugin()]).plan(nn.Sequential(nn.ReLU(), nn.ReLU()), (torch.ones(2, 4),))
+    assert str(caught.value) == (
+        "a: prepare changed the graph of method 'forward'; "
+        "change a copy.deepcopy of the program and return that"
+    )
+
+
+@pytest.mark.parametrize("hook", ["claim_constants", "resolve_device", "device_caveat"])
+def test_hooks_that_are_asked_for_each_partition_are_watched_together(hook):
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            groups = [Group([n]) for n in program.graph.nodes if "add" in n.name]
+            return Claim("XnnpackBackend", groups, merge=False)
+
+    def act(self, program, partition):
+        program.graph.output_node().meta["tag"] = 1
+
+    setattr(Plugin, hook, hookimpl(act))
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Plugin()]).plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        f"a: {hook} changed meta['tag'] of 'output' of method 'forward'; "
+        "look at the program, don't change it"
+    )
+
+
+def filters():
+    warnings.filterwarnings("ignore", message="never said")
+
+
+GLOBALS = {
+    "torch's default dtype from torch.float32 to torch.float64":
+        lambda: torch.set_default_dtype(torch.float64),
+    "torch's default device from cpu to meta": lambda: torch.set_default_device("meta"),
+    "torch's grad mode from True to False": lambda: torch.set_grad_enabled(False),
+    "torch's deterministic mode from 0 to 2": lambda: torch.use_deterministic_algorithms(True),
+    "torch's precision of float32 products from highest to medium":
+        lambda: torch.set_float32_matmul_precision("medium"),
+    "torch's number of threads from {threads} to 3": lambda: torch.set_num_threads(3),
+    "torch's autocast from False to True": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch.backends.cudnn.benchmark from False to True":
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "the working directory from {cwd} to /": lambda: os.chdir("/"),
+    "the environment (ETDEV_A, HOME)":
+        lambda: os.environ.update(ETDEV_A="1", HOME="/nowhere"),
+    "the environment (PATH)": lambda: os.environ.pop("PATH"),
+    "sys.stdout": lambda: setattr(sys, "stdout", sys.stderr),
+    "sys.path": lambda: sys.path.insert(0, "/"),
+    "Python's warning filters": filters,
+    "the handler of SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    "Python's garbage collector from True to False": gc.disable,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", GLOBALS)
+@pytest.mark.parametrize("hook", ["claim_nodes", "probe"])
+def test_what_a_hook_changes_in_the_process_is_put_back_and_refused(graph, what, hook):
+    class Plugin:
+        name = "a"
+
+    setattr(Plugin, hook, hookimpl(lambda self: GLOBALS[what]()))
+    before = Surroundings.now().values
+    said = what.format(threads=torch.get_num_threads(), cwd=os.getcwd())
+    plugin = from_object(Plugin())
+    with pytest.raises(PluginError) as caught:
+        ask_all(plugin, graph)
+    place = " for method 'forward'" if hook == "claim_nodes" else ""
+    assert str(caught.value) == f"a: {hook}{place} changed {said}; {PUT_BACK}"
+    assert Surroundings.now().values == before
+
+
+def test_a_hook_that_raises_leaves_the_process_as_it_was(graph):
+    def act(program):
+        torch.set_default_dtype(torch.float64)
+        raise KeyError("aten.add")
+
+    with pytest.raises(PluginError, match="claim_nodes raised KeyError"):
+        ask(graph, act)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_library_that_is_imported_may_add_to_the_environment(graph, tmp_path, monkeypatch):
+    (tmp_path / "noisy_library.py").write_text("import os\nos.environ['NOISY'] = '1'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NOISY", "")
+    monkeypatch.delenv("NOISY")
+
+    def act(program):
+        import noisy_library  # noqa: F401
+
+    with pytest.warns(EtdevWarning) as caught:
+        assert ask(graph, act) == ()
+    sys.modules.pop("noisy_library")
+    text = "a: claim_nodes for method 'forward' changed the environment (NOISY)"
+    assert [str(item.message) for item in caught] == [text]
+
+
+def test_a_lowering_leaves_the_random_numbers_where_they_were():
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def claim_nodes(self):
+            random.random(), torch.rand(3)
+
+    model = Net()
+    before = (random.getstate(), torch.get_rng_state())
+    Lowerer([Plugin()]).lower(model, (torch.ones(2, 4),))
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def raising(*items):
+    yield from items
+    raise KeyError("aten.add")
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer", "message"),
+    [
+        ("claim_nodes", lambda: raising(Claim("B", [])), "claim_nodes raised KeyError: 'aten.add'"),
+        ("claim_nodes", lambda: 3, "claim_nodes returned 3"),
+        ("claim_nodes", lambda: True, "claim_nodes returned True"),
+        ("claim_nodes", lambda: [Group([])], "claim_nodes for method 'forward': Group.nodes is"),
+        ("claim_nodes", lambda: Device("cuda", 300), "claim_nodes for method 'forward': index 300"),
+        ("claim_nodes", lambda: Device("gpu"), "claim_nodes for method 'forward': unknown type"),
+        ("keep_whole", lambda: KeepWhole(["aten.mm"]), "keep_whole returned 'aten.mm'"),
+        ("probe", lambda: Probe(["gpu"]), "probe: unknown type 'gpu'"),
+        ("probe", lambda: Probe(["cuda:300"]), "probe: index 300"),
+    ],
+)
+def test_what_was_raw_names_plugin_and_hook(graph, hook, answer, message):
+    class Plugin:
+        name = "a"
+
+    setattr(Plugin, hook, hookimpl(lambda self: answer()))
+    plugin = from_object(Plugin())
+    with pytest.raises(EtdevError) as caught:
+        ask_all(plugin, graph)
+    assert str(caught.value).startswith(f"a: {message}")
+
+
+def test_a_check_of_keep_whole_that_raises_is_named_with_its_node():
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def keep_whole(self):
+            return KeepWhole([torch.ops.aten.linear.default], lambda node: node.meta["absent"])
+
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Plugin()]).plan(nn.Linear(4, 4), (torch.ones(2, 4),))
+    assert str(caught.value) == (
+        "a: keep_whole's check of 'linear' raised KeyError: 'absent' for method 'forward'; "
+        "the cause is chained below"
+    )
