@@ -180,7 +180,7 @@ def annotate(plugin: Plugin, partition: Partition) -> Annotations:
 
 def cache_key(plugin: Plugin, partition: Partition) -> Mapping[str, str] | Bypass | None:
     """What else the compiled bytes of a partition depend on, or why they can't be kept."""
-    answer = call(plugin, plugin.hook.cache_key, partition.method, partition=partition)
+    answer = call(plugin, "cache_key", partition.method, partition=partition)
     if answer is None or isinstance(answer, Bypass):
         return answer
     if not isinstance(answer, Mapping) or not all(
