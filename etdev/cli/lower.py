@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from etdev.cli import options, tables
+from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.errors import EtdevError
 
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
-    from etdev.runtime.verify import Verification
 
 
 @click.command("lower", epilog=options.SOURCE)
@@ -32,8 +34,24 @@ if TYPE_CHECKING:
 )
 @options.edges
 @options.workers
+@click.option(
+    "--lock",
+    "lock_file",
+    type=options.FILE,
+    metavar="FILE",
+    help="Record there what the .pte was made with; etdev.lock for --locked alone.",
+)
+@click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
 @options.lowering
-def command(source: str, output: Path, steps: int | None, edges: bool, **lowering: Any) -> None:
+def command(
+    source: str,
+    output: Path,
+    steps: int | None,
+    edges: bool,
+    lock_file: Path | None,
+    locked: bool,
+    **lowering: Any,
+) -> None:
     """Lower SOURCE to a .pte.
 
     Plans it as `etdev plan` does, compiles every partition, emits the program, and compares it with
@@ -43,6 +61,7 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
     etdev lower net.py:model -o net.pte
     etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
     etdev lower net.py:model -o net.pte --verify 5
+    etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
     which the cache has what was compiled.
@@ -50,16 +69,17 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
     _check_output(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
-    verification = None
+    lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
+        lock.check_setup(lowerer)
         lowered = lowerer.lower(sources.methods(source, say))
-        if steps is None:
-            lowered.save(output)
-        else:
-            verification = _save_verified(lowered, output, steps, edges)
+        with _out_of_sight(lowered, output) as written:
+            verification = steps and lowered.verify(path=written, steps=steps, edges=edges)
+            lock.check(lowerer, lowered, written)
+            lock.write()
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
@@ -72,14 +92,14 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
     console().print(tables.stages_report(lowered.stages.seconds))
 
 
-def _save_verified(lowered: Lowered, output: Path, steps: int, edges: bool) -> Verification:
-    """Write the .pte and its .ptd files out of sight first, so that a wrong one never appears."""
+@contextmanager
+def _out_of_sight(lowered: Lowered, output: Path) -> Iterator[Path]:
+    """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
     with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
         written = lowered.save(Path(folder) / output.name)
-        verification = lowered.verify(path=written, steps=steps, edges=edges)
+        yield written
         for file in (*written.parent.glob("*.ptd"), written):
             os.replace(file, output.parent / file.name)
-    return verification
 
 
 def _check_output(path: Path) -> None:

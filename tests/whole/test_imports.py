@@ -24,7 +24,7 @@ STOREYS = (
     ("runtime",),
     ("composition", "lowered"),
     ("compilation",),
-    ("lowerer",),
+    ("lowerer", "locking"),
     ("composed",),
     ("cli",),
 )
