@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out.",
 )
 @options.edges
-@options.workers
 @click.option(
     "--lock",
     "lock_file",
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     help="Record there what the .pte was made with; etdev.lock for --locked alone.",
 )
 @click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
+@options.workers
 @options.lowering
 def command(
     source: str,
