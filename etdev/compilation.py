@@ -13,13 +13,13 @@ from etdev.composition import Composition
 from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.compile import Compiler
-from etdev.delegate.executors.crew import Crew
+from etdev.delegate.executors.crew import Crew, WorkerError
 from etdev.delegate.executors.lanes import lane_of
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.failures import guilty
 from etdev.delegate.split import split
 from etdev.delegate.tasks import Done
-from etdev.errors import EtdevError, first_line
+from etdev.errors import CompileError, EtdevError, first_line
 from etdev.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
@@ -123,7 +123,7 @@ class Compilation:
         """Plan again, with what could not be compiled barred for the plugin that had it."""
         faults = [fault for done in failures for fault in guilty(done)]
         for partition, error in faults:
-            text = COMPILE_FAILED.say(error=first_line(error.__cause__ or error))
+            text = COMPILE_FAILED.say(error=_reason(error))
             verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
             for node in partition.nodes:
                 of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
@@ -139,6 +139,12 @@ class Compilation:
                 # Such as a budget for portable kernels: the reason is what could not be compiled.
                 raise error from faults[0][1]
         return evolve(decision, plan=plan, programs=decided)
+
+
+def _reason(error: CompileError) -> str:
+    """What a backend raised, in one line, here or in a worker."""
+    cause = error.__cause__
+    return cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
 
 
 @define(eq=False)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import PreprocessResult
-from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.cache.cache import Cache
@@ -17,7 +16,7 @@ from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.results import Unstorable, packed, unpacked
 from etdev.delegate.calls import Call, calls_of
 from etdev.delegate.executors.crew import Crew
-from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of
+from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of, module_of
 from etdev.delegate.split import Split, settled_heap
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError
@@ -172,7 +171,7 @@ class Compiler:
     def _use(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:
         for number, (job, result) in enumerate(zip(call.jobs, results, strict=True)):
             partition = job.partition
-            self._lowered[partition.method, partition.name] = _module(job, result)
+            self._lowered[partition.method, partition.name] = module_of(job, result)
             own = evolve(
                 outcome,
                 plugin=partition.plugin,
@@ -242,18 +241,3 @@ def _likeness(call: Call) -> Hashable:
         )
         for job in call.jobs
     )
-
-
-def _module(job: Job, result: PreprocessResult) -> LoweredBackendModule:
-    partition = job.partition
-    module = LoweredBackendModule(
-        edge_program=job.program,
-        backend_id=partition.backend_id,
-        processed_bytes=result.processed_bytes,
-        compile_specs=[CompileSpec(spec.key, spec.value) for spec in partition.compile_specs],
-        named_data_store_output=result.data_store_output,
-    )
-    module.meta = {"debug_handle_map": result.debug_handle_map}
-    if getattr(result, "_delegate_info_meta", None) is not None:
-        module.meta["_delegate_info_meta"] = result._delegate_info_meta
-    return module

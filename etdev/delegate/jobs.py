@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attrs import frozen
-from executorch.exir.backend.backend_details import BackendDetails
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.delegate.split import Split
@@ -89,3 +90,19 @@ def batches(jobs: Iterable[Job]) -> list[list[Job]]:
         key = (job.partition.plugin, compiler_of(job.partition), job.partition.device)
         together.setdefault(key, []).append(job)
     return list(together.values())
+
+
+def module_of(job: Job, result: PreprocessResult) -> LoweredBackendModule:
+    """What the method calls in place of a compiled partition."""
+    partition = job.partition
+    module = LoweredBackendModule(
+        edge_program=job.program,
+        backend_id=partition.backend_id,
+        processed_bytes=result.processed_bytes,
+        compile_specs=[CompileSpec(spec.key, spec.value) for spec in partition.compile_specs],
+        named_data_store_output=result.data_store_output,
+    )
+    module.meta = {"debug_handle_map": result.debug_handle_map}
+    if getattr(result, "_delegate_info_meta", None) is not None:
+        module.meta["_delegate_info_meta"] = result._delegate_info_meta
+    return module

@@ -131,6 +131,14 @@ def test_an_error_of_a_worker_is_that_of_this_process_with_its_whole_cause(worke
     assert "KeyError: 'the real cause'" in cause
 
 
+def test_a_failure_in_a_worker_gives_the_plan_of_one_in_this_process(worker, moody):
+    plugins = [moody(fails=MUL), "cpu"]
+    here = Lowerer(plugins, on_failure="fallback").lower(Net(), (X,))
+    there = Lowerer(plugins, on_failure="fallback", executor=worker).lower(Net(), (X,))
+    assert there.plan == here.plan
+    assert there.to_executorch().buffer == here.to_executorch().buffer
+
+
 def test_workers_share_the_cache(worker, moody, tmp_path):
     plugin, cache = moody(), tmp_path / "cache"
     first = Lowerer([plugin], executor=worker, cache=cache).lower(Net(), (X,))

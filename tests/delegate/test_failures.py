@@ -101,3 +101,12 @@ def test_another_word_for_a_failure_is_refused(tmp_path):
         load(path)
     with pytest.raises(EtdevError, match="on_failure: is 'ignore'; valid are error, fallback"):
         Lowerer([], on_failure="ignore")
+
+
+def test_of_partitions_compiled_together_only_the_guilty_one_falls_back(moody, tmp_path):
+    plugin = moody(fails=MUL, compiler="MoodyTogetherBackend")
+    lowered = Lowerer([plugin, "cpu"], on_failure="fallback").lower(Net(), (X,))
+    owners = {entry.op: entry.owner for entry in lowered.plan["forward"].ledger}
+    assert (owners[ADD], owners[MUL], owners[SUB]) == ("moody", "cpu", "moody")
+    method = Runtime.get().load_program(lowered.save(tmp_path / "net.pte")).load_method("forward")
+    torch.testing.assert_close(method.execute([X])[0], Net()(X))

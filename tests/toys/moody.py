@@ -23,19 +23,39 @@ class MoodyBackend(BackendDetails):
 
     @staticmethod
     def preprocess(edge_program, compile_specs):
-        told = {spec.key: spec.value.decode() for spec in compile_specs}
-        targets = [str(node.target) for node in edge_program.graph.nodes]
-        (op,) = [op for op in OPS if any(op in target for target in targets)]
-        with Path(told["log"]).open("a") as log:
-            log.write(f"{os.getpid()} {op}\n")
-        if told["fails"] == op:
-            try:
-                raise KeyError("the real cause")
-            except KeyError as error:
-                raise ValueError("not in the mood") from error
-        if told["dies"] == op:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return XnnpackBackend.preprocess(edge_program, [])
+        return compiled(edge_program, compile_specs)
+
+
+class MoodyTogetherBackend(BackendDetails):
+    """Compiles for XNNPACK, all partitions in one call."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return compiled(edge_program, compile_specs)
+
+    @classmethod
+    def preprocess_multimethod(cls, edge_programs, compile_specs):
+        return {
+            method: [compiled(*pair) for pair in zip(programs, compile_specs[method], strict=True)]
+            for method, programs in edge_programs.items()
+        }
+
+
+def compiled(edge_program, compile_specs):
+    """What XNNPACK makes of a partition, if the mood is right."""
+    told = {spec.key: spec.value.decode() for spec in compile_specs}
+    targets = [str(node.target) for node in edge_program.graph.nodes]
+    (op,) = [op for op in OPS if any(op in target for target in targets)]
+    with Path(told["log"]).open("a") as log:
+        log.write(f"{os.getpid()} {op}\n")
+    if told["fails"] == op:
+        try:
+            raise KeyError("the real cause")
+        except KeyError as error:
+            raise ValueError("not in the mood") from error
+    if told["dies"] == op:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return XnnpackBackend.preprocess(edge_program, [])
 
 
 @define(eq=False)
@@ -47,12 +67,14 @@ class Moody:
         fails: The op that it raises at.
         dies: The op that kills its process.
         note: What it annotates its nodes with.
+        compiler: The backend that compiles.
     """
 
     log: str
     fails: str = ""
     dies: str = ""
     note: object = 1
+    compiler: str = "MoodyBackend"
     name: str = "moody"
 
     @hookimpl
@@ -62,7 +84,7 @@ class Moody:
         return Claim(
             "XnnpackBackend",
             [Group([node]) for node in nodes],
-            compiler="MoodyBackend",
+            compiler=self.compiler,
             compile_specs={key: value.encode() for key, value in specs.items()},
             merge=False,
         )

@@ -31,7 +31,20 @@ from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 
 
 class WorkerError(Exception):
-    """What a backend raised in another process, with all its causes, as text."""
+    """What a backend raised in another process.
+
+    Args:
+        line: It, in one line.
+        trace: Its traceback with those of all its causes, as text.
+    """
+
+    def __init__(self, line: str, trace: str) -> None:
+        super().__init__(line, trace)
+        self.line = line
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f"{self.line}\n\n{self.trace}"
 
 
 # Compiles a task in this process.
@@ -132,7 +145,7 @@ class Crew:
     ) -> Iterator[Done]:
         if reply.error:
             error = CompileError(*reply.error)
-            error.__cause__ = WorkerError(reply.trace)
+            error.__cause__ = WorkerError(reply.line, reply.trace)
             yield Done(task, error=error, seconds=seconds)
             return
         try:

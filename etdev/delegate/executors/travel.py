@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -102,7 +103,10 @@ def _saved(program: ExportedProgram) -> bytes:
     bare._state_dict, bare._constants = {}, {}
     file = io.BytesIO()
     try:
-        exir.save(bare, file)
+        with warnings.catch_warnings():
+            # Of torch's about its own way of copying, which a user can't mend.
+            warnings.simplefilter("ignore", FutureWarning)
+            exir.save(bare, file)
     except Exception as error:
         raise Stays(f"ExecuTorch can't save it: {first_line(error)}") from error
     return file.getvalue()

@@ -20,7 +20,7 @@ from etdev.delegate.cache.results import Unstorable, packed
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
 from etdev.delegate.split import settled_heap
-from etdev.errors import CompileError, EtdevError
+from etdev.errors import CompileError, EtdevError, first_line
 from etdev.registry import answers
 from etdev.schema.caching import CacheSettings
 
@@ -66,12 +66,14 @@ class Reply:
         entry: The results as bytes; empty if there are none.
         stays: Why it can't be compiled there.
         error: Who, what and what to do, of an error.
-        trace: The error with all its causes, as text.
+        line: Its cause in one line.
+        trace: It with all its causes, as text.
     """
 
     entry: bytes = b""
     stays: str = ""
     error: tuple[str, str, str] | None = None
+    line: str = ""
     trace: str = ""
 
 
@@ -120,7 +122,8 @@ def work(order: Order, *handles: File | bytes) -> Reply:
             return Reply(stays=str(error))
         except CompileError as error:
             said = error.who, error.what, error.cure
-            return Reply(error=said, trace="".join(traceback.format_exception(error)))
+            trace = "".join(traceback.format_exception(error))
+            return Reply(error=said, line=first_line(error.__cause__ or error), trace=trace)
         except EtdevError as error:
             # Not of the backend but of this place: a plugin that can't prepare it, for one.
             return Reply(stays=str(error))
