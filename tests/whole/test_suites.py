@@ -118,13 +118,12 @@ HOST_OTHERWISE = {
     "a copy of a constant keeps its name inside a delegate": (
         "TestToBackendMultiMethod::test_multi_method_to_backend_constants",
     ),
+    "refused in words of ours": (
+        "TestToBackendMultiMethod::test_multi_method_to_backend_not_found",
+    ),
 }
 PARTITIONED = {
-    "exir": [
-        *suites.files("exir/backend/test"),
-        "exir/tests/test_partitioner_pre_decomposition.py",
-        "exir/tests/test_propagate_device_pass.py",
-    ],
+    "exir": suites.files("exir/backend/test"),
     "xnnpack": [
         *(f"backends/xnnpack/test/{name}" for name in ("ops", "passes", "fragments", "recipes")),
         *suites.files("backends/xnnpack/test"),
