@@ -24,6 +24,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
@@ -81,6 +83,9 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
         node: The op, in an edge program.
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
+
+    Raises:
+        LoweringError: Its pieces have side effects, such as a check of a matrix.
     """
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -109,6 +114,12 @@ def decompose(node: Node, owner: ExportedProgram, compile_config: EdgeCompileCon
     config._check_ir_validity = False
     with settled(_mode(node)):
         edge = to_edge(program, compile_config=config).exported_program()
+    if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
+        raise LoweringError(
+            op_name(node),
+            "its pieces have side effects, and no plugin took it whole",
+            "write it with other ops",
+        )
     unify(edge, node.meta["val"])
     return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
 
