@@ -40,9 +40,11 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
 
-# The oldest ExecuTorch that is supported, in an environment of its own.
-compat: $(COMPAT)/made
+# The oldest ExecuTorch that is supported, in an environment of its own; and the tests that compile
+# many models, on the newest.
+compat: $(COMPAT)/made $(VENV)/test
 	$(COMPAT)/bin/pytest
+	$(BIN)/pytest -m compat
 
 clean:
 	rm -rf $(VENV) $(COMPAT) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

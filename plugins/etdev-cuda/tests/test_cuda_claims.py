@@ -9,6 +9,8 @@ from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from models import decoders, nets
+from torch._higher_order_ops.map import map as hop_map
+from torch._higher_order_ops.scan import scan
 from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
@@ -157,6 +159,17 @@ def test_loops_over_numbers_are_refused():
 
     _, text = reason(planned(counted), "while_loop")
     assert "AOTInductor takes no tensor constant in a branch" in text
+
+
+@pytest.mark.parametrize("flow", ["map", "scan"])
+def test_what_a_map_or_scan_stacks_is_not_read_in_a_delegate(flow):
+    def stacked(net, x):
+        if flow == "map":
+            return hop_map(torch.sin, x).relu()
+        return scan(lambda c, a: (c + a, c + c), torch.zeros(4), x, dim=0)[1].relu()
+
+    _, text = reason(planned(stacked), flow)
+    assert "if an op (aten_relu_default) reads what" in text
 
 
 @pytest.mark.parametrize(
