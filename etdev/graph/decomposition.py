@@ -24,6 +24,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
@@ -87,6 +89,9 @@ def decompose(
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
         formulas: Decompositions of ops that ExecuTorch leaves whole.
+
+    Raises:
+        LoweringError: Its pieces have side effects, such as a check of a matrix.
     """
     op = aten_op(node.target)
     graph = Graph()
@@ -118,6 +123,12 @@ def decompose(
         if op in formulas:
             return _by_formula(program, node, config, formulas[op])
         edge = to_edge(program, compile_config=config).exported_program()
+    if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
+        raise LoweringError(
+            op_name(node),
+            "its pieces have side effects, and no plugin took it whole",
+            "write it with other ops",
+        )
     unify(edge, node.meta["val"])
     return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
 

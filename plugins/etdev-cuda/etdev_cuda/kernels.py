@@ -53,6 +53,9 @@ class Kernels:
         op = aten_op(node.target)
         if not isinstance(op, OpOverload) or op.namespace == _TRITON:
             return None
+        if any(map(_is_complex, (node, *node.all_input_nodes))):
+            # Inductor generates no code for complex numbers.
+            return str(op)
         with FakeTensorMode():
             args, kwargs = pytree.tree_map(_concrete, (node.args, dict(node.kwargs)))
             key = (op, str(pytree.tree_map(_look, (args, kwargs))))
@@ -143,6 +146,11 @@ def supported() -> frozenset[str]:
     _, _, text = text.partition("def get_supported_fallback_kernels")
     body, _, _ = text.partition("\n    @")
     return frozenset(body.split('"')[1::2])
+
+
+def _is_complex(node: Node) -> bool:
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _concrete(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 import torch
@@ -28,6 +29,11 @@ def misfit(node: Node, kernels: Kernels) -> str | None:
     if missing is not None:
         call = "its ATen kernel" if missing == str(aten_op(node.target)) else f"ATen's {missing}"
         return f"AOTInductor would call {call}, which CudaBackend's runtime does not have"
+    if reader := _reader_of_rows(node):
+        return (
+            "AOTInductor writes C++ code that does not compile if an op "
+            f"({reader.name}) reads what {op_name(node)} stacks; return it as it is"
+        )
     for name, branch in _branches(node):
         if constant := _tensor_constant(branch):
             return (
@@ -49,6 +55,22 @@ def _is_known(node: Node) -> bool:
     if not isinstance(op, OpOverload) or op.namespace in _NAMESPACES:
         return True
     return op._can_decompose() or op in lowerings or op in decompositions
+
+
+def _reader_of_rows(node: Node) -> Node | None:
+    """The first op that reads the stacked results of a map or scan; torch 2.13 names two alike."""
+    if node.target is torch.ops.higher_order.map_impl:
+        carried = 0
+    elif node.target is torch.ops.higher_order.scan:
+        carried = len(node.args[1])  # type: ignore[arg-type]
+    else:
+        return None
+    for item in node.users:
+        if item.target is operator.getitem and int(str(item.args[1])) >= carried:
+            for reader in item.users:
+                if reader.op != "output":
+                    return reader
+    return None
 
 
 def _branches(node: Node) -> Iterator[tuple[str, GraphModule]]:

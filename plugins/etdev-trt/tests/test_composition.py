@@ -4,12 +4,15 @@ Planning needs no GPU. AOTInductor and the builder of engines are fakes; CudaBac
 TensorRTBackend and torch-tensorrt's rules are real.
 """
 
+import sys
+
 import pytest
 import torch
 from etdev_trt.plugin import TrtPlugin
 from torch import nn
 from toys.aoti import FakeAoti
 from toys.tensorrt import builder as fake_builder
+from toys.tensorrt import library
 from toys.tensorrt.programs import Engines, X, exported, run_engine
 
 from etdev import Device, Lowerer
@@ -103,3 +106,24 @@ def test_engines_to_be_built_leave_the_rest_to_cuda():
     assert plan.owner("aten_cos_default") == plan.owner("aten_erfinv_default") == "cuda"
     # Values between the two delegates stay on the GPU.
     assert len(plan.copies) == 2
+
+
+@pytest.mark.parametrize("order", [["cuda"], ["cuda", "cpu"], ["cuda", "trt"]], ids=" then ".join)
+def test_engines_are_never_cudas(order):
+    plan = Lowerer(order).plan(exported(Engines("0%9", "1%9")))["forward"]
+    engines = [entry for entry in plan.ledger if "execute_engine" in entry.op]
+    assert [entry.owner for entry in engines] == ["trt" if "trt" in order else None] * 2
+    for entry in engines:
+        verdict = next(verdict for verdict in entry.verdicts if verdict.plugin == "cuda")
+        assert (verdict.code, verdict.text) == (
+            "op",
+            f"AOTInductor has neither a lowering nor a C shim for {entry.op}",
+        )
+    assert plan.owner("aten_cumsum_default") == "cuda"
+
+
+def test_modules_that_are_imported_beside_the_fake_library_stay(tmp_path):
+    sys.modules.pop("colorsys", None)
+    with library.installed(tmp_path):
+        import colorsys
+    assert sys.modules["colorsys"] is colorsys

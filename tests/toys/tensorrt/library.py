@@ -57,12 +57,33 @@ def installed(folder: Path) -> Iterator[None]:
     (folder / "libnvinfer.so.11").touch()
     modules = _modules()
     with (
-        mock.patch.dict(sys.modules, modules),
+        _loaded(modules),
         mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(folder)),
         mock.patch.object(sys, "path", [*sys.path, str(SITE)]),
         _first_gpu(),
     ):
         yield
+
+
+@contextmanager
+def _loaded(modules: dict[str, ModuleType]) -> Iterator[None]:
+    """Have modules loaded until the context ends, and what they import of their own packages.
+
+    Everything else that is imported meanwhile stays: torch registers its backends when its modules
+    are imported, and does it but once.
+    """
+    before = {name: module for name, module in sys.modules.items() if _is_vendors(name)}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in filter(_is_vendors, list(sys.modules)):
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _is_vendors(module: str) -> bool:
+    return module.split(".")[0].endswith("tensorrt")
 
 
 @contextmanager
@@ -103,7 +124,7 @@ def _modules() -> dict[str, ModuleType]:
         importlib.import_module("torch_tensorrt.dynamo._compiler")
         importlib.import_module("torch_tensorrt.executorch.partitioner")
         importlib.import_module("torch_tensorrt.dynamo.runtime.meta_ops.register_meta_ops")
-    mine = [n for n in set(sys.modules) - before if n.split(".")[0].endswith("tensorrt")]
+    mine = filter(_is_vendors, set(sys.modules) - before)
     return {name: sys.modules.pop(name) for name in sorted(mine)}
 
 
