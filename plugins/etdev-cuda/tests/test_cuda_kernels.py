@@ -100,7 +100,7 @@ NEEDS_A_GPU = (
 )
 
 
-@pytest.mark.compat
+@pytest.mark.suite
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool], ids=str)
 def test_no_op_of_op_db_is_claimed_for_a_kernel_that_is_missing(dtype):
     from torch.testing._internal.common_methods_invocations import op_db
