@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from executorch.exir.backend.backend_details import BackendDetails
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
@@ -125,13 +126,22 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
 def _refuse_compiler(partition: Partition) -> None:
     """ExecuTorch writes the name of the backend that compiled a delegate into the .pte."""
-    if partition.compiler:
+    if partition.compiler and not _equals_backend(partition):
         raise PluginError(
             partition.plugin,
             f"has {partition.compiler} compile {partition.where} for "
             f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
             "lower with etdev.Lowerer",
         )
+
+
+def _equals_backend(partition: Partition) -> bool:
+    """Whether ExecuTorch may have the backend itself compile, since the bytes are the same."""
+    return any(
+        compiler.__name__ == partition.compiler
+        and getattr(compiler, "equals", None) == partition.backend_id
+        for compiler in BackendDetails.__subclasses__()
+    )
 
 
 def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from etdev.delegate.control_flow import keep_results
+from etdev.delegate.shapes import with_shapes
 from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
@@ -100,7 +101,7 @@ class Join:
         partition = self.partitions[index]
         inputs = [self._input(partition, self.nodes[tensor.name]) for tensor in partition.inputs]
         name = next(self.names)
-        self.root[name] = self.lowered[index]
+        self.root[name] = with_shapes(self.lowered[index])
         attribute = self.graph.get_attr(name)
         call = self.graph.call_function(executorch_call_delegate, (attribute, *inputs))
         outputs = [self.nodes[tensor.name] for tensor in partition.outputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,10 +21,10 @@ from torch.export.graph_signature import (
     OutputKind,
     OutputSpec,
 )
-from torch.fx import Graph, Interpreter, Node
-from torch.fx.graph import PythonCode
+from torch.fx import Node
 
 from etdev.delegate.join import Join
+from etdev.graph.interpreted import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.registry.answers import Annotations
@@ -138,26 +137,6 @@ def _extract(
     output.meta = dict(program.graph.output_node().meta)
     signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
     return extracted(program, graph, signature, root, verifier)
-
-
-class InterpretedGraph(Graph):
-    """A graph whose module runs it node by node.
-
-    torch writes and compiles Python code for a graph whenever a module or a program is made of it,
-    which is most of the work of splitting a method into many partitions. Backends walk the graph
-    and never call it. Copies of it are ordinary graphs.
-    """
-
-    def python_code(self, *args: Any, **kwargs: Any) -> PythonCode:
-        """Code that runs the graph in torch.fx's Interpreter."""
-        return dataclasses.replace(_TEMPLATE, src=_SOURCE, globals={"Interpreter": Interpreter})
-
-
-_SOURCE = """
-def forward(self, *args):
-    return Interpreter(self).run(*args)
-"""
-_TEMPLATE = Graph().python_code("self")
 
 
 @contextmanager

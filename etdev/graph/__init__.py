@@ -3,6 +3,7 @@
 What plugins may import beyond `etdev` itself is named here; the modules behind it are the host's.
 """
 
+from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
@@ -11,6 +12,7 @@ from etdev.graph.signature import computed_from, unwritten_constants
 __all__ = [
     "aten_op",
     "computed_from",
+    "interpreted_copy",
     "op_name",
     "unwritten_constants",
     "with_contiguous_weights",

@@ -30,9 +30,14 @@ from torch.nn import Module
 from torch.utils import _pytree as pytree
 
 
-def copy_graph(graph: Graph) -> Graph:
-    """Copy a graph; every node keeps its name, which torch's own copy denies to `input`."""
-    copied = Graph()
+def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
+    """Copy a graph; every node keeps its name, which torch's own copy denies to `input`.
+
+    Args:
+        graph: Not changed.
+        copied: An empty graph to copy it to.
+    """
+    copied = Graph() if copied is None else copied
     copies: dict[Node, Node] = {}
     for node in graph.nodes:
         copies[node] = copied.node_copy(node, copies.__getitem__)

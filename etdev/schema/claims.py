@@ -64,7 +64,9 @@ class Claim:
         merge: Let the host join groups into the largest convex partitions. False keeps every
             group a partition of its own.
         compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions, if
-            that is not `backend_id`.
+            that is not `backend_id`. If its class has an attribute `equals` that is `backend_id`,
+            it gives the same bytes as that backend, which compiles in its place where ExecuTorch
+            is in charge.
     """
 
     backend_id: str = field(validator=[validators.instance_of(str), not_empty])

@@ -12,7 +12,10 @@ import etdev.graph
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
-    "etdev_cpu": {"misfits", "notes", "soundness"},
+    "etdev_cpu": {
+        *("misfits", "notes", "soundness"),
+        *("compiler", "flatbuffer", "structure", "template"),
+    },
     "etdev_cuda": {"options"},
     "etdev_openvino": {"edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},

@@ -10,7 +10,7 @@ from attrs import field, frozen, validators
 from etdev import Claim, Constant, Device, Draft, KeepWhole, Partition, Probe, hookimpl
 from etdev_cpu import machine
 from etdev_cpu.notes import Notes
-from etdev_cpu.payload import BACKEND_ID, device_of
+from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -66,7 +66,14 @@ class CpuPlugin:
         support = self._support()
         groups, refusals = support.match(program, taken)
         self._notes[method] = support.notes
-        return Claim(BACKEND_ID, groups, refusals, named_data=True, merge=not self.per_op)
+        return Claim(
+            BACKEND_ID,
+            groups,
+            refusals,
+            named_data=True,
+            merge=not self.per_op,
+            compiler=COMPILER,
+        )
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:

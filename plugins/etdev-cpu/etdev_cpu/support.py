@@ -18,6 +18,7 @@ from executorch.exir.backend.utils import WhyNoPartition
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
+import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_cpu.misfits import misfits
 from etdev_cpu.notes import Notes, implicit, untagged

@@ -1,0 +1,98 @@
+"""Shapes: what a delegate returns to a pass, without running its program.
+
+ExecuTorch's emission traces a method twice, and runs each delegate's program in fake tensors to see
+the shapes of its results. To run it, torch first makes a module of it, which is half of emission
+where there are many delegates.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch._guards import active_fake_mode
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+from torch.fx import Node
+from torch.nn import Module
+from torch.utils import _pytree as pytree
+
+
+def with_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
+    """The same delegate, whose program says shapes without being run."""
+    program = copy.copy(lowered.original_module)
+    program.__class__ = _Program
+    delegate = LoweredBackendModule(
+        edge_program=program,
+        backend_id=lowered.backend_id,
+        processed_bytes=lowered.processed_bytes,
+        compile_specs=lowered.compile_specs,
+        named_data_store_output=lowered.named_data_store_output,
+    )
+    delegate.meta = lowered.meta
+    return delegate
+
+
+class _Program(ExportedProgram):
+    def module(self, *args: Any, **kwargs: Any) -> Module:
+        build = functools.partial(super().module, *args, **kwargs)
+        return _Call(self, build) if active_fake_mode() else build()
+
+
+class _Call(Module):
+    def __init__(self, program: ExportedProgram, build: Callable[[], Module]) -> None:
+        super().__init__()
+        self._program, self._build = program, build
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        results = None if kwargs else _results(self._program, args)
+        if results is None:
+            return self._build()(*args, **kwargs)
+        return pytree.tree_unflatten(results, self._program.call_spec.out_spec)
+
+
+def _results(program: ExportedProgram, given: Sequence[Any]) -> list[torch.Tensor] | None:
+    """Fake results for fake inputs as the program was made for; None for any others."""
+    if any(spec.kind != OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
+        return None
+    users = set(program.graph_signature.user_inputs)
+    inputs = [n for n in program.graph.find_nodes(op="placeholder") if n.name in users]
+    outputs: Sequence[Any] = program.graph.output_node().args[0]
+    if len(inputs) != len(given) or not all(map(_alike, inputs, given)):
+        return None
+    values = [node.meta["val"] for node in outputs if _is_computed(node)]
+    if len(values) != len(outputs) or not all(map(_is_static, values)):
+        return None
+    return [
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        for value in values
+    ]
+
+
+def _is_computed(node: object) -> bool:
+    return isinstance(node, Node) and node.op == "call_function"
+
+
+def _is_static(value: object) -> bool:
+    """Whether a value is a fake tensor without symbols in its shape."""
+    return type(value) is FakeTensor and all(
+        isinstance(size, int) for size in (*value.shape, *value.stride())
+    )
+
+
+def _alike(node: Node, value: object) -> bool:
+    planned = node.meta.get("val")
+    return (
+        isinstance(planned, FakeTensor)
+        and isinstance(value, FakeTensor)
+        and _is_static(planned)
+        and _is_static(value)
+        and value.fake_mode is planned.fake_mode
+        and (value.shape, value.stride()) == (planned.shape, planned.stride())
+        and (value.dtype, value.device) == (planned.dtype, planned.device)
+    )

@@ -1,0 +1,64 @@
+"""Interpreted graphs: their modules run them node by node, without Python code of their own.
+
+torch writes and compiles Python code for a graph whenever a module or a program is made of it or a
+pass changes it. Passes and backends walk the graph and never call that code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import Graph, Interpreter
+from torch.fx.graph import CodeGen, PythonCode
+
+from etdev.graph.rebuild import copy_graph, rebuilt
+
+_SOURCE = """
+def forward(self, *args):
+    return Interpreter(self).run(*args)
+"""
+_TEMPLATE = Graph().python_code("self")
+
+
+class Interpreted(CodeGen):
+    """Writes the same few lines for every graph: they run it in torch.fx's Interpreter.
+
+    Passes hand a graph's code generator on to the graph they make. A deep copy of a graph has
+    torch's own again.
+    """
+
+    def _gen_python_code(self, *args: Any, **kwargs: Any) -> PythonCode:
+        return dataclasses.replace(_TEMPLATE, src=_SOURCE, globals={"Interpreter": Interpreter})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CodeGen:
+        return CodeGen()
+
+
+class InterpretedGraph(Graph):
+    """A graph that stays interpreted when a program is made of it.
+
+    A program gives any other graph torch's own code generator.
+    """
+
+    @property
+    def _codegen(self) -> CodeGen:
+        return INTERPRETED
+
+    @_codegen.setter
+    def _codegen(self, codegen: CodeGen) -> None:
+        pass
+
+
+INTERPRETED = Interpreted()
+
+
+def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
+    """A program for a compiler that walks and changes graphs and never runs them.
+
+    Args:
+        program: Not changed; the copy has the same weights, in dicts of its own.
+    """
+    graph = copy_graph(program.graph, InterpretedGraph())
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)

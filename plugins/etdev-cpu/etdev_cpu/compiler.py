@@ -1,0 +1,66 @@
+"""The compiler: XNNPACK's own, called once for all partitions of one structure."""
+
+from __future__ import annotations
+
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch.export import ExportedProgram
+
+from etdev.graph import interpreted_copy
+from etdev_cpu.payload import BACKEND_ID
+from etdev_cpu.structure import structure_of
+from etdev_cpu.template import Template, template_of
+
+# A template is as large as a payload without weights: a few kilobytes.
+_MOST = 256
+_OWN = XnnpackBackend.preprocess
+_TEMPLATES: dict[bytes, Template] = {}
+
+
+class XnnpackByStructure(BackendDetails):
+    """Gives the very bytes that XnnpackBackend would give, with less work.
+
+    The layers of a model are mostly alike. Compiling is retracing a program 17 times, and hardly
+    ever do the values of weights matter for it.
+    """
+
+    equals = BACKEND_ID
+
+    @classmethod
+    def copy_exported_program_for_preprocess(
+        cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> ExportedProgram:
+        """No copy, since `preprocess` makes its own where it needs one."""
+        return edge_program
+
+    @staticmethod
+    def preprocess(
+        edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> PreprocessResult:
+        """Compile a partition, or fill the template of one that has been compiled.
+
+        Args:
+            edge_program: Its program; it is not changed.
+            compile_specs: Its compile specs.
+        """
+        if XnnpackBackend.preprocess is not _OWN:
+            # What replaces it is to see every partition.
+            return _compiled(edge_program, compile_specs)
+        structure = structure_of(edge_program, compile_specs)
+        if structure is None:
+            return _compiled(edge_program, compile_specs)
+        template = _TEMPLATES.get(structure.key)
+        if template and (filled := template.fill(structure)):
+            return filled
+        result = _compiled(edge_program, compile_specs)
+        if template := template_of(structure, result):
+            _TEMPLATES[structure.key] = template
+            while len(_TEMPLATES) > _MOST:
+                _TEMPLATES.pop(next(iter(_TEMPLATES)))
+        return result
+
+
+def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:
+    # XNNPACK's passes change the graph and put other weights in place of some, but write to none.
+    return XnnpackBackend.preprocess(interpreted_copy(program), specs)

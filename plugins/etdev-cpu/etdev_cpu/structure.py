@@ -1,0 +1,211 @@
+"""Structure: all that XNNPACK's compiler can see of a partition, except the values of its weights.
+
+Two partitions of one structure compile to the same delegate but for the keys of their weights and
+the debug handles of their nodes. That holds where a weight is stored as it is. So there is no
+structure of a partition in which the compiler would look into a weight: one that folds batch
+norms, quantises, permutes or converts weights, or computes with constants alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node
+
+# Where an op may read a weight, by position: it is stored unseen if something variable is read too.
+_READERS: Mapping[str, Sequence[int]] = {
+    "aten::linear": (1, 2),
+    "aten::add.Tensor": (0, 1),
+    "aten::sub.Tensor": (0, 1),
+    "aten::mul.Tensor": (0, 1),
+    "aten::div.Tensor": (0, 1),
+}
+_CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+# Where a node comes from, which XNNPACK's compiler doesn't ask; its handle is exchanged.
+_PROVENANCE = {
+    *("stack_trace", "nn_module_stack", "from_node", "original_aten", "seq_nr", "desc"),
+    *("eager_input_vals", "debug_handle"),
+}
+# The calls in Python that a node comes from: XNNPACK finds the nodes of one call by their names.
+_CALLS = ("torch_fn", "source_fn_stack")
+# Constants of at most so many bytes are a part of the structure, value and all.
+_SMALL = 16
+
+
+@frozen(eq=False)
+class Structure:
+    """A partition's structure, and what differs between partitions of that structure.
+
+    Args:
+        key: Equal for partitions of one structure.
+        weights: The constants, in order.
+        handles: The debug handle of each node, in order; None if it has none.
+    """
+
+    key: bytes
+    weights: Sequence[torch.Tensor]
+    handles: Sequence[int | None]
+
+
+def structure_of(program: ExportedProgram, specs: Sequence[Any]) -> Structure | None:
+    """The structure of a partition's program; None if its weights could be looked into.
+
+    Args:
+        program: As XNNPACK's `preprocess` is given it; not changed.
+        specs: Its compile specs.
+    """
+    try:
+        return _Reading(program).structure(specs)
+    except _UnknownError:
+        return None
+
+
+class _UnknownError(Exception):
+    """Something of which it isn't known whether the compiler looks at it."""
+
+
+@define(eq=False)
+class _Reading:
+    """Describes a program in strings, numbers and tuples, with no name in it."""
+
+    program: ExportedProgram
+    position: dict[Node, int] = field(factory=dict)
+    variable: set[Node] = field(factory=set)
+    large: set[Node] = field(factory=set)
+    weights: list[torch.Tensor] = field(factory=list)
+    calls: dict[str, int] = field(factory=dict)
+
+    def structure(self, specs: Sequence[Any]) -> Structure:
+        signature = self.program.graph_signature
+        if any(spec.kind != OutputKind.USER_OUTPUT for spec in signature.output_specs):
+            raise _UnknownError
+        inputs = {spec.arg.name: spec for spec in signature.input_specs if hasattr(spec.arg, "name")}
+        parts: list[Any] = [[(spec.key, bytes(spec.value)) for spec in specs]]
+        for index, node in enumerate(self.program.graph.nodes):
+            self.position[node] = index
+            if node.op == "placeholder":
+                parts.append(self._input(node, inputs.get(node.name)))
+            elif node.op in ("call_function", "output"):
+                parts.append(self._call(node))
+            else:
+                raise _UnknownError
+            parts.append(self._meta(node))
+        handles = [node.meta.get("debug_handle") for node in self.program.graph.nodes]
+        key = hashlib.sha256(repr(parts).encode()).digest()
+        return Structure(key, self.weights, handles)
+
+    def _input(self, node: Node, spec: Any) -> Any:
+        if spec is None:
+            raise _UnknownError
+        if spec.kind == InputKind.USER_INPUT:
+            self.variable.add(node)
+            return spec.kind.name
+        if spec.kind not in _CONSTANTS:
+            raise _UnknownError
+        program = self.program
+        state = spec.target in program.state_dict
+        value = (program.state_dict if state else program.constants)[spec.target]
+        self.weights.append(_plain(value))
+        if value.nbytes > _SMALL:
+            self.large.add(node)
+            content = b""
+        else:
+            content = contents(value)
+        traits = (type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad)
+        return (spec.kind.name, spec.persistent, state, traits, content)
+
+    def _call(self, node: Node) -> Any:
+        if not self.variable.isdisjoint(node.all_input_nodes):
+            self.variable.add(node)
+        op = "output" if node.op == "output" else _name(node.target)
+        read = self.large.intersection(node.all_input_nodes)
+        if read and (node not in self.variable or not self._stored_unseen(op, node, read)):
+            raise _UnknownError
+        return (op, self._value(node.args), self._value(dict(node.kwargs)))
+
+    def _stored_unseen(self, op: str, node: Node, read: set[Node]) -> bool:
+        seen = {arg for i, arg in enumerate(node.args) if i not in _READERS.get(op, ())}
+        return op in _READERS and not node.kwargs and read.isdisjoint(seen)
+
+    def _meta(self, node: Node) -> Any:
+        described = []
+        for key in sorted(node.meta.keys() - _PROVENANCE):
+            value = node.meta[key]
+            if key in _CALLS:
+                described.append((key, self._calls_of(value)))
+            else:
+                described.append((key, self._value(value)))
+        return described
+
+    def _calls_of(self, value: Any) -> Any:
+        """Calls with a number for each name; the layers of a model have names of their own."""
+        if isinstance(value, list):
+            return [self._calls_of(item) for item in value]
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise _UnknownError
+        name, called = value
+        number = self.calls.setdefault(str(name), len(self.calls))
+        if isinstance(called, str):
+            return (number, called)
+        return (number, getattr(called, "__module__", ""), getattr(called, "__qualname__", ""))
+
+    def _value(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str, bytes)):
+            return value
+        if isinstance(value, Node):
+            return ("node", self.position[value])
+        if isinstance(value, (list, tuple)):
+            return (isinstance(value, tuple), [self._value(item) for item in value])
+        if isinstance(value, dict):
+            return {self._value(key): self._value(item) for key, item in value.items()}
+        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+            return str(value)
+        if type(value) is FakeTensor:
+            return self._tensor(value)
+        raise _UnknownError
+
+    def _tensor(self, value: FakeTensor) -> Any:
+        constant = value.constant
+        if constant is not None and constant.nbytes > _SMALL:
+            raise _UnknownError
+        return (
+            *(str(value.dtype), str(value.device), str(value.layout), value.requires_grad),
+            *(self._value(tuple(value.shape)), self._value(value.stride())),
+            None if constant is None else contents(_plain(constant)),
+        )
+
+
+def contents(value: torch.Tensor) -> bytes:
+    """The bytes of a tensor that `structure_of` lets through."""
+    flat = value.detach().reshape(-1).view(torch.uint8)
+    return flat.numpy().tobytes()
+
+
+def _plain(value: Any) -> torch.Tensor:
+    """A tensor whose memory is its elements in order and nothing else, as XNNPACK stores it."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise _UnknownError
+    plain = value.layout is torch.strided and value.is_cpu and value.is_contiguous()
+    if not plain or not value.nbytes or value.untyped_storage().nbytes() != value.nbytes:
+        raise _UnknownError
+    if value.is_quantized or value.is_conj() or value.is_neg():
+        raise _UnknownError
+    return value
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, (EdgeOpOverload, OpOverload)):
+        return f"{target.name()}"
+    if target is operator.getitem:
+        return "getitem"
+    raise _UnknownError
