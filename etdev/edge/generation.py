@@ -11,6 +11,9 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
+from etdev.edge.passes import with_needed_passes
+from etdev.graph.interpreted import Interpreted
+
 _NAME = "no_input"
 
 
@@ -25,8 +28,11 @@ def generate(
         ops: Those kept whole.
     """
     inputs = program.graph.find_nodes(op="placeholder")
+    # A dozen passes make a graph each, of which only the last is made a program.
+    program.graph.set_codegen(Interpreted())
+    convert = with_needed_passes(_generate_edge_program)
     try:
-        return _generate_edge_program(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
+        return convert(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
     except SpecViolationError:
         if program.graph_signature.user_inputs or not inputs:
             raise
@@ -37,7 +43,7 @@ def generate(
     placeholder.meta = {"val": inputs[-1].meta["val"]}
     spec = InputSpec(InputKind.USER_INPUT, TensorArgument(placeholder.name), None)
     program.graph_signature.input_specs.append(spec)
-    return _without(_generate_edge_program(config, program, preserve_ops=ops), placeholder.name)
+    return _without(convert(config, program, preserve_ops=ops), placeholder.name)
 
 
 def _without(program: ExportedProgram, name: str) -> ExportedProgram:

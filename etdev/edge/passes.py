@@ -1,0 +1,125 @@
+"""Passes: those of ExecuTorch's edge conversion that would change nothing are not run.
+
+Each of them traces the whole program anew, for which it runs every op in fake tensors. A pass that
+hands every op on as it is makes the graph it was given, and the next pass traces that graph again.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
+from executorch.exir.program import _program
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node, Proxy
+from torch.fx.node import map_arg
+from torch.fx.passes.infra.pass_base import PassResult
+
+Pass = Callable[[GraphModule], PassResult]
+# What asks for the passes before ops become edge ops. Others follow that trace every program.
+_ASKED = "_get_aten_to_edge_passes"
+
+
+def with_needed_passes(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """ExecuTorch's conversion, except that it leaves out passes which would change nothing.
+
+    Args:
+        convert: A function of executorch.exir.program._program; neither it nor its module changes.
+    """
+    if not isinstance(convert, types.FunctionType) or _ASKED not in convert.__code__.co_names:
+        return convert
+    names = {**convert.__globals__, _ASKED: _passes}
+    copied = types.FunctionType(
+        convert.__code__, names, convert.__name__, convert.__defaults__, convert.__closure__
+    )
+    copied.__kwdefaults__ = convert.__kwdefaults__
+    return copied
+
+
+def _passes(config: EdgeCompileConfig) -> tuple[Sequence[Pass], Sequence[Pass]]:
+    before, after = getattr(_program, _ASKED)(config)
+    return [_if_needed(step) for step in before], after
+
+
+def _if_needed(step: Pass) -> Pass:
+    def run(module: GraphModule) -> PassResult:
+        # ExecuTorch wraps passes in functions.
+        if changes_nothing(getattr(step, "__wrapped__", step), module):
+            return PassResult(module, False)
+        return step(module)
+
+    return run
+
+
+def changes_nothing(step: Any, module: GraphModule) -> bool:
+    """Whether it is certain that a pass hands on every op of a graph as it is.
+
+    Args:
+        step: The pass; it is not changed.
+        module: The graph's module; it is not changed.
+    """
+    if not _only_looks_at_ops(type(step)):
+        return False
+    probe = copy.copy(step)
+    probe.__class__ = type(type(step).__name__, (type(step), _HandsOn), {})
+    try:
+        return all(probe.hands_on(module, node) for node in module.graph.nodes)
+    except Exception:  # Whatever a pass does with an op; then it is run.
+        return False
+
+
+def _only_looks_at_ops(kind: type) -> bool:
+    """Whether a class is a pass that defines nothing but what to do with an operator."""
+    if not issubclass(kind, ExportPass):
+        return False
+    own = [vars(base) for base in kind.__mro__[: kind.__mro__.index(ExportPass)]]
+    names = {name for defined in own for name in defined if callable(defined[name])}
+    return names <= {"call_operator"}
+
+
+class _ChangeError(Exception):
+    """A pass doesn't hand an op on as it is."""
+
+
+class _HandsOn(ExportPass):
+    """Comes between a pass and ExportPass, which would trace what it is handed."""
+
+    given: tuple[Any, Sequence[Any], Mapping[str, Any], ProxyValue]
+
+    def hands_on(self, module: GraphModule, node: Node) -> bool:
+        """Whether the pass hands this node on as it is."""
+        if node.op in ("placeholder", "get_attr", "output"):
+            return not isinstance(getattr(module, str(node.target), None), GraphModule)
+        if node.target is operator.getitem:
+            return True
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            return False
+
+        def value(source: Node) -> Any:
+            if source.op == "get_attr":
+                return getattr(module, str(source.target))
+            given = source.meta["val"]
+            constant = getattr(given, "constant", None)
+            return ProxyValue(given if constant is None else constant, Proxy(source))
+
+        args, kwargs = map_arg(node.args, value), map_arg(dict(node.kwargs), value)
+        result = ProxyValue(node.meta["val"], Proxy(node))
+        self.given = (node.target, args, kwargs, result)
+        return self.call_operator(node.target, args, kwargs, NodeMetadata(node.meta)) is result
+
+    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: NodeMetadata) -> ProxyValue:
+        target, expected, named, result = self.given
+        same = len(args) == len(expected) and all(map(operator.is_, args, expected))
+        if op is not target or not same or kwargs.keys() != named.keys():
+            raise _ChangeError
+        if any(kwargs[key] is not named[key] for key in named):
+            raise _ChangeError
+        return result
+
+    def _fx(self, *args: Any, **kwargs: Any) -> ProxyValue:
+        raise _ChangeError
