@@ -39,7 +39,7 @@ def with_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
 
 
 class _Program(ExportedProgram):
-    def module(self, *args: Any, **kwargs: Any) -> Module:
+    def module(self, *args: Any, **kwargs: Any) -> Module:  # type: ignore[override]
         build = functools.partial(super().module, *args, **kwargs)
         return _Call(self, build) if active_fake_mode() else build()
 

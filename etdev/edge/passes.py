@@ -86,7 +86,7 @@ class _ChangeError(Exception):
     """A pass doesn't hand an op on as it is."""
 
 
-class _HandsOn(ExportPass):
+class _HandsOn(ExportPass):  # type: ignore[misc]
     """Comes between a pass and ExportPass, which would trace what it is handed."""
 
     given: tuple[Any, Sequence[Any], Mapping[str, Any], ProxyValue]

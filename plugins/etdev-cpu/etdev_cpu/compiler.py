@@ -18,7 +18,7 @@ _OWN = XnnpackBackend.preprocess
 _TEMPLATES: dict[bytes, Template] = {}
 
 
-class XnnpackByStructure(BackendDetails):
+class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
     """Gives the very bytes that XnnpackBackend would give, with less work.
 
     The layers of a model are mostly alike. Compiling is retracing a program 17 times, and hardly

@@ -89,7 +89,9 @@ class _Reading:
         signature = self.program.graph_signature
         if any(spec.kind != OutputKind.USER_OUTPUT for spec in signature.output_specs):
             raise _UnknownError
-        inputs = {spec.arg.name: spec for spec in signature.input_specs if hasattr(spec.arg, "name")}
+        inputs = {
+            spec.arg.name: spec for spec in signature.input_specs if hasattr(spec.arg, "name")
+        }
         parts: list[Any] = [[(spec.key, bytes(spec.value)) for spec in specs]]
         for index, node in enumerate(self.program.graph.nodes):
             self.position[node] = index
@@ -193,7 +195,8 @@ def contents(value: torch.Tensor) -> bytes:
 
 def _plain(value: Any) -> torch.Tensor:
     """A tensor whose memory is its elements in order and nothing else, as XNNPACK stores it."""
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    if not isinstance(value, torch.Tensor) or type(value) not in kinds:
         raise _UnknownError
     plain = value.layout is torch.strided and value.is_cpu and value.is_contiguous()
     if not plain or not value.nbytes or value.untyped_storage().nbytes() != value.nbytes:
@@ -205,7 +208,7 @@ def _plain(value: Any) -> torch.Tensor:
 
 def _name(target: Any) -> str:
     if isinstance(target, (EdgeOpOverload, OpOverload)):
-        return f"{target.name()}"
+        return str(target.name())
     if target is operator.getitem:
         return "getitem"
     raise _UnknownError

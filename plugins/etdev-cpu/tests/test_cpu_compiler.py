@@ -1,0 +1,205 @@
+"""One structure is compiled once, and every delegate has the bytes of a compile of its own."""
+
+import copy
+
+import pytest
+import torch
+from etdev_cpu import compiler
+from etdev_cpu.compiler import XnnpackByStructure
+from etdev_cpu.template import Template
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir import to_edge_transform_and_lower
+from executorch.runtime import Runtime
+from models import decoders, nets
+from torch import nn
+
+import etdev
+from etdev import Lowerer
+
+X = torch.randn(2, 8)
+
+
+class Row(nn.Module):
+    """Blocks with a node between them that XNNPACK doesn't have, so that each is a delegate."""
+
+    def __init__(self, *blocks):
+        super().__init__()
+        # Otherwise the first block would differ: its input needs no gradient.
+        self.blocks = nn.ModuleList(blocks).requires_grad_(False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(torch.cumsum(x, 0))
+        return x
+
+
+class Scaled(nn.Module):
+    """A linear layer and a product with weights."""
+
+    def __init__(self, weight, scale=2.0):
+        super().__init__()
+        self.linear, self.weight, self.scale = nn.Linear(8, 8), nn.Parameter(weight), scale
+
+    def forward(self, x):
+        return self.linear(x) * self.weight + self.scale
+
+
+class Folded(nn.Module):
+    """A sum of weights, which XNNPACK's compiler computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.one, self.other = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return self.linear(x) + (self.one + self.other)
+
+
+class Views(nn.Module):
+    """Weights that are parts of one tensor, one of them transposed."""
+
+    def __init__(self, both, index):
+        super().__init__()
+        self.register_buffer("weight", both[index])
+        self.register_buffer("flipped", both[1 - index].t())
+
+    def forward(self, x):
+        return nn.functional.linear(nn.functional.linear(x, self.weight), self.flipped)
+
+
+def normed():
+    """A convolution and a batch norm with statistics of its own."""
+    norm = nn.BatchNorm2d(3)
+    for value in (norm.weight, norm.bias, norm.running_mean):
+        nn.init.normal_(value)
+    return nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), norm)
+
+
+def filled(value):
+    linear = nn.Linear(8, 8)
+    nn.init.constant_(linear.weight, value)
+    return linear
+
+
+def two_equal(equal):
+    """Two layers with equal weights, or not."""
+    one, other = nn.Linear(8, 8), nn.Linear(8, 8)
+    if equal:
+        other.load_state_dict(one.state_dict())
+    return nn.Sequential(one, nn.Sigmoid(), other)
+
+
+def rows():
+    """Models of alike blocks; how many of them are not compiled; their input."""
+    torch.manual_seed(0)
+    shared = nn.Linear(8, 8)
+    both = torch.randn(2, 8, 8)
+    image = torch.randn(1, 3, 6, 6)
+    return {
+        "own weights": (Row(*(nn.Linear(8, 8) for _ in range(4))), 3, X),
+        "shared weights": (Row(shared, shared, nn.Linear(8, 8)), 2, X),
+        "equal weights": (Row(filled(1.0), filled(1.0), filled(0.0), filled(-0.0)), 3, X),
+        "equal in the first only": (Row(two_equal(True), two_equal(False), two_equal(False)), 1, X),
+        "equal in a later one": (Row(two_equal(False), two_equal(True)), 1, X),
+        "no bias": (Row(nn.Linear(8, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 8)), 1, X),
+        "other sizes": (Row(nn.Linear(8, 6), nn.Linear(6, 8), nn.Linear(8, 6)), 1, X),
+        "half": (Row(*(nn.Linear(8, 8).half() for _ in range(2))), 1, X.half()),
+        "other scales": (Row(*(Scaled(torch.randn(8), s) for s in (2.0, 3.0, 2.0))), 1, X),
+        "small weights": (Row(*(Scaled(torch.randn(1)) for _ in range(2))), 0, X),
+        "nan and infinity": (Row(filled(float("nan")), filled(float("inf"))), 1, X),
+        "folded weights": (Row(Folded(), Folded()), 0, X),
+        "batch norms": (Row(normed(), normed()), 0, image),
+        "convolutions": (Row(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))), 0, image),
+        "prelus": (Row(*(nn.PReLU(3) for _ in range(2))), 0, image),
+        "parts of one tensor": (Row(Views(both, 0), Views(both, 1)), 0, X),
+    }
+
+
+@pytest.fixture
+def fills(monkeypatch):
+    """A fresh memory, and how many delegates came from it; each is compared with XNNPACK's own."""
+    monkeypatch.setattr(compiler, "_TEMPLATES", {})
+    shared, fill, preprocess = [], Template.fill, XnnpackByStructure.preprocess
+
+    def noted(template, structure):
+        result = fill(template, structure)
+        shared.extend([result] if result else [])
+        return result
+
+    def compared(program, specs):
+        own = XnnpackBackend.preprocess(copy.deepcopy(program), list(specs))
+        result = preprocess(program, specs)
+        assert result.processed_bytes == own.processed_bytes
+        assert result.data_store_output == own.data_store_output
+        assert list(result.data_store_output.pte_data) == list(own.data_store_output.pte_data)
+        assert (result.debug_handle_map, result._delegate_info_meta) == ({}, None)
+        return result
+
+    monkeypatch.setattr(Template, "fill", noted)
+    monkeypatch.setattr(XnnpackByStructure, "preprocess", staticmethod(compared))
+    return shared
+
+
+@pytest.mark.parametrize("name", rows())
+def test_delegates_have_the_bytes_of_their_own_compile(name, fills, tmp_path):
+    model, expected, given = rows()[name]
+    model.eval()
+    lowered = Lowerer(["cpu"]).lower(model, (given,))
+    assert len(lowered.plan.partitions) >= len(model.blocks)
+    assert len(fills) == expected
+    program = Runtime.get().load_program(lowered.save(tmp_path / "net.pte"))
+    (output,) = program.load_method("forward").execute([given])
+    torch.testing.assert_close(output, model(given), equal_nan=True, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "least"),
+    [(nets.bert, 2), (nets.llama, 2), (decoders.attention, 0), (nets.quantised_conv_net, 0)],
+)
+def test_models_have_the_bytes_of_their_own_compile(model, least, fills):
+    module, inputs = model()
+    Lowerer(["cpu"]).lower(module, inputs)
+    assert len(fills) >= least
+
+
+def test_dynamic_shapes_are_compiled_each(fills):
+    rows = torch.export.Dim("rows", max=8)
+    Lowerer(["cpu"]).lower(
+        Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,), dynamic_shapes=({0: rows},)
+    )
+    assert fills == []
+
+
+def test_what_replaces_xnnpacks_compiler_sees_every_partition(monkeypatch):
+    monkeypatch.setattr(compiler, "_TEMPLATES", {})
+    own, seen = XnnpackBackend.preprocess, []
+
+    def preprocess(program, specs):
+        seen.append(program)
+        return own(program, specs)
+
+    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
+    Lowerer(["cpu"]).lower(Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,))
+    assert len(seen) == 2
+    assert compiler._TEMPLATES == {}
+
+
+def test_the_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(compiler, "_TEMPLATES", {})
+    monkeypatch.setattr(compiler, "_MOST", 2)
+    sizes = [nn.Linear(8, 7), nn.Linear(7, 6), nn.Linear(6, 5)]
+    Lowerer(["cpu"]).lower(Row(*sizes).eval(), (X,))
+    assert len(compiler._TEMPLATES) == 2
+
+
+def test_compiling_changes_no_program(fills):
+    lowered = Lowerer(["cpu"]).lower(Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,))
+    assert lowered.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_executorchs_own_loop_has_xnnpack_compile_the_same():
+    program = torch.export.export(Row(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), (X,))
+    upstream = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    lowered = Lowerer(["cpu"]).lower(program)
+    assert upstream.to_executorch().buffer == lowered.to_executorch().buffer

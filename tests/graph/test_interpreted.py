@@ -1,0 +1,44 @@
+"""Interpreted graphs: no Python code is written for them, and they compute what they did."""
+
+import copy
+
+import torch
+from executorch.exir.pass_base import ExportPass
+from executorch.exir.program._program import _transform
+from torch import nn
+from torch.fx import GraphModule
+from torch.fx.graph import CodeGen
+
+from etdev.graph import interpreted_copy
+from etdev.graph.interpreted import Interpreted
+
+X = torch.randn(2, 4)
+
+
+def exported():
+    return torch.export.export(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), (X,))
+
+
+def test_passes_make_interpreted_graphs_of_an_interpreted_program(monkeypatch):
+    program = exported()
+    copied = interpreted_copy(program)
+    monkeypatch.setattr(CodeGen, "_gen_python_code", None)
+    transformed = _transform(copied, ExportPass(), ExportPass())
+    assert isinstance(transformed.graph._codegen, Interpreted)
+
+
+def test_the_program_itself_and_deep_copies_are_ordinary():
+    program = exported()
+    copied = interpreted_copy(program)
+    assert "linear" in program.graph_module.code
+    assert "Interpreter(self)" in copied.graph_module.code
+    assert "linear" in copy.deepcopy(copied).graph_module.code
+
+
+def test_an_interpreted_graph_computes_the_same():
+    program = exported()
+    copied = interpreted_copy(program)
+    torch.testing.assert_close(copied.module()(X), program.module()(X))
+    weights = [program.state_dict[name] for name in program.graph_signature.parameters]
+    assert isinstance(copied.graph_module, GraphModule)
+    torch.testing.assert_close(copied.graph_module(*weights, X)[0], program.module()(X))
