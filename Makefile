@@ -39,6 +39,7 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
+	$(BIN)/python -m benchmarks.memory
 
 # The oldest ExecuTorch that is supported, in an environment of its own.
 compat: $(COMPAT)/made

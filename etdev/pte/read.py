@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
         ArtifactError: It is missing, truncated, or not a .pte.
     """
     file = Path(path)
-    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, plugins))
+    return _opened(file, lambda data: _artifact(file, data, plugins))
 
 
 def compiled(path: str | Path, method: str) -> list[Compiled]:
@@ -66,21 +67,21 @@ def compiled(path: str | Path, method: str) -> list[Compiled]:
     Raises:
         ArtifactError: As for `read`, or it has no such method.
     """
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
     file = Path(path)
-    return _opened(file, lambda _, parsed: _compiled(file, parsed, method))
+    return _opened(file, lambda data: _compiled(file, deserialize_pte_binary(bytes(data)), method))
 
 
-def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
+def _opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
     try:
-        data = file.read_bytes()
+        data = _mapped(file)
     except OSError as error:
         raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
     if data[_MAGIC] != b"ET":
         raise ArtifactError(str(file), "is not a .pte file", _CURE)
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
     try:
-        return use(len(data), deserialize_pte_binary(data))
+        return use(data)
     except EtdevError:
         raise
     except Exception as error:
@@ -116,17 +117,50 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
     return tuple(_method(program, plan, plugins) for plan in program.execution_plan)
 
 
-def _artifact(file: Path, size_bytes: int, parsed: Any, plugins: Sequence[Plugin]) -> Artifact:
-    program = parsed.program
-    named = parsed.named_data
+def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifact:
+    program, named = _program(data)
     return Artifact(
         path=str(file),
-        size_bytes=size_bytes,
+        size_bytes=len(data),
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
-        named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        named=tuple(named.pte_data) if named else (),
+        # ExecuTorch writes equal data once.
+        named_bytes=sum(dict(named.values()).values()),
+        named=tuple(named),
         methods=methods_of(program, plugins),
     )
+
+
+def _program(data: memoryview) -> tuple[Any, dict[str, tuple[int, int]]]:
+    """ExecuTorch's schema object of a program, its weights left where they are.
+
+    ExecuTorch's own `deserialize_pte_binary` copies them three times.
+
+    Returns:
+        The program, and the segment and size of all named data, by key.
+    """
+    from executorch.exir._serialize import _program as serialize
+
+    header = serialize._get_extended_header(data)
+    if not (header and header.is_valid() and header.segment_base_offset):
+        return serialize.deserialize_pte_binary(bytes(data)).program, {}
+    program = serialize._flatbuffer_to_program(bytes(data[: header.program_size]))
+    segments = program.segments
+    named = {
+        entry.key: (entry.segment_index, segments[entry.segment_index].size)
+        for entry in program.named_data or ()
+    }
+    # Only this has to be a copy for ExecuTorch.
+    program.named_data = []
+    restored = serialize._restore_segments(program, data[header.segment_base_offset :])
+    return restored.program, named
+
+
+def _mapped(file: Path) -> memoryview:
+    """The bytes of a file, of which only those that are looked at come into memory."""
+    with file.open("rb") as opened:
+        if not opened.seek(0, 2):
+            return memoryview(b"")
+        return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:

@@ -16,9 +16,10 @@ import torch
 from attrs import asdict
 from benchmarks import record
 from benchmarks.chain import Chain, Null
+from etdev_cpu import compiler
+from etdev_cpu.compiler import XnnpackByStructure
 from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import to_edge_transform_and_lower
 from models import nets
 from torch.export import ExportedProgram
@@ -28,6 +29,8 @@ from etdev.delegate.split import Split
 from etdev.edge import conversion
 
 ROUNDS = 2
+# Most of ExecuTorch's own time, for a cold lowering in one process.
+MOST = 0.4
 TOKENS = 64
 Job = Callable[[], Any]
 
@@ -100,9 +103,9 @@ def main() -> None:
 
 def bars(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> list[record.Bar]:
     """The promises that these models can check."""
-    found = [record.Bar(f"{r['model']}, time of upstream's", r["ratio"], 1.0) for r in rows]
+    found = [record.Bar(f"{r['model']}, time of upstream's", r["ratio"], MOST) for r in rows]
     total = sum(r["etdev_s"] for r in rows) / sum(r["upstream_s"] for r in rows)
-    found.append(record.Bar("together, time of upstream's", total, 1.0))
+    found.append(record.Bar("together, time of upstream's", total, MOST))
     found += [record.Bar(f"{r['model']}, share of the loop", r["loop_share"], 0.03) for r in rows]
     for pair in pairs:
         if pair["bound"]:
@@ -215,8 +218,10 @@ def alternated(what: str, a: Job, b: Job) -> tuple[tuple[list[record.Took], ...]
 
 @contextmanager
 def stopwatch() -> Iterator[dict[str, float]]:
-    """Time XNNPACK's own work, and the join that etdev counts as emission."""
+    """Time XNNPACK's own work, from cold, and the join that etdev counts as emission."""
     seconds = {"preprocess": 0.0, "join": 0.0}
+    # What it knows of an earlier lowering.
+    compiler._TEMPLATES.clear()
 
     def timed(call: Callable[..., Any], key: str) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -228,13 +233,13 @@ def stopwatch() -> Iterator[dict[str, float]]:
 
         return run
 
-    preprocess, join, rebuilt = XnnpackBackend.preprocess, Split.join, conversion.rebuilt
-    XnnpackBackend.preprocess = staticmethod(timed(preprocess, "preprocess"))
+    preprocess, join, rebuilt = XnnpackByStructure.preprocess, Split.join, conversion.rebuilt
+    XnnpackByStructure.preprocess = staticmethod(timed(preprocess, "preprocess"))
     Split.join, conversion.rebuilt = timed(join, "join"), timed(rebuilt, "join")
     try:
         yield seconds
     finally:
-        XnnpackBackend.preprocess = staticmethod(preprocess)
+        XnnpackByStructure.preprocess = staticmethod(preprocess)
         Split.join, conversion.rebuilt = join, rebuilt
 
 

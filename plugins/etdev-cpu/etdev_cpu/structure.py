@@ -122,7 +122,7 @@ class _Reading:
             self.large.add(node)
             content = b""
         else:
-            content = contents(value)
+            content = bytes(contents(value))
         traits = (type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad)
         return (spec.kind.name, spec.persistent, state, traits, content)
 
@@ -183,14 +183,14 @@ class _Reading:
         return (
             *(str(value.dtype), str(value.device), str(value.layout), value.requires_grad),
             *(self._value(tuple(value.shape)), self._value(value.stride())),
-            None if constant is None else contents(_plain(constant)),
+            None if constant is None else bytes(contents(_plain(constant))),
         )
 
 
-def contents(value: torch.Tensor) -> bytes:
-    """The bytes of a tensor that `structure_of` lets through."""
+def contents(value: torch.Tensor) -> memoryview:
+    """The bytes of a tensor that `structure_of` lets through, where they are."""
     flat = value.detach().reshape(-1).view(torch.uint8)
-    return flat.numpy().tobytes()
+    return memoryview(flat.numpy())
 
 
 def _plain(value: Any) -> torch.Tensor:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from attrs import frozen
-from executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
+from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev_cpu.flatbuffer import handles_of, keys_of
@@ -50,21 +50,28 @@ class Template:
 
     def fill(self, structure: Structure) -> PreprocessResult | None:
         """What XNNPACK would give for a partition of this structure; None if that isn't certain."""
-        stored = [contents(weight) for weight in structure.weights]
-        keys = [hashlib.sha256(data).hexdigest() for data in stored]
-        return self._filled(structure, stored, keys)
+        keys, store = _keys(structure), NamedDataStore()
+        payload = self._payload(structure, keys)
+        if payload is None:
+            return None
+        for index in self._stored:
+            data = bytes(contents(structure.weights[index]))
+            store.add_named_data(keys[index], data, self.alignment)
+        return PreprocessResult(payload, {}, store.get_named_data_store_output())
 
-    def _filled(
-        self, structure: Structure, stored: Sequence[bytes], keys: Sequence[str]
-    ) -> PreprocessResult | None:
-        payload, store = bytearray(self.payload), NamedDataStore()
+    @property
+    def _stored(self) -> list[int]:
+        """The weights that are stored, in order."""
+        return [min(place.candidates) for place in self.weights]
+
+    def _payload(self, structure: Structure, keys: Sequence[str]) -> bytes | None:
+        payload = bytearray(self.payload)
         for place in self.weights:
-            if len({keys[index] for index in place.candidates}) != 1:
+            names = {keys[index].encode() for index in place.candidates}
+            key = names.pop()
+            if names:
                 return None
-            index = min(place.candidates)
-            key = keys[index].encode()
             payload[place.offset : place.offset + len(key)] = key
-            store.add_named_data(keys[index], stored[index], self.alignment)
         for place in self.handles:
             handles = {structure.handles[index] for index in place.candidates}
             handle = handles.pop()
@@ -72,26 +79,42 @@ class Template:
             if handles or not handle:
                 return None
             _HANDLE.pack_into(payload, place.offset, handle)
-        return PreprocessResult(bytes(payload), {}, store.get_named_data_store_output())
+        return bytes(payload)
+
+    def gives(self, structure: Structure, result: PreprocessResult) -> bool:
+        """Whether filling it with the partition it comes from gives what it comes from."""
+        keys, data = _keys(structure), result.data_store_output
+        if self._payload(structure, keys) != result.processed_bytes:
+            return False
+        entries = data.pte_data if data else {}
+        if list(entries) != list(dict.fromkeys(keys[index] for index in self._stored)):
+            return False
+        return all(
+            entry.tensor_layout is None
+            and entry.buffer_index == position
+            and contents(structure.weights[keys.index(key)]) == data.buffers[position]
+            for position, (key, entry) in enumerate(entries.items())
+        )
+
+
+def _keys(structure: Structure) -> list[str]:
+    return [hashlib.sha256(contents(weight)).hexdigest() for weight in structure.weights]
 
 
 def template_of(structure: Structure, result: PreprocessResult) -> Template | None:
     """The template that a compiled partition is; None if it stores anything but its weights."""
     data = result.data_store_output
-    entries = getattr(data, "pte_data", {})
-    alignments = {entry.alignment for entry in entries.values()}
+    alignments = {entry.alignment for entry in getattr(data, "pte_data", {}).values()}
     if result.debug_handle_map or getattr(result, "_delegate_info_meta", None) is not None:
         return None
     if len(alignments) > 1 or getattr(data, "external_data", None):
         return None
-    stored = [contents(weight) for weight in structure.weights]
-    keys = [hashlib.sha256(content).hexdigest() for content in stored]
-    weights = _places(keys_of(result.processed_bytes), keys)
+    weights = _places(keys_of(result.processed_bytes), _keys(structure))
     handles = _places(handles_of(result.processed_bytes), structure.handles)
     if weights is None or handles is None:
         return None
     template = Template(result.processed_bytes, weights, handles, max(alignments, default=1))
-    return template if _same(template._filled(structure, stored, keys), result) else None
+    return template if template.gives(structure, result) else None
 
 
 def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> list[_Place] | None:
@@ -102,15 +125,3 @@ def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> lis
     if any(value not in indices for _, value in found):
         return None
     return [_Place(offset, frozenset(indices[value])) for offset, value in found]
-
-
-def _same(one: PreprocessResult | None, other: PreprocessResult) -> bool:
-    return (
-        one is not None
-        and one.processed_bytes == other.processed_bytes
-        and _stored(one.data_store_output) == _stored(other.data_store_output)
-    )
-
-
-def _stored(data: NamedDataStoreOutput | None) -> object:
-    return data and (data.buffers, list(data.pte_data.items()))

@@ -1,0 +1,160 @@
+"""Peak memory of lowering a large model, against ExecuTorch's own; each side in a process alone.
+
+PYTHONPATH=tests python -m benchmarks.memory [--layers 16]        16 layers have a billion weights
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks import record
+from benchmarks.chain import Null, NullPartitioner
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from models import nets
+from torch.export import ExportedProgram
+
+from etdev import Lowerer
+
+TOKENS = 16
+# Peak of etdev to ExecuTorch's, with what differs from run to run.
+MOST = 1.02
+# Weights of the default size, which takes a minute and 6 GB.
+LAYERS = 4
+
+
+def llama(layers: int) -> nets.Model:
+    """A random Llama of 2048 in bfloat16: 131 million weights, and 51 million a layer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=layers,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        vocab_size=32000,
+        max_position_embeddings=TOKENS,
+        dtype="bfloat16",
+    )
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = nets.Only(LlamaForCausalLM(config).eval(), "logits", use_cache=False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return model, (torch.randint(0, 32000, (1, TOKENS)),)
+
+
+def etdev(plugin: object) -> Callable[[ExportedProgram, Path], None]:
+    """Lower with one plugin, and write the .pte."""
+
+    def run(program: ExportedProgram, path: Path) -> None:
+        Lowerer([plugin]).lower(program).save(path)
+
+    return run
+
+
+def upstream(partitioner: Any, kept: Any = ()) -> Callable[[ExportedProgram, Path], None]:
+    """Lower with ExecuTorch alone, and write the .pte."""
+
+    def run(program: ExportedProgram, path: Path) -> None:
+        config = EdgeCompileConfig(preserve_ops=list(kept))
+        manager = to_edge_transform_and_lower(
+            program, partitioner=[partitioner], compile_config=config
+        )
+        with path.open("wb") as file:
+            manager.to_executorch().write_to_file(file)
+
+    return run
+
+
+SIDES: Mapping[str, Callable[[], Callable[[ExportedProgram, Path], None]]] = {
+    "cpu, etdev": lambda: etdev("cpu"),
+    "cpu, upstream": lambda: upstream(XnnpackPartitioner()),
+    "null, etdev": lambda: etdev(Null()),
+    "null, upstream": lambda: upstream(NullPartitioner()),
+}
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def measured(side: str, layers: int) -> dict[str, Any]:
+    """Lower in this process; memory before the model, after exporting it, and at the end."""
+    lower, start = SIDES[side](), peak_bytes()
+    with torch.no_grad():
+        model, inputs = llama(layers)
+        program = torch.export.export(model, inputs)
+    weights = sum(value.nbytes for value in program.state_dict.values())
+    exported = peak_bytes()
+    del model
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "llama.pte"
+        took, _ = record.clock(lambda: lower(program, path))
+        size = path.stat().st_size
+    return {
+        "side": side,
+        "weights": weights,
+        "start": start,
+        "exported": exported,
+        "peak": peak_bytes(),
+        "pte": size,
+        "cpu_s": took.cpu_s,
+    }
+
+
+def apart(side: str, layers: int) -> dict[str, Any]:
+    """Measure in a process of its own."""
+    record.console.print(f"{side}: {layers} layers ...")
+    command = [sys.executable, "-m", "benchmarks.memory", "--side", side, "--layers", str(layers)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measurement: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measurement
+
+
+def excess(row: Mapping[str, Any]) -> float:
+    """Memory beside what the imports take and the model's own weights, in sizes of the weights."""
+    return float((row["peak"] - row["start"]) / row["weights"] - 1)
+
+
+def main() -> None:
+    """Measure every side, print the table, keep it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--side", choices=SIDES)
+    options = parser.parse_args()
+    record.quiet()
+    if options.side:
+        sys.stdout.write(json.dumps(measured(options.side, options.layers)) + "\n")
+        return
+    rows = {side: apart(side, options.layers) for side in SIDES}
+    bars = []
+    for what in ("cpu", "null"):
+        ours, theirs = rows[f"{what}, etdev"], rows[f"{what}, upstream"]
+        ratio = ours["peak"] / theirs["peak"]
+        bars.append(record.Bar(f"{what}, peak of upstream's", ratio, MOST))
+        bars.append(record.Bar(f"{what}, excess in weights", excess(ours), 2.0))
+    record.save("memory", {"layers": options.layers, "sides": list(rows.values())}, bars)
+    sizes = ("weights", "start", "exported", "peak", "pte")
+    cells = [
+        [side, *(f"{row[key] / 2**20:.0f}" for key in sizes), f"{excess(row):.2f}"]
+        for side, row in rows.items()
+    ]
+    record.table("memory in MiB", ["side", *sizes, "excess / weights"], cells)
+    record.show("memory", bars)
+
+
+if __name__ == "__main__":
+    main()
