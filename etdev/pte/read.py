@@ -78,7 +78,7 @@ def _opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         data = _mapped(file)
     except OSError as error:
         raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
-    if data[_MAGIC] != b"ET":
+    if bytes(data[_MAGIC]) != b"ET":
         raise ArtifactError(str(file), "is not a .pte file", _CURE)
     try:
         return use(data)

@@ -190,7 +190,7 @@ class _Reading:
 def contents(value: torch.Tensor) -> memoryview:
     """The bytes of a tensor that `structure_of` lets through, where they are."""
     flat = value.detach().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy())
+    return flat.numpy().data
 
 
 def _plain(value: Any) -> torch.Tensor:
