@@ -22,9 +22,17 @@ def exported():
 def test_passes_make_interpreted_graphs_of_an_interpreted_program(monkeypatch):
     program = exported()
     copied = interpreted_copy(program)
-    monkeypatch.setattr(CodeGen, "_gen_python_code", None)
+    written, write = [], CodeGen._gen_python_code
+
+    def noted(codegen, nodes, *args, **kwargs):
+        written.append(len(nodes))
+        return write(codegen, nodes, *args, **kwargs)
+
+    monkeypatch.setattr(CodeGen, "_gen_python_code", noted)
     transformed = _transform(copied, ExportPass(), ExportPass())
     assert isinstance(transformed.graph._codegen, Interpreted)
+    # A pass makes an empty module for itself.
+    assert not any(written)
 
 
 def test_the_program_itself_and_deep_copies_are_ordinary():

@@ -63,4 +63,8 @@ class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
 
 def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:
     # XNNPACK's passes change the graph and put other weights in place of some, but write to none.
-    return XnnpackBackend.preprocess(interpreted_copy(program), specs)
+    copied = interpreted_copy(program)
+    for node in copied.graph.nodes:
+        # Every pass copies all that this says of the passes before it, and nothing here reads it.
+        node.meta.pop("from_node", None)
+    return XnnpackBackend.preprocess(copied, specs)

@@ -15,6 +15,8 @@ from etdev_cpu.payload import flatbuffer_of
 # Fields by position: of the graph, of a node, of a constant.
 _NODES, _CONSTANTS = 1, 8
 _HANDLE = 2
+# XNNPACK's handle of a node without one.
+_UNKNOWN = 65535
 _KEY = 2
 
 
@@ -60,10 +62,14 @@ def keys_of(payload: bytes) -> list[tuple[int, str]]:
     return keys
 
 
-def handles_of(payload: bytes) -> list[tuple[int, int]]:
-    """The debug handles of a payload's nodes, and where each is; zero is left out."""
-    fields = [node.field(_HANDLE) for node in _root(payload).tables(_NODES)]
-    return [(at, _number("<I", payload, at)) for at in fields if at is not None]
+def handles_of(payload: bytes) -> list[tuple[int, int | None]]:
+    """The debug handles of a payload's nodes, and where each is; None where there is none."""
+    fields = [node.field(_HANDLE) or 0 for node in _root(payload).tables(_NODES)]
+    handles = [_number("<I", payload, at) if at else _UNKNOWN for at in fields]
+    return [
+        (at, None if handle == _UNKNOWN else handle)
+        for at, handle in zip(fields, handles, strict=True)
+    ]
 
 
 def _root(payload: bytes) -> _Table:

@@ -38,6 +38,9 @@ _PROVENANCE = {
 }
 # The calls in Python that a node comes from: XNNPACK finds the nodes of one call by their names.
 _CALLS = ("torch_fn", "source_fn_stack")
+# Weights that are never converted, whatever their values: of these types, and not channels last.
+_STORED = (torch.float32, torch.float16, torch.bfloat16)
+_FLAT = 3
 # Constants of at most so many bytes are a part of the structure, value and all.
 _SMALL = 16
 
@@ -119,6 +122,9 @@ class _Reading:
         value = (program.state_dict if state else program.constants)[spec.target]
         self.weights.append(_plain(value))
         if value.nbytes > _SMALL:
+            # Others are converted or permuted, which doesn't show in a weight of equal elements.
+            if value.dtype not in _STORED or value.dim() > _FLAT:
+                raise _UnknownError
             self.large.add(node)
             content = b""
         else:

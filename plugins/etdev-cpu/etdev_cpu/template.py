@@ -122,6 +122,6 @@ def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> lis
     indices: dict[object, set[int]] = {}
     for index, value in enumerate(given):
         indices.setdefault(value, set()).add(index)
-    if any(value not in indices for _, value in found):
+    if any(value is None or value not in indices for _, value in found):
         return None
     return [_Place(offset, frozenset(indices[value])) for offset, value in found]

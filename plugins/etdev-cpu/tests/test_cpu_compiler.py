@@ -7,7 +7,7 @@ import torch
 from etdev_cpu import compiler
 from etdev_cpu.compiler import XnnpackByStructure
 from etdev_cpu.structure import structure_of
-from etdev_cpu.template import Template
+from etdev_cpu.template import Template, template_of
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -196,6 +196,28 @@ class Counted(nn.Module):
         return self.sum + x
 
 
+class Pooled(nn.Module):
+    """A product after a pool, which XNNPACK computes channels last."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("weight", weight)
+
+    def forward(self, x):
+        return nn.functional.max_pool2d(x, 2) * self.weight
+
+
+class Added(nn.Module):
+    """A sum with an integer, of which XNNPACK would make a float: the same bytes if it is zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(8, dtype=torch.int32))
+
+    def forward(self, x):
+        return x + self.weight
+
+
 def flipped():
     """A linear layer whose weight is not in the order of its dimensions."""
     linear = nn.Linear(8, 8)
@@ -209,6 +231,7 @@ IMAGE = torch.randn(1, 3, 6, 6)
 @pytest.mark.parametrize(
     ("module", "given"),
     [
+        *((Pooled(torch.ones(1, 3, 3, 3)), IMAGE), (Added(), torch.ones(2, 8, dtype=torch.int32))),
         *((Folded(), X), (Constant(), X), (Counted(), X), (flipped(), X)),
         *((normed(), IMAGE), (nn.Conv2d(3, 8, 3), IMAGE), (nn.PReLU(8), X), (nn.LayerNorm(8), X)),
     ],
@@ -227,7 +250,7 @@ def test_what_the_compiler_may_look_at_is_part_of_the_structure():
         *(
             key(Scaled(torch.randn(8), 3.0)),
             key(Scaled(torch.randn(2, 8))),
-            key(scaled.double(), X.double()),
+            key(scaled.half(), X.half()),
         ),
         *(
             key(small),
@@ -239,6 +262,21 @@ def test_what_the_compiler_may_look_at_is_part_of_the_structure():
     assert len(set(keys)) == len(keys)
     assert key(nn.Linear(8, 8)) == key(nn.Linear(8, 8)) == keys[-2]
     assert key(Scaled(torch.ones(1))) == keys[-4]
+
+
+def test_a_node_without_a_handle_is_compiled_each_time():
+    """XNNPACK leaves zero out of its payload, so that there is no place for another handle."""
+    for handle in (0, None):
+        program = edge(nn.Linear(8, 8))
+        (linear,) = program.graph.find_nodes(
+            op="call_function", target=exir_ops.edge.aten.linear.default
+        )
+        linear.meta["debug_handle"] = handle
+        if handle is None:
+            del linear.meta["debug_handle"]
+        structure = structure_of(program, [])
+        result = XnnpackBackend.preprocess(program, [])
+        assert template_of(structure, result) is None
 
 
 def test_notes_on_nodes_are_part_of_the_structure():
