@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -90,9 +91,19 @@ def dtype_name(dtype: torch.dtype) -> str:
 def _upper_bytes(value: torch.Tensor) -> int | None:
     total = value.element_size()
     for size in value.shape:
-        bound = eval_upper_bound(size)
-        # An unbounded size comes back as sympy's infinity or as torch's largest int.
-        if not isinstance(bound, int) or bound > 2**48:
+        bound = upper_bound(size)
+        if bound is None:
             return None
         total *= bound
     return total
+
+
+def upper_bound(size: Any) -> int | None:
+    """The largest value of a size; None if nothing bounds it."""
+    try:
+        bound = eval_upper_bound(size)
+    except RuntimeError:
+        # It depends on data, and not even an example of it is known.
+        return None
+    # An unbounded size comes back as sympy's infinity or as torch's largest int, too.
+    return bound if isinstance(bound, int) and bound <= 2**48 else None

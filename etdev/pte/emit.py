@@ -17,8 +17,9 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import DeviceError
-from etdev.graph.nodes import delegate_device, op_name
+from etdev.errors import DeviceError, LoweringError
+from etdev.graph.nodes import delegate_device, op_name, upper_bound
+from etdev.graph.source import where
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
@@ -76,7 +77,11 @@ def emit(
     with torch.set_grad_enabled(gradients), unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/state.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
-        program = manager.to_executorch(_completed(config, skips, away))
+        try:
+            program = manager.to_executorch(_completed(config, skips, away))
+        except RuntimeError as error:
+            _name_unbounded(manager, error)
+            raise
     emitted = Emitted(
         program,
         {name: skip != Skips() for name, skip in skips.items()},
@@ -84,6 +89,27 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
+
+
+def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
+    """Say which value has a size that depends on data and that nothing bounds, if that failed.
+
+    Raises:
+        LoweringError: There is one.
+    """
+    if "upper bound" not in str(error):
+        return
+    for method in manager.methods:
+        for node in manager.exported_program(method).graph.nodes:
+            sizes = getattr(node.meta.get("val"), "shape", ())
+            unbounded = [size for size in sizes if upper_bound(size) is None]
+            if unbounded:
+                raise LoweringError(
+                    "to_executorch",
+                    f"{node.name} of method {method!r} has size {unbounded[0]}, which depends on "
+                    f"data and has no upper bound{where(node)}",
+                    "bound it in the model, such as with torch._check(n <= 1024)",
+                ) from error
 
 
 def _writes_statistics(manager: EdgeProgramManager) -> bool:

@@ -62,22 +62,28 @@ class _Worker:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
-    def work(self, folder: Path) -> str:
+    def work(self, folder: Path, limit_s: float) -> str:
         """Have the jobs of a folder run; returns how the process ended, if it did."""
         with self._lock:
             process = self._started()
             assert process.stdin
             assert process.stdout
+            timer = threading.Timer(limit_s, process.kill)
+            timer.start()
             try:
                 process.stdin.write(f"{folder}\n")
                 process.stdin.flush()
             except BrokenPipeError:
                 pass
-            if process.stdout.readline():
+            answer = process.stdout.readline()
+            if answer:
+                timer.cancel()
                 return "did not finish"
             code = process.wait()
             self._process = None
-            return _end(code)
+            late = not timer.is_alive() and code == -signal.SIGKILL
+            timer.cancel()
+            return f"took longer than {limit_s:g} s" if late else _end(code)
 
     def close(self) -> None:
         """End the process."""
@@ -100,26 +106,33 @@ class _Worker:
         return self._process
 
 
+# A method that runs for longer than this is taken for one that hangs.
+LIMIT_S = 1800.0
 _WORKER = _Worker()
 atexit.register(_WORKER.close)
 
 
-def isolated(jobs: Sequence[Job]) -> list[Result]:
-    """Run jobs in ExecuTorch's runtime, in another process; a new one after each that dies."""
+def isolated(jobs: Sequence[Job], limit_s: float = LIMIT_S) -> list[Result]:
+    """Run jobs in ExecuTorch's runtime, in another process; a new one after each that dies.
+
+    Args:
+        jobs: What to run.
+        limit_s: When to end a process that hangs.
+    """
     results: list[Result] = []
     while len(results) < len(jobs):
         rest = dict(enumerate(jobs[len(results) :]))
         with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
-            results += _worked(Path(folder), rest)
+            results += _worked(Path(folder), rest, limit_s)
     return results
 
 
-def _worked(folder: Path, jobs: Mapping[int, Job]) -> Iterator[Result]:
+def _worked(folder: Path, jobs: Mapping[int, Job], limit_s: float) -> Iterator[Result]:
     """The results of the jobs that one process came to, the one that it died of included."""
     torch.save(
         {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}, folder / "jobs.pt"
     )
-    end = _WORKER.work(folder)
+    end = _WORKER.work(folder, limit_s)
     for index, job in jobs.items():
         result = _result(folder, index, len(job.calls))
         if result.failure is None and len(result.calls) < len(job.calls):

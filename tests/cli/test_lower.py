@@ -61,16 +61,19 @@ def test_lower_writes_what_agrees_with_pytorch(here):
 
 
 def test_lower_writes_nothing_that_differs_from_pytorch(here):
-    (here / "conv.py").write_text(
-        "import torch\n\n\ndef model():\n"
-        "    return torch.nn.Conv3d(1, 1, 1), (torch.ones(1, 1, 2, 2, 2),)\n"
+    # A kernel that is given one tensor in each of two memory orders.
+    (here / "add.py").write_text(
+        "import torch\n\n\nclass Add(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.to(memory_format=torch.channels_last) + 1\n\n\n"
+        "def model():\n    return Add(), (torch.ones(1, 2, 3, 4, dtype=torch.int64),)\n"
     )
-    done = invoke("lower conv.py:model -o conv.pte --plugin cpu --verify")
+    done = invoke("lower add.py:model -o add.pte --plugin cpu --verify")
     assert (done.exit_code, done.stdout) == (1, "")
     error = done.stderr.splitlines()[-1]
     assert error.startswith("error: method 'forward': step 0: the runtime failed with ")
-    assert "; kernel of aten.convolution.default" in error
-    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["conv.py"]
+    assert "; kernel of aten.add.Tensor" in error
+    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["add.py"]
 
 
 def test_edge_values_need_a_verification():

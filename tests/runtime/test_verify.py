@@ -7,14 +7,17 @@ import warnings
 import pytest
 import torch
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir import EdgeCompileConfig
 from models import nets
 from torch import nn
 from torch.export import Dim
 from toys.accelerator import Accelerator
 
-from etdev import Device, EtdevWarning, Lowerer
+from etdev import Device, EtdevWarning, Lowerer, Settings
 from etdev.errors import RunError, SourceError, VerifyError
+from etdev.runtime.isolation import Job, isolated
 
+aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
 
 
@@ -49,6 +52,12 @@ class Add(nn.Module):
 
 def lower(function, *inputs, plugins=()):
     return Lowerer(list(plugins)).lower(Function(function), inputs)
+
+
+def keeping(model, inputs, *ops, **options):
+    """Lower a model with ops that the runtime is said to have a right kernel for."""
+    settings = Settings(EdgeCompileConfig(_core_aten_ops_exception_list=list(ops)))
+    return Lowerer([], **options).lower(model, inputs, settings=settings)
 
 
 def refused(lowered, **options):
@@ -99,7 +108,8 @@ def test_the_delegate_that_is_wrong_is_named(monkeypatch):
 
 
 def test_the_portable_kernel_that_is_wrong_is_named():
-    lowered = lower(lambda x: torch.remainder(x + 1, 3), torch.tensor([-6, 3, -2]))
+    model = Function(lambda x: torch.remainder(x + 1, 3))
+    lowered = keeping(model, (torch.tensor([-6, 3, -2]),), aten.remainder.Scalar)
     what = refused(lowered).what
     if "kernel of" not in what:
         pytest.skip("this runtime computes remainder as PyTorch does")
@@ -107,28 +117,37 @@ def test_the_portable_kernel_that_is_wrong_is_named():
 
 
 def test_a_runtime_that_dies_is_a_result():
-    what = refused(lower(lambda x: x.unfold(0, 1, 1) + 1, torch.tensor(1.0))).what
+    model = Function(lambda x: x.unfold(0, 1, 1) + 1)
+    what = refused(keeping(model, (torch.tensor(1.0),), aten.unfold.default)).what
     assert what.startswith("step 0: the process died of SIG")
     assert "; kernel of aten.unfold_copy.default" in what
 
 
+def test_a_process_that_hangs_is_ended(mlp_pte):
+    inputs = (torch.randn(1, 8),)
+    (result,) = isolated([Job(mlp_pte, "forward", [inputs])], limit_s=0)
+    assert (result.calls, result.failure) == ([], "the process took longer than 0 s")
+
+
 def test_a_kernel_that_refuses_its_inputs_is_named():
-    what = refused(Lowerer([]).lower(nn.Conv3d(2, 3, 3), (torch.randn(1, 2, 4, 4, 4),))).what
+    inputs = (torch.randn(1, 2, 4, 4, 4),)
+    what = refused(keeping(nn.Conv3d(2, 3, 3), inputs, aten.convolution.default)).what
     assert what.startswith("step 0: the runtime failed with ")
     assert "; kernel of aten.convolution.default" in what
 
 
 def test_an_op_without_kernel_is_a_warning_with_its_line_and_refused_under_strict(tmp_path):
     model, inputs = nn.AvgPool3d(2), (torch.randn(1, 2, 4, 4, 4),)
-    lowered = Lowerer([]).lower(model, inputs)
+    lowered = keeping(model, inputs, aten.avg_pool3d.default)
     with pytest.warns(EtdevWarning) as caught:
         lowered.save(tmp_path / "pool.pte")
     (text,) = (str(warning.message) for warning in caught)
     assert text.startswith(
         "method 'forward': the runtime has no kernel aten::avg_pool3d.out (pooling.py:"
     )
+    strict = keeping(model, inputs, aten.avg_pool3d.default, strict=True)
     with pytest.raises(RunError, match="has no kernel aten::avg_pool3d"):
-        Lowerer([], strict=True).lower(model, inputs).save(tmp_path / "strict.pte")
+        strict.save(tmp_path / "strict.pte")
     assert not (tmp_path / "strict.pte").exists()
     with pytest.raises(VerifyError, match="has no kernel aten::avg_pool3d"):
         lowered.verify(path=tmp_path / "pool.pte")

@@ -35,7 +35,7 @@ def _normal(x: Tensor, mean: float = 0, std: float = 1, generator: Any = None) -
 def _normal_tensors(mean: Tensor, std: Any, generator: Any = None) -> Tensor:
     wide = mean + torch.zeros_like(std) if isinstance(std, Tensor) else mean
     drawn = torch.randn(wide.shape, dtype=mean.dtype)
-    return drawn * std + mean
+    return torch.add(drawn * std, mean)
 
 
 def _normal_around(mean: float, std: Tensor, generator: Any = None) -> Tensor:

@@ -98,7 +98,9 @@ def _index_reduce(
     include_self: bool = True,
 ) -> Tensor:
     if x.dim() == 0:
-        raise NotImplementedError("a tensor without dimensions")
+        row, given = x.reshape(1), source.reshape(-1)
+        whole = _index_reduce(row, 0, index.reshape(-1), given, reduce, include_self=include_self)
+        return whole.reshape(())
     shape = [1] * x.dim()
     shape[dim] = -1
     spread = index.reshape(shape).expand(source.shape)

@@ -1,0 +1,35 @@
+"""Emission: what ExecuTorch can't write is refused by name."""
+
+import pytest
+import torch
+from torch import nn
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+
+
+class Ones(nn.Module):
+    def __init__(self, most):
+        super().__init__()
+        self.most = most
+
+    def forward(self, n):
+        size = n.item()
+        if self.most:
+            torch._check(size <= self.most)
+        return torch.ones(size) * 2
+
+
+def test_a_size_that_nothing_bounds_is_named_with_its_cure():
+    lowered = Lowerer(["cpu"]).lower(Ones(None), (torch.tensor(3),))
+    with pytest.raises(LoweringError) as caught:
+        lowered.to_executorch()
+    assert "of method 'forward' has size u" in caught.value.what
+    assert "which depends on data and has no upper bound" in caught.value.what
+    assert caught.value.cure == "bound it in the model, such as with torch._check(n <= 1024)"
+
+
+def test_a_size_that_is_bounded_is_right():
+    calls = [(torch.tensor(size),) for size in (3, 8, 1)]
+    assert_agrees(Lowerer(["cpu"]).lower(Ones(8), calls[0]), Ones(8), *calls)
