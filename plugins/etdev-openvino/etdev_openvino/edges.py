@@ -13,17 +13,20 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from etdev.graph import op_name
+
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
 
 # Ops that fail or lie with an infinite or NaN number as argument.
 _FINITE = ("clamp", "hardtanh", "elu", "fmod", "leaky_relu")
-# Ops that OpenVINO can't compile for bools, or compiles to fail.
+# Ops that OpenVINO can't compile for bools.
 _NOT_BOOLS = (
     *("add", "sub", "mul", "sign", "isinf", "isnan", "isfinite", "maximum", "minimum", "clamp"),
-    *("amax", "amin", "max", "min", "full_like", "zeros_like", "ones_like", "fill", "fmod"),
-    *("squeeze_copy", "permute_copy", "view_copy", "expand_copy"),
+    *("amax", "amin", "max", "min", "fmod"),
 )
+# Reductions; OpenVINO fuses what follows them into them.
+_REDUCTIONS = ("sum", "mean", "amax", "amin", "prod", "max", "min", "all", "any")
 _LOSES_NAN = (
     *("relu", "clamp", "hardtanh", "hardsigmoid", "leaky_relu", "exp", "sign", "maximum"),
     *("minimum", "amax", "amin", "max", "min", "argmax", "argmin", "sort", "topk", "all", "any"),
@@ -47,18 +50,28 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
         return "arguments", "OpenVINO squeezes every dimension where none is named"
     if op in ("var", "var_mean", "std") and node.kwargs.get("correction", 1) not in (0, 1, None):
         return "arguments", f"OpenVINO can't compile {op} with a correction other than 0 and 1"
+    if op in ("var", "var_mean", "std") and _counted(node) <= 1 == node.kwargs.get("correction", 1):
+        return "arguments", f"OpenVINO's {op} of one element is 0"
     if op in ("index_put", "index", "_unsafe_index") and any(map(_is_mask, args[1])):
         return "arguments", f"OpenVINO can't compile {op} with a mask"
+    if op == "gather" and _picks_part(node):
+        return "arguments", "OpenVINO can't compile a gather that leaves out rows"
+    if op == "arange" and _is_float_by_chance(node):
+        return "arguments", "OpenVINO makes integers of an arange without dtype from an integer"
+    if op == "div" and _divides_a_reduction(node):
+        return "arguments", "OpenVINO loses values of a sum over a middle dimension that is divided"
     return None
 
 
 def bool_problem(
-    op: str, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    op: str, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Reason | None:
     """Why an op can't be had for bools; or None."""
     dtypes = {tensor.dtype for tensor in (*inputs, *outputs[:1])}
     if op in _NOT_BOOLS and dtypes == {torch.bool}:
         return "bool", f"OpenVINO can't compile {op} of bools"
+    if op == "where" and dtypes == {torch.bool} and _repeats_its_condition(node):
+        return "bool", "OpenVINO can't compile where of bools that are its condition"
     if op in ("isinf", "isnan", "isfinite", "clamp") and torch.bool in {t.dtype for t in inputs}:
         return "bool", f"OpenVINO can't compile {op} of bools"
     return None
@@ -75,6 +88,68 @@ def nan_problem(
     if op in _LOSES_NAN or rounded or to_bool:
         return "nan", f"OpenVINO's {op} treats NaN or infinite values otherwise than PyTorch"
     return None
+
+
+def _counted(node: Node) -> int:
+    """How many elements each result is computed from."""
+    source, result = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    first = result[0] if isinstance(result, tuple) else result
+    return int(source.numel() // max(first.numel(), 1))
+
+
+def _picks_part(node: Node) -> bool:
+    """Whether a gather's index is smaller than its input where it doesn't pick."""
+    table, dim, index = node.args[:3]
+    sizes, picked = list(table.meta["val"].shape), list(index.meta["val"].shape)  # type: ignore
+    del sizes[dim], picked[dim]  # type: ignore[arg-type]
+    return sizes != picked
+
+
+def _is_float_by_chance(node: Node) -> bool:
+    """Whether an arange of floats has its type only from one of several numbers."""
+    value: Any = node.meta["val"]
+    typed = node.kwargs.get("dtype") is not None
+    whole = any(isinstance(number, int) for number in node.args)
+    return value.is_floating_point() and whole and not typed
+
+
+def _divides_a_reduction(node: Node) -> bool:
+    """Whether a scalar divides what comes, element by element, from a sum over dimension 1 of 3."""
+    dividend, divisor = node.args[:2]
+    if isinstance(divisor, Node) and divisor.meta["val"].dim():
+        return False
+    while isinstance(dividend, Node) and dividend.op == "call_function":
+        source = next(iter(dividend.all_input_nodes), None)
+        value = source.meta.get("val") if source is not None else None
+        if not isinstance(value, torch.Tensor):
+            return False
+        if op_name(dividend).split(".")[1] in _REDUCTIONS and _from_the_middle(dividend, value):
+            return True
+        dividend = source
+    return False
+
+
+def _from_the_middle(node: Node, source: torch.Tensor) -> bool:
+    """Whether a reduction is over dimension 1 of 3, and not over dimension 0."""
+    dims: Any = node.args[1] if len(node.args) > 1 else None
+    if source.dim() != 3 or dims is None or source.shape[0] == 1:
+        return False
+    listed = {dim % 3 for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}
+    return 1 in listed and 0 not in listed
+
+
+def _repeats_its_condition(node: Node) -> bool:
+    condition, *values = node.args
+    return any(_is_same(condition, value) for value in values)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are one node, or computed alike, which OpenVINO finds out."""
+    if one is other:
+        return True
+    if not isinstance(one, Node) or not isinstance(other, Node) or one.op != "call_function":
+        return False
+    return (one.target, one.args, one.kwargs) == (other.target, other.args, other.kwargs)
 
 
 def _is_mask(index: Any) -> bool:

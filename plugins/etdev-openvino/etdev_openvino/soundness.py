@@ -87,7 +87,7 @@ class Soundness:
         return (
             _arguments_problem(node)
             or edges.arguments_problem(short(node), node)
-            or edges.bool_problem(short(node), inputs, outputs)
+            or edges.bool_problem(short(node), node, inputs, outputs)
             or _dtype_problem(node, [*inputs, *fixed], outputs)
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -187,6 +187,27 @@ class _Groups:
         group = self._group_of.get(source)
         if group is None:
             self.reasons[node] = "nothing", "OpenVINO's delegate can't return what it is given"
+        elif self._is_returned_twice(node):
+            self.reasons[node] = "nothing", "OpenVINO's delegate can't return a value twice"
         else:
             group.append(node)
             self._group_of[node] = group
+
+    def _is_returned_twice(self, node: Node) -> bool:
+        """Whether a copy leaves the delegates, and so does its source or another copy of that."""
+        if not any(map(self._leaves, _copies(node))):
+            return False
+        source: Any = node
+        while is_nothing(source):
+            source = source.args[0]
+        return sum(map(self._leaves, _copies(source))) > 1
+
+    def _leaves(self, node: Node) -> bool:
+        return any(user.op == "output" or user in self.reasons for user in node.users)
+
+
+def _copies(node: Node) -> Iterator[Node]:
+    """A node and its copies, which to OpenVINO are one value."""
+    yield node
+    for user in filter(is_nothing, node.users):
+        yield from _copies(user)

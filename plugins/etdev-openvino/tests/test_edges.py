@@ -1,0 +1,89 @@
+"""Edges of OpenVINO's ops: what is refused with which reason, and what is taken up to there."""
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+from etdev_openvino.plugin import OpenVinoPlugin
+from executorch.runtime import Runtime
+
+from etdev import Lowerer
+from etdev.runtime.compare import flat
+
+X, INDEX = torch.linspace(-3, 3, 24).reshape(2, 3, 4), torch.tensor([[0, 1]])
+MASK = X > 0
+
+
+class Calls(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def lowered(function, *inputs):
+    return Lowerer([OpenVinoPlugin(precision="f32")]).lower(Calls(function), inputs)
+
+
+def reasons(function, *inputs):
+    """Op and code of what is refused."""
+    ledger = lowered(function, *inputs).plan["forward"].ledger
+    return {(e.op.split(".")[1], e.verdicts[0].code) for e in ledger if not e.owner}
+
+
+def both(value):
+    return value, value.clone()
+
+
+def assert_computes_what_eager_does(function, *inputs):
+    buffer = lowered(function, *inputs).to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for scale in (1, -2):
+        fresh = [v * scale if v.is_floating_point() else v.clone() for v in inputs]
+        expected = flat(function(*fresh))
+        for output, value in zip(method.execute(fresh), expected, strict=True):
+            torch.testing.assert_close(output, value, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "refused"),
+    [
+        (lambda x: x.sum(1) / 3, (X,), ("div", "arguments")),
+        (lambda x: torch.tanh(x.mean((1, 2))) / 3, (X,), ("div", "arguments")),
+        (lambda x: torch.var(x[:, :1], 1), (X,), ("var", "arguments")),
+        (lambda x, i: x.gather(1, i), (X[0], INDEX), ("gather", "arguments")),
+        (lambda m: torch.where(m, m, m.flip(0)), (MASK,), ("where", "bool")),
+        (lambda x: both(x + 1), (X,), ("_clone_dim_order", "nothing")),
+        (lambda x: nn.functional.layer_norm(x, (4,), torch.arange(4.0)), (X,),
+         ("arange", "arguments")),
+    ],
+    ids=["sum", "mean", "one element", "part", "condition", "twice", "arange"],
+)  # fmt: skip
+def test_what_openvino_loses_or_cannot_compile_is_refused(function, inputs, refused):
+    assert refused in reasons(function, *inputs)
+    assert_computes_what_eager_does(function, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x: torch.tanh(x.sum(2)) / 3, (X,)),
+        (lambda x: x.sum((0, 1)) / 3, (X,)),
+        (lambda x: x.sum(1) * 3, (X,)),
+        (lambda x, i: x.gather(1, i), (X[0], INDEX.expand(3, 2).contiguous())),
+        (lambda m: ~m[:, :1].expand(2, 3, 4), (MASK,)),
+        (lambda m: (~m).reshape(6, 4), (MASK,)),
+        (lambda m: (~m).permute(2, 0, 1).reshape(4, 6), (MASK,)),
+        (lambda m: torch.zeros_like(m) | m, (MASK,)),
+    ],
+    ids=["last", "first", "times", "whole", "expand", "reshape", "permute", "zeros_like"],
+)
+def test_what_is_right_beside_it_is_taken(function, inputs):
+    assert not reasons(function, *inputs)
+    assert_computes_what_eager_does(function, *inputs)
