@@ -59,6 +59,7 @@ class Offering:
         position: dict[str, int] = {}
         for group in claim.groups:
             names = self._names(group, constants)
+            self.reporter.offered(self.plugin, names, group.why)
             if not names or self._lost(names):
                 continue
             # Groups that share a node are one.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.pte.artifact import Arena, Artifact, MethodArtifact, Value
+from etdev.pte.artifact import LEDGER, Arena, Artifact, MethodArtifact, Value
 from etdev.pte.delegates import delegates, device
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
@@ -19,7 +19,7 @@ from etdev.schema.device import CPU, Device
 _Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
-_COPIES = "et_copy::"
+COPIES = "et_copy::"
 _CURE = "give a .pte that ExecuTorch wrote"
 # ExecuTorch's ScalarType in torch's names.
 _DTYPES = {
@@ -57,7 +57,7 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
         ArtifactError: It is missing, truncated, or not a .pte.
     """
     file = Path(path)
-    return _opened(file, lambda size, parsed: _artifact(file, size, parsed, plugins))
+    return opened(file, lambda size, parsed: _artifact(file, size, parsed, plugins))
 
 
 def compiled(path: str | Path, method: str) -> list[Compiled]:
@@ -67,10 +67,15 @@ def compiled(path: str | Path, method: str) -> list[Compiled]:
         ArtifactError: As for `read`, or it has no such method.
     """
     file = Path(path)
-    return _opened(file, lambda _, parsed: _compiled(file, parsed, method))
+    return opened(file, lambda _, parsed: _compiled(file, parsed, method))
 
 
-def _opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
+def opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
+    """What `use` makes of a file's size and of ExecuTorch's schema object of it.
+
+    Raises:
+        ArtifactError: It is missing, truncated, or not a .pte.
+    """
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -119,30 +124,35 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
 def _artifact(file: Path, size_bytes: int, parsed: Any, plugins: Sequence[Plugin]) -> Artifact:
     program = parsed.program
     named = parsed.named_data
+    entries = dict(named.pte_data) if named else {}
+    ledger = entries.pop(LEDGER, None)
+    ledger_bytes = len(named.buffers[ledger.buffer_index]) if ledger else 0
     return Artifact(
         path=str(file),
         size_bytes=size_bytes,
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
-        named_bytes=sum(len(buffer) for buffer in named.buffers) if named else 0,
-        named=tuple(named.pte_data) if named else (),
+        # Several keys may stand for one buffer.
+        named_bytes=sum(len(buffer) for buffer in named.buffers) - ledger_bytes if named else 0,
+        named=tuple(entries),
         methods=methods_of(program, plugins),
+        ledger_bytes=ledger_bytes,
     )
 
 
 def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:
     calls = _calls(plan)
     kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
-    counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
+    counts = Counter(operator_name(plan.operators[item.op_index]) for item in kernels)
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
         delegates=tuple(delegates(program, plan, calls, plugins)),
-        kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
-        operators=tuple(_operator(operator) for operator in plan.operators),
-        host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
-        device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
+        kernels={name: n for name, n in counts.most_common() if not name.startswith(COPIES)},
+        operators=tuple(operator_name(operator) for operator in plan.operators),
+        host_to_device=counts[f"{COPIES}_h2d_copy.out"],
+        device_to_host=counts[f"{COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
         misplaced=(*_stray(plan, tensors), *_off_host(plan, kernels)),
         external=tuple(dict.fromkeys(_external(tensors))),
@@ -170,8 +180,8 @@ def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
 def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
     """Kernels that are given a tensor not on the CPU; copies between devices may be."""
     for kernel in kernels:
-        name = _operator(plan.operators[kernel.op_index])
-        if name.startswith(_COPIES):
+        name = operator_name(plan.operators[kernel.op_index])
+        if name.startswith(COPIES):
             continue
         values = [plan.values[index].val for index in kernel.args if index >= 0]
         for value in values:
@@ -209,5 +219,5 @@ def _value(value: Any) -> Value:
     )
 
 
-def _operator(operator: Any) -> str:
+def operator_name(operator: Any) -> str:
     return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
