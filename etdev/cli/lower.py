@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, tables
+from etdev.cli import options, results, tables
+from etdev.cli.group import Command
 from etdev.cli.progress import console, working
+from etdev.cli.voice import Voice
 from etdev.errors import EtdevError
+from etdev.schema.documents import LOWERING
 
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
     from etdev.runtime.verify import Verification
 
 
-@click.command("lower", epilog=options.SOURCE)
+@click.command("lower", cls=Command, epilog=options.SOURCE)
 @options.source
 @click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
 @click.option(
@@ -31,8 +34,20 @@ if TYPE_CHECKING:
     help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out.",
 )
 @options.edges
+@click.option(
+    "--with-ledger", is_flag=True, help="Put the plan with all reasons into it, for etdev explain."
+)
+@options.as_json
 @options.lowering
-def command(source: str, output: Path, steps: int | None, edges: bool, **lowering: Any) -> None:
+def command(
+    source: str,
+    output: Path,
+    steps: int | None,
+    edges: bool,
+    with_ledger: bool,
+    as_json: bool,
+    **lowering: Any,
+) -> None:
     """Lower SOURCE to a .pte.
 
     Plans it as `etdev plan` does, compiles every partition, emits the program, and compares it with
@@ -48,6 +63,7 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
     _check_output(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
+    options.check(source, **lowering)
     verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -55,23 +71,50 @@ def command(source: str, output: Path, steps: int | None, edges: bool, **lowerin
         lowerer = options.lowerer(say, **lowering)
         lowered = lowerer.lower(sources.methods(source, say))
         if steps is None:
-            lowered.save(output)
+            lowered.save(output, with_ledger=with_ledger)
         else:
-            verification = _save_verified(lowered, output, steps, edges)
+            verification = _save_verified(lowered, output, steps, edges, with_ledger)
+    if as_json:
+        results.document(_document(lowered, output, verification))
+        return
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
-        print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
-    print(f"{output}: {tables.size(output.stat().st_size)}")
+        results.line(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+    results.line(f"{output}: {tables.size(output.stat().st_size)}")
     for line in tables.verification_lines(verification) if verification else ():
-        print(f"{output}: {line}")
-    console().print(tables.stages_report(lowered.stages.seconds))
+        results.line(f"{output}: {line}")
+    if not Voice.chosen().quiet:
+        console().print(tables.stages_report(lowered.stages.seconds))
 
 
-def _save_verified(lowered: Lowered, output: Path, steps: int, edges: bool) -> Verification:
+def _document(lowered: Lowered, output: Path, verification: Verification | None) -> dict[str, Any]:
+    methods = [
+        {
+            "method": method.method,
+            "delegates": len(method.partitions),
+            "owned": method.ledger.owned(),
+        }
+        for method in lowered.plan.methods
+    ]
+    return LOWERING.stamped(
+        {
+            "program": str(output),
+            "size_bytes": output.stat().st_size,
+            "plugins": [list(plugin) for plugin in lowered.plan.plugins],
+            "methods": methods,
+            "stages": lowered.stages.seconds,
+            "verification": tables.verification_fields(verification),
+        }
+    )
+
+
+def _save_verified(
+    lowered: Lowered, output: Path, steps: int, edges: bool, with_ledger: bool
+) -> Verification:
     """Write the .pte and its .ptd files out of sight first, so that a wrong one never appears."""
     with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
-        written = lowered.save(Path(folder) / output.name)
+        written = lowered.save(Path(folder) / output.name, with_ledger=with_ledger)
         verification = lowered.verify(path=written, steps=steps, edges=edges)
         for file in (*written.parent.glob("*.ptd"), written):
             os.replace(file, output.parent / file.name)

@@ -8,12 +8,16 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import click
 from rich.console import Console
 from rich.status import Status
 
+from etdev.cli.streams import without_noise
+from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
 
 Say = Callable[[str, str], None]
+_STAGE = "etdev.stage"
 
 
 def console() -> Console:
@@ -27,15 +31,20 @@ def complain(text: str, style: str) -> None:
     console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def stage(context: click.Context) -> str:
+    """The stage that a command has reached, with its detail; empty before the first."""
+    return str(context.find_root().meta.get(_STAGE, ""))
+
+
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
     """Load PyTorch and ExecuTorch, then show stages: a spinner on a terminal, else a line each.
 
     Args:
-        debug: Let other libraries' warnings through.
+        debug: Let other libraries' warnings and logs through.
     """
-    err = console()
-    with warnings.catch_warnings():
+    voice = Voice.chosen()
+    with warnings.catch_warnings(), without_noise(not debug and voice.level is None):
         if not debug:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
@@ -44,20 +53,38 @@ def working(debug: bool = False) -> Iterator[Say]:
             complain(f"warning: {message}", "yellow")
 
         warnings.showwarning = show
-        if not err.is_terminal:
-            say = _lines(err)
-            _load_torch(say, debug)
+        err = console()
+        if voice.quiet or voice.verbose or not err.is_terminal:
+            say = _noted(_lines(err, voice))
+            _load_torch(say, debug, voice)
             yield say
             return
         with err.status("etdev") as status:
-            say = _spinner(status)
-            _load_torch(say, debug)
+            say = _noted(_spinner(status))
+            _load_torch(say, debug, voice)
             yield say
 
 
-def _load_torch(say: Say, debug: bool) -> None:
+def _noted(say: Say) -> Say:
+    """The same, and the command remembers the stage."""
+    context = click.get_current_context(silent=True)
+
+    def noted(stage: str, detail: str) -> None:
+        if context:
+            context.find_root().meta[_STAGE] = f"{stage} {detail}".rstrip()
+        say(stage, detail)
+
+    return noted
+
+
+def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
     say("load", "PyTorch and ExecuTorch")
-    if not debug:
+    if voice.level is not None:
+        logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
+        import torch
+
+        torch._logging.set_logs(all=voice.level)  # type: ignore[attr-defined]
+    elif not debug:
         # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
         logging.getLogger().addHandler(logging.NullHandler())
         import torch
@@ -72,12 +99,12 @@ def _spinner(status: Status) -> Say:
     return lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
 
 
-def _lines(err: Console) -> Say:
-    """Print each stage once; the steps within it would flood a log."""
+def _lines(err: Console, voice: Voice) -> Say:
+    """Print each stage once, unless all or nothing is wanted: the steps would flood a log."""
     printed: set[str] = set()
 
     def say(stage: str, detail: str) -> None:
-        if stage not in printed:
+        if not voice.quiet and (voice.verbose or stage not in printed):
             printed.add(stage)
             text = f"{stage} {detail}".rstrip() + " …"
             err.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -215,6 +215,10 @@ def _call(plugin: Plugin, hook: pluggy.HookCaller, method: str = "", /, **argume
         answers = hook(**arguments)
     except EtdevError:
         raise
+    except KeyboardInterrupt as interrupt:
+        # The command line says what was interrupted.
+        interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {hook.name}")
+        raise
     except (Exception, SystemExit) as error:
         place = f" for method {method!r}" if method else ""
         what = f"{hook.name} raised {first_line(error)}{place}"
