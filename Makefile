@@ -37,6 +37,8 @@ bench: export PYTHONPATH := tests
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.lowering
+	$(BIN)/python -m benchmarks.cache
+	$(BIN)/python -m benchmarks.executors
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
 

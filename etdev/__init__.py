@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
     from etdev.schema.budget import Budget
+    from etdev.schema.caching import CacheSettings
     from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
     from etdev.schema.device import CPU, Device, Probe
     from etdev.schema.limits import Limits
+    from etdev.schema.outcomes import Bypass, Outcome
     from etdev.schema.pins import Pin
     from etdev.schema.plan import Assumed, Draft, Partition, Plan
     from etdev.schema.tensors import Constant, Tensor
@@ -35,6 +37,8 @@ _HOMES = {
     "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "composed": ("partitioner",),
+    "schema.outcomes": ("Bypass", "Outcome"),
+    "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
     "schema.plan": ("Assumed", "Draft", "Partition", "Plan"),
     "schema.tensors": ("Constant", "Tensor"),
@@ -45,8 +49,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
-    "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe",
-    "Registry", "Pin", "Limits", "Budget", "EtdevError", "EtdevWarning",
+    "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
+    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome", "EtdevError", "EtdevWarning",
 ]  # fmt: skip
 
 

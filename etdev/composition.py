@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from torch.export import ExportedProgram
 
 from etdev.errors import EtdevWarning, PluginError
 from etdev.graph.expand import Expander
+from etdev.planner.partitioning import Verdicts
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
 from etdev.registry import answers
@@ -44,9 +46,40 @@ class Composition:
         """The plugins by their names."""
         return {plugin.name: plugin for plugin in self.plugins}
 
-    def planner(self, expander: Expander | None = None) -> Planner:
+    def planner(
+        self, expander: Expander | None = None, barred: Mapping[str, Verdicts] | None = None
+    ) -> Planner:
         """A planner for the methods of one program."""
-        return Planner(self.plugins, self.rules, expander or Expander())
+        return Planner(self.plugins, self.rules, expander or Expander(), barred=barred or {})
+
+    def plan(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        whole: Mapping[str, Mapping[str, Sequence[str]]],
+        expander: Expander,
+        barred: Mapping[str, Verdicts] | None = None,
+    ) -> tuple[Plan, dict[str, ExportedProgram]]:
+        """Plan every method, and hold the plans together against the rules.
+
+        Args:
+            programs: Edge-dialect program of each method; they are not changed.
+            whole: For each method the ops that were kept whole, with the plugins that wanted them.
+            expander: Decomposes them.
+            barred: For each method verdicts on nodes that a plugin can't have.
+
+        Returns:
+            The plan, and the programs that it is for.
+        """
+        planner = self.planner(expander, barred)
+        self.rules.check_methods(programs)
+        plans, decided = [], {}
+        for name in sorted(programs):
+            plan, decided[name] = planner.plan(programs[name], name, whole[name])
+            plans.append(plan)
+        self.rules.check_matched(planner.matched)
+        self.rules.check(plans)
+        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
+        return Plan(tuple(plans), asked), decided
 
     def check_fit(self, plan: Plan) -> None:
         """Refuse a plugin that owns partitions and can't compile on this machine.

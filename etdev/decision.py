@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
@@ -27,6 +27,7 @@ class Decision:
         settings: How it was converted.
         expander: Decomposes what was kept whole.
         stages: Time of each stage so far.
+        whole: For each method the ops that were kept whole, with the plugins that wanted them.
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class Decision:
     settings: Settings
     expander: Expander
     stages: Stages
+    whole: Mapping[str, Mapping[str, Sequence[str]]] = field(factory=dict)
 
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
         """The manager with other programs."""

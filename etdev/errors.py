@@ -10,6 +10,8 @@ EtdevError
 ├── SourceError       the model given to etdev can't be loaded or exported
 ├── LoweringError     ExecuTorch refused the program at a named stage
 │   └── CompileError  a backend failed on one partition
+├── CacheError        an entry of the compile cache, or the cache itself, can't be used
+├── LockError         a lock can't be read, or is of something else than what would be made
 ├── ArtifactError     a .pte can't be read or written
 │   └── AuditError    a .pte is not what was planned
 └── RunError          a .pte can't be loaded or executed
@@ -76,6 +78,14 @@ class LoweringError(EtdevError):
 
 class CompileError(LoweringError):
     """A backend failed on one partition."""
+
+
+class CacheError(EtdevError):
+    """An entry of the compile cache, or the cache itself, can't be used."""
+
+
+class LockError(EtdevError):
+    """A lock can't be read, or is of something else than what would be made."""
 
 
 class ArtifactError(EtdevError):

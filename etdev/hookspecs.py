@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from etdev.schema.claims import Claim, KeepWhole
     from etdev.schema.device import Device, Probe
+    from etdev.schema.outcomes import Bypass
     from etdev.schema.plan import Assumed, Draft, Partition
     from etdev.schema.tensors import Constant
 
@@ -174,7 +175,9 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
 
     Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
-    Partitions of different devices are never compiled in one call.
+    Partitions of different devices are never compiled in one call. In a worker of `--jobs` or of an
+    executor the plugin was made again, from its entry point and options or from its attrs fields;
+    only this hook and `cache_key` are called there.
 
     Args:
         device: Where these partitions run.
@@ -186,6 +189,30 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
         @hookimpl
         def compile_context(device):
             return torch.cuda.device(device.index)
+    """
+
+
+@hookspec
+def cache_key(partition: Partition) -> Mapping[str, str] | Bypass | None:
+    """Say what else the compiled bytes of a partition depend on, for the compile cache.
+
+    Called once per partition, inside `compile_context`. The host's key already has the partition's
+    program with its weights, compile specs and annotations, the versions of ExecuTorch, torch, the
+    plugin, the backend and all that these require, the device with the kind of GPU, what
+    `compile_context` changed in the environment, and a plugin's options if it is an attrs class. A
+    plugin that has `compile_context` is cached only if it has this hook, too.
+
+    Args:
+        partition: One of this plugin's own.
+
+    Returns:
+        Names and values to add to the key, such as the version of a compiler that is not a Python
+        distribution. A Bypass to have the partition compiled afresh each time. None: nothing else.
+
+    Example:
+        @hookimpl
+        def cache_key():
+            return {"vendorcc": "3.1"}
     """
 
 

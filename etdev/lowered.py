@@ -20,6 +20,7 @@ from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
+from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.plan_sheets import summary
 from etdev.stages import Stages, guarded
@@ -35,10 +36,12 @@ class Lowered:
     Args:
         decision: What was decided, and the programs that it is for.
         strict: Refuse a program for which this machine's runtime has no kernel.
+        outcomes: How each partition was compiled.
     """
 
     decision: Decision = field(repr=False)
     strict: bool
+    outcomes: tuple[Outcome, ...] = field(repr=False)
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
 
     def __repr__(self) -> str:

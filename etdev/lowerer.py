@@ -17,17 +17,17 @@ programs taken apart and put together by etdev/graph; the values they hand on ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 from attrs import define
 from executorch.exir import EdgeProgramManager
-from torch.export import ExportedProgram
 
+from etdev.compilation import Compilation
 from etdev.composition import Composition, compose
 from etdev.decision import Decision
-from etdev.delegate.compile import compile_all
-from etdev.delegate.split import split
+from etdev.delegate.cache.cache import Cache
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
@@ -37,9 +37,10 @@ from etdev.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.schema.budget import Budget
+from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
-from etdev.schema.plan import Partition, Plan
+from etdev.schema.plan import Plan
 from etdev.stages import Listener, Stages, guarded
 
 
@@ -60,9 +61,20 @@ class Lowerer:
         strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
             plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
             it to the registry.
-        listener: Called with a stage and a detail as the work goes on.
+        cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
+            nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
+            folder in the user's cache directory.
+        executor: A `concurrent.futures.Executor` that compiles, such as that of a Dask client;
+            what can't travel is compiled in this process. The .pte is the same.
+        jobs: How many processes compile, this one among them; 1, unless there is an executor.
+        on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
+            plugins; None takes it from the registry.
+        listener: Called with a stage and a detail as the work goes on; its method `step`, if it
+            has one, also with a `Step` of a partition.
 
     Raises:
+        EtdevError: The executor, the number of jobs or `on_failure` makes no sense.
+        CacheError: The cache's settings make no sense.
         RegistryError: The registry can't be read.
         PluginError: A plugin is missing or broken, or a pin or limit can't be read.
         DeviceError: A device can't be read.
@@ -74,6 +86,7 @@ class Lowerer:
     """
 
     composition: Composition
+    compilation: Compilation
     listener: Listener | None
 
     def __init__(
@@ -86,6 +99,10 @@ class Lowerer:
         limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
         budget: Budget | Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        cache: CacheSettings | str | os.PathLike[str] | bool | None = None,
+        executor: Executor | None = None,
+        jobs: int | None = None,
+        on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
         self.composition = compose(
@@ -97,7 +114,20 @@ class Lowerer:
             budget=budget,
             strict=strict,
         )
+        registered = self.composition.registry
+        self.compilation = Compilation(
+            self.composition,
+            Cache(CacheSettings.of(cache, registered.cache)),
+            executor,
+            1 if jobs is None else jobs,
+            on_failure or registered.on_failure,
+        )
         self.listener = listener
+
+    @property
+    def cache(self) -> Cache:
+        """Where compiled partitions are kept."""
+        return self.compilation.cache
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -150,12 +180,11 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
-        decided = self.decide(
-            model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+        return self.compilation.lower(
+            lambda: self.decide(
+                model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
+            )
         )
-        self.composition.check_fit(decided.plan)
-        join = self._compile(decided.plan, decided.programs, decided.stages)
-        return Lowered(decided, self.composition.rules.strict, lambda: decided.rebuilt(join()))
 
     def decide(
         self,
@@ -173,25 +202,11 @@ class Lowerer:
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
+        edge = {name: manager.exported_program(name) for name in manager.methods}
         with stages.stage("plan"):
-            plan, programs = self._decide(manager, expander)
-        return Decision(plan, programs, references, manager, settings, expander, stages)
-
-    def _decide(
-        self, manager: EdgeProgramManager, expander: Expander
-    ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        """Plan every method, and hold the plans together against the rules."""
-        rules, planner = self.composition.rules, self.composition.planner(expander)
-        rules.check_methods(manager.methods)
-        plans, programs = [], {}
-        for name in sorted(manager.methods):
-            program = manager.exported_program(name)
-            plan, programs[name] = planner.plan(program, name, take_marks(program))
-            plans.append(plan)
-        rules.check_matched(planner.matched)
-        rules.check(plans)
-        asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
-        return Plan(tuple(plans), asked), programs
+            whole = {name: take_marks(program) for name, program in edge.items()}
+            plan, programs = self.composition.plan(edge, whole, expander)
+        return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
         with stages.stage("export"):
@@ -216,21 +231,3 @@ class Lowerer:
                     generate_etrecord=settings.generate_etrecord,
                 ),
             )
-
-    def _compile(
-        self, plan: Plan, programs: Mapping[str, ExportedProgram], stages: Stages
-    ) -> Callable[[], dict[str, ExportedProgram]]:
-        """Compile everything; the result puts the methods together, afresh at every call."""
-
-        def progress(done: int, total: int, partition: Partition) -> None:
-            stages.say("compile", f"{done + 1}/{total} {partition.where}")
-
-        with stages.stage("compile"):
-            splits = {
-                name: split(
-                    program, plan[name].partitions, self.composition.annotations(plan[name])
-                )
-                for name, program in programs.items()
-            }
-            lowered = compile_all(splits, self.plugins, progress)
-        return lambda: {name: taken.join(lowered[name]) for name, taken in splits.items()}

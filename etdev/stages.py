@@ -7,13 +7,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from etdev.errors import EtdevError, LoweringError, first_line
 
 # Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write, audit
-# and verify.
+# and verify. A listener that is an object with a method `step` is also told each `Step`.
 Listener = Callable[[str, str], None]
+
+
+@frozen
+class Step:
+    """What became of a partition while it was compiled.
+
+    Args:
+        plugin: Name of its plugin.
+        partition: Method and name, such as `forward/cpu_0`.
+        nodes: How many nodes it has.
+        state: `waiting`, `compiling`, then `compiled`, `hit`, `bypassed` or `failed`.
+        seconds: What it took, in seconds of wall time.
+    """
+
+    plugin: str
+    partition: str
+    nodes: int
+    state: str
+    seconds: float = 0.0
 
 
 @define
@@ -46,6 +65,11 @@ class Stages:
         """Tell the listener what is going on."""
         if self.listener:
             self.listener(name, detail)
+
+    def step(self, step: Step) -> None:
+        """Tell a listener that wants to know what became of a partition."""
+        if told := getattr(self.listener, "step", None):
+            told(step)
 
 
 def guarded(stage: str, call: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from torch._export import utils
 
 from etdev import Lowerer
 from etdev.lowered import Lowered
+
+# Tests compile what they test; those of the cache name a folder.
+os.environ["ETDEV_CACHE"] = "off"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

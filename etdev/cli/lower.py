@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,11 @@ import click
 
 from etdev.cli import options, results, tables
 from etdev.cli.group import Command
+from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.cli.voice import Voice
 from etdev.errors import EtdevError
-from etdev.schema.documents import LOWERING
+from etdev.schema.documents import CONVERTER, LOWERING
 
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
@@ -37,7 +40,16 @@ if TYPE_CHECKING:
 @click.option(
     "--with-ledger", is_flag=True, help="Put the plan with all reasons into it, for etdev explain."
 )
+@click.option(
+    "--lock",
+    "lock_file",
+    type=options.FILE,
+    metavar="FILE",
+    help="Record there what the .pte was made with; etdev.lock for --locked alone.",
+)
+@click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
 @options.as_json
+@options.workers
 @options.lowering
 def command(
     source: str,
@@ -45,6 +57,8 @@ def command(
     steps: int | None,
     edges: bool,
     with_ledger: bool,
+    lock_file: Path | None,
+    locked: bool,
     as_json: bool,
     **lowering: Any,
 ) -> None:
@@ -57,23 +71,26 @@ def command(
     etdev lower net.py:model -o net.pte
     etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
     etdev lower net.py:model -o net.pte --verify 5
+    etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
-    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage.
+    Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
+    which the cache has what was compiled.
     """
     _check_output(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     options.check(source, **lowering)
-    verification = None
+    lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
+        lock.check_setup(lowerer)
         lowered = lowerer.lower(sources.methods(source, say))
-        if steps is None:
-            lowered.save(output, with_ledger=with_ledger)
-        else:
-            verification = _save_verified(lowered, output, steps, edges, with_ledger)
+        with _out_of_sight(lowered, output, with_ledger) as written:
+            verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
+            lock.check(lowerer, lowered, written)
+            lock.write()
     if as_json:
         results.document(_document(lowered, output, verification))
         return
@@ -81,6 +98,8 @@ def command(
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
         results.line(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+    for line in tables.outcome_lines(lowered.outcomes):
+        results.line(f"{output}: {line}")
     results.line(f"{output}: {tables.size(output.stat().st_size)}")
     for line in tables.verification_lines(verification) if verification else ():
         results.line(f"{output}: {line}")
@@ -104,21 +123,20 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
             "plugins": [list(plugin) for plugin in lowered.plan.plugins],
             "methods": methods,
             "stages": lowered.stages.seconds,
+            "partitions": [CONVERTER.unstructure(outcome) for outcome in lowered.outcomes],
             "verification": tables.verification_fields(verification),
         }
     )
 
 
-def _save_verified(
-    lowered: Lowered, output: Path, steps: int, edges: bool, with_ledger: bool
-) -> Verification:
-    """Write the .pte and its .ptd files out of sight first, so that a wrong one never appears."""
+@contextmanager
+def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
+    """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
     with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
         written = lowered.save(Path(folder) / output.name, with_ledger=with_ledger)
-        verification = lowered.verify(path=written, steps=steps, edges=edges)
+        yield written
         for file in (*written.parent.glob("*.ptd"), written):
             os.replace(file, output.parent / file.name)
-    return verification
 
 
 def _check_output(path: Path) -> None:

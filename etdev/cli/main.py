@@ -8,7 +8,10 @@ from etdev.cli import options
 from etdev.cli.group import Group
 
 # A command is a file of this folder that defines `command`; here it gets its place in the help.
-COMMANDS = ("plugins", "plan", "explain", "diff", "lower", "run", "inspect", "check")
+COMMANDS = (
+    *("plugins", "plan", "explain", "diff", "lower"),
+    *("run", "inspect", "check", "cache"),
+)
 
 
 @click.group(cls=Group, files=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,6 +29,7 @@ def main() -> None:
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
     etdev inspect net.pte                    what a .pte holds
     etdev check net.pte --target cpu,cuda:0  what would not load or not run there
+    etdev cache info                         what compiled partitions are kept, and where
 
     Results go to stdout, everything else to stderr. Exit codes: 0 for success, 1 for an error, 2
     for wrong usage, 130 for Ctrl-C.

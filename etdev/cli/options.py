@@ -111,8 +111,29 @@ _LOWERING = (
         default=None,
         help="Refuse assumed devices, and pins that match nothing or aren't kept.",
     ),
+    click.option(
+        "--cache",
+        metavar="DIR|URL",
+        help="Keep compiled partitions there; a URL is shared, behind the user's own folder.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
     registry,
     debug,
+)
+
+
+_COMPILING = (
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Compile in N processes, this one among them; 1 if left out.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["error", "fallback"]),
+        help="Stop if a partition can't be compiled, or leave it to the next plugins.",
+    ),
 )
 
 
@@ -136,6 +157,7 @@ def check(
     pins: Sequence[str],
     strict: bool | None,
     registry: Path | None,
+    **_: object,
 ) -> None:
     """Check a SOURCE and the values of the lowering options as far as that goes without torch.
 
@@ -175,23 +197,37 @@ def check_source(text: str) -> None:
         raise SourceError(text, f"there is no file {place!r}", FORMS)
 
 
+def workers(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that compiles."""
+    for option in reversed(_COMPILING):
+        command = option(command)
+    return command
+
+
 def lowerer(
     say: Say,
     plugins: Sequence[str],
     devices: Sequence[str],
     pins: Sequence[str],
     strict: bool | None,
+    cache: str | None,
+    no_cache: bool,
     registry: Path | None,
+    **compiling: Any,
 ) -> Lowerer:
     """Make a Lowerer of the values of the lowering options."""
     from etdev.lowerer import Lowerer
 
+    if cache and no_cache:
+        raise click.UsageError("give --cache or --no-cache, not both")
     return Lowerer(
         list(plugins) or None,
         registry=registry,
         devices=_devices(devices),
         pins=_pins(pins),
         strict=strict or None,
+        cache=False if no_cache else cache,
+        **compiling,
         listener=say,
     )
 

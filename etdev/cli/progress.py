@@ -7,14 +7,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
 
 from etdev.cli.streams import without_noise
+from etdev.cli.view import View
 from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
+from etdev.stages import Step
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"
@@ -25,10 +28,10 @@ def console() -> Console:
     return Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
 
-def complain(text: str, style: str) -> None:
+def complain(text: str, style: str, err: Console | None = None) -> None:
     """Print a line of plain text in a colour."""
     # Never folded: a message is one line, and scripts look for its beginning and end.
-    console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    (err or console()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def stage(context: click.Context) -> str:
@@ -38,7 +41,7 @@ def stage(context: click.Context) -> str:
 
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
-    """Load PyTorch and ExecuTorch, then show stages: a spinner on a terminal, else a line each.
+    """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
 
     Args:
         debug: Let other libraries' warnings and logs through.
@@ -50,31 +53,37 @@ def working(debug: bool = False) -> Iterator[Say]:
             warnings.simplefilter("always", EtdevWarning)
 
         def show(message: Warning | str, *_: object, **__: object) -> None:
-            complain(f"warning: {message}", "yellow")
+            complain(f"warning: {message}", "yellow", err)
 
         warnings.showwarning = show
         err = console()
         if voice.quiet or voice.verbose or not err.is_terminal:
-            say = _noted(_lines(err, voice))
+            say = _Noted(_Lines(err, voice))
             _load_torch(say, debug, voice)
             yield say
             return
-        with err.status("etdev") as status:
-            say = _noted(_spinner(status))
+        view = View()
+        say = _Noted(view)
+        with Live(view, console=err, transient=True):
             _load_torch(say, debug, voice)
             yield say
 
 
-def _noted(say: Say) -> Say:
-    """The same, and the command remembers the stage."""
-    context = click.get_current_context(silent=True)
+class _Noted:
+    """Passes all on to a listener, and has the command remember the stage."""
 
-    def noted(stage: str, detail: str) -> None:
-        if context:
-            context.find_root().meta[_STAGE] = f"{stage} {detail}".rstrip()
-        say(stage, detail)
+    def __init__(self, listener: Any) -> None:
+        self.listener = listener
+        self._context = click.get_current_context(silent=True)
 
-    return noted
+    def __call__(self, stage: str, detail: str) -> None:
+        if self._context:
+            self._context.find_root().meta[_STAGE] = f"{stage} {detail}".rstrip()
+        self.listener(stage, detail)
+
+    def step(self, step: Step) -> None:
+        """What became of a partition."""
+        self.listener.step(step)
 
 
 def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
@@ -95,18 +104,23 @@ def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
     import executorch.exir  # noqa: F401
 
 
-def _spinner(status: Status) -> Say:
-    return lambda stage, detail: status.update(f"{stage} {detail}".rstrip())
+class _Lines:
+    """Prints each stage once, unless all or nothing is wanted, and each partition that fails."""
 
+    def __init__(self, err: Console, voice: Voice) -> None:
+        self._err, self._voice = err, voice
+        self._printed: set[str] = set()
 
-def _lines(err: Console, voice: Voice) -> Say:
-    """Print each stage once, unless all or nothing is wanted: the steps would flood a log."""
-    printed: set[str] = set()
+    def __call__(self, stage: str, detail: str) -> None:
+        quiet, verbose = self._voice.quiet, self._voice.verbose
+        if not quiet and (verbose or stage not in self._printed):
+            self._printed.add(stage)
+            self._print(f"{stage} {detail}".rstrip())
 
-    def say(stage: str, detail: str) -> None:
-        if not voice.quiet and (voice.verbose or stage not in printed):
-            printed.add(stage)
-            text = f"{stage} {detail}".rstrip() + " …"
-            err.print(text, markup=False, highlight=False, soft_wrap=True)
+    def step(self, step: Step) -> None:
+        """Print a step of a partition if it matters."""
+        if step.state == "failed" or self._voice.verbose:
+            self._print(f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
 
-    return say
+    def _print(self, text: str) -> None:
+        self._err.print(f"{text} …", markup=False, highlight=False, soft_wrap=True)

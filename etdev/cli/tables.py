@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from etdev.schema import plan_sheets
+from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.rich_table import rich_table, table
 from etdev.schema.sheet import ROWS, Sheet, size
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from etdev.runtime.verify import Verification
 
 __all__ = [
-    "ROWS", "fill", "limit", "plan_report", "report_of", "size", "stages_report", "table",
-    "verification_fields", "verification_lines",
+    "ROWS", "fill", "limit", "outcome_lines", "plan_report", "report_of", "size",
+    "stages_report", "table", "verification_fields", "verification_lines",
 ]  # fmt: skip
 _HINT = "; --all shows them"
 
@@ -77,3 +79,14 @@ def verification_fields(verification: Verification | None) -> dict[str, Any] | N
         "tolerance": max(bounds, default=0.0),
         "unverified": list(verification.unverified),
     }
+
+
+def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Say how many partitions were compiled, were in the cache, or bypassed it and why."""
+    counts = Counter(outcome.state for outcome in outcomes)
+    if counts:
+        yield "partitions: " + ", ".join(f"{state} {n}" for state, n in counts.items())
+    reasons = Counter((o.state, o.why) for o in outcomes if o.why)
+    for (state, why), count in reasons.items():
+        # What was compiled here for want of a worker that could is kept all the same.
+        yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"

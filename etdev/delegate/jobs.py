@@ -35,11 +35,19 @@ class Job:
     def arguments(self, backend: type[BackendDetails]) -> tuple[ExportedProgram, list[CompileSpec]]:
         """What `preprocess` is given: a program and specs that the backend may change."""
         specs = [CompileSpec(spec.key, spec.value) for spec in self.partition.compile_specs]
+        return self.isolated(backend, specs), specs
+
+    def isolated(self, backend: type[BackendDetails], specs: list[CompileSpec]) -> ExportedProgram:
+        """The program, as one that a backend may change."""
         isolate = getattr(backend, _ISOLATE, None)
         # Since 1.5 a backend may have its own way; ExecuTorch's default is a deep copy.
         if isolate is not None and isolate.__func__ is not _DEEP_COPY:
-            return isolate(self.program, specs), specs
-        return self.split.isolated(self.partition), specs
+            return isolate(self.program, specs)  # type: ignore[no-any-return]
+        return self.copied()
+
+    def copied(self) -> ExportedProgram:
+        """A copy of the program and of its weights."""
+        return self.split.isolated(self.partition)
 
 
 def jobs_of(splits: Iterable[Split]) -> list[Job]:

@@ -56,9 +56,7 @@ class Split:
     def __attrs_post_init__(self) -> None:
         self._nodes = {node.name: node for node in self.program.graph.nodes}
         self._specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
-        # The whole program was verified op by op; its partitions need no second look.
-        config = EdgeCompileConfig(_check_ir_validity=False)
-        self._verifier = EXIREdgeDialectVerifier(config, class_only=True)
+        self._verifier = unchecked()
         with settled_heap():
             self.programs = [self._extract(partition) for partition in self.partitions]
 
@@ -98,6 +96,13 @@ def split(
     return Split(program, partitions, annotations or {})
 
 
+def unchecked() -> type[Verifier]:
+    """A verifier for partitions: the whole program was verified op by op, once is enough."""
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    verifier: type[Verifier] = EXIREdgeDialectVerifier(config, class_only=True)
+    return verifier
+
+
 def _extract(
     program: ExportedProgram,
     partition: Partition,
@@ -135,7 +140,8 @@ def _extract(
         results.append(copies[nodes[tensor.name]])
         outputs.append(OutputSpec(OutputKind.USER_OUTPUT, argument(results[-1]), None))
     output = graph.output(tuple(results))
-    output.meta = dict(program.graph.output_node().meta)
+    values = tuple(result.meta["val"] for result in results)
+    output.meta = {**program.graph.output_node().meta, "val": values}
     signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
     return extracted(program, graph, signature, root, verifier)
 

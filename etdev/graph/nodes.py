@@ -40,6 +40,11 @@ def module_paths(node: Node) -> list[str]:
     return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
 
 
+def modules_of(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Paths of the innermost source modules that nodes are computed in, in their order."""
+    return tuple(dict.fromkeys(path for node in nodes for path in module_paths(node)[-1:]))
+
+
 def source_op(node: Node) -> str | None:
     """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
     sources = node.meta.get("from_node")

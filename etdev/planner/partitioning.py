@@ -35,7 +35,8 @@ class Partitioning:
 
     Args:
         views: The method in all its forms.
-        barred: Verdicts by plugin on the pieces of ops that it gave up.
+        barred: For each node, verdicts by plugin that can't have it: it couldn't compile it, or
+            gave up the op that this is a piece of.
         drafts: The partitions so far, in the order in which they were made.
         torn: For each op that is decomposed since a piece of it was claimed, the first claimant.
         given_up: Verdicts by plugin on nodes that it could have had, but for its limits.
@@ -80,9 +81,14 @@ class Partitioning:
     def again(self, pieces: Mapping[str, str]) -> Partitioning:
         """The next round, after some ops were decomposed for good.
 
-        A plugin that gave up an op, since its partition was too small, can't have its pieces.
+        A plugin that gave up an op, since its partition was too small, can't have its pieces; nor
+        can one that couldn't compile it.
         """
-        barred = {piece: self.given_up[op] for piece, op in pieces.items() if op in self.given_up}
+        lost = {
+            piece: self.barred.get(op, {}) | self.given_up.get(op, {})
+            for piece, op in pieces.items()
+        }
+        barred = {piece: self.barred.get(piece, {}) | said for piece, said in lost.items() if said}
         return Partitioning(self.views, self.barred | barred)
 
     def fallback(self) -> tuple[str, ...]:

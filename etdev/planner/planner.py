@@ -12,7 +12,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.order import delegates_of, run_order
 from etdev.planner.constants import settle
 from etdev.planner.copies import plan_copies
-from etdev.planner.partitioning import Partitioning
+from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
 from etdev.planner.placement import place, refuse_devices_in_branches, with_caveat
 from etdev.planner.rules import Rules
@@ -33,12 +33,14 @@ class Planner:
             rest of it.
         expander: Decomposes ops that were kept whole.
         matched: The pins that matched a node of some method so far.
+        barred: By method, verdicts on nodes that a plugin can't have, by node and plugin.
     """
 
     plugins: Sequence[Plugin]
     rules: Rules = field(factory=Rules)
     expander: Expander = field(factory=Expander)
     matched: set[Pin] = field(factory=set)
+    barred: Mapping[str, Verdicts] = field(factory=dict)
 
     def plan(
         self, program: ExportedProgram, method: str, whole: Mapping[str, Sequence[str]]
@@ -56,7 +58,7 @@ class Planner:
         refuse_devices_in_branches(program, method)
         pinning = Pinning(self.rules.pins_of(method))
         views = Views(program, method, dict(whole), self.expander, pinning)
-        partitioning = Partitioning(views)
+        partitioning = Partitioning(views, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
         self._ask(partitioning)
         # What was kept whole and was refused in the end is decomposed, and all are asked again, so

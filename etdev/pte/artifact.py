@@ -18,13 +18,17 @@ LEDGER = "etdev.plan"
 
 @frozen
 class Value:
-    """A method's input or output; dtype and sizes are empty unless it is a tensor."""
+    """A method's input or output; dtype, sizes and order are empty unless it is a tensor.
+
+    `order` is the order of its dimensions in memory, outermost first.
+    """
 
     kind: str
     dtype: str = ""
     sizes: tuple[int, ...] = field(default=(), converter=frozen_tuple)
     dynamic: bool = False
     device: Device = CPU
+    order: tuple[int, ...] = field(default=(), converter=frozen_tuple)
 
 
 @frozen

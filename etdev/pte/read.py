@@ -116,6 +116,13 @@ def _compiled(file: Path, parsed: Any, method: str) -> list[Compiled]:
     ]
 
 
+def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:
+    """The methods of a program in memory, as ExecuTorch emitted it."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    return methods_of(deserialize_pte_binary(program).program)
+
+
 def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArtifact, ...]:
     """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
     return tuple(_method(program, plan, plugins) for plan in program.execution_plan)
@@ -216,6 +223,7 @@ def _value(value: Any) -> Value:
         tuple(value.sizes),
         value.shape_dynamism.name != "STATIC",
         device(value),
+        tuple(value.dim_order),
     )
 
 

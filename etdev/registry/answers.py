@@ -14,6 +14,7 @@ from etdev.errors import ClaimError, EtdevError, PluginError, first_line
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
+from etdev.schema.outcomes import Bypass
 from etdev.schema.plan import Assumed, Draft, Partition
 from etdev.schema.reasons import RESERVED
 from etdev.schema.tensors import Constant
@@ -164,6 +165,19 @@ def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
             what = f"compile_context failed for {device} with {first_line(error)}"
             raise PluginError(plugin.name, what, "the cause is chained below") from error
         yield
+
+
+def cache_key(plugin: Plugin, partition: Partition) -> Mapping[str, str] | Bypass | None:
+    """What else the compiled bytes of a partition depend on, or why they can't be kept."""
+    answer = _call(plugin, plugin.hook.cache_key, partition.method, partition=partition)
+    if answer is None or isinstance(answer, Bypass):
+        return answer
+    if not isinstance(answer, Mapping) or not all(
+        isinstance(text, str) for item in answer.items() for text in item
+    ):
+        cure = 'return a mapping of text, such as {"compiler": "3.1"}, or a Bypass'
+        raise _fault(plugin, "cache_key", answer, cure, partition)
+    return answer
 
 
 def payload_device(

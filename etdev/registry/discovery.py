@@ -68,7 +68,8 @@ class Origin:
             implementation = make(self.title, target, settings)
         except PluginError as error:
             raise self._placed(error, registry, settings) from error.__cause__
-        return Plugin(self.entry.name, implementation, self.distribution, self.version)
+        made = self.entry.value, self.adapted, settings
+        return Plugin(self.entry.name, implementation, self.distribution, self.version, made)
 
     def _placed(
         self, error: PluginError, registry: Registry | None, options: Mapping[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import Any
 
 import pluggy
@@ -25,12 +26,15 @@ class Plugin:
         implementation: The object that carries the hooks.
         distribution: What pip calls it; `this process` for an object handed to `Lowerer`.
         version: Version of that distribution.
+        made: What it was made of, if it is installed: `module:object`, whether that is an
+            ExecuTorch Partitioner, and the registry's options.
     """
 
     name: str
     implementation: Any
     distribution: str = _HERE
     version: str = ""
+    made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
     hooks: tuple[str, ...] = field(init=False)
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 

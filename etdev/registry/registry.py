@@ -12,12 +12,15 @@ from attrs import Attribute, field, frozen
 from etdev.errors import RegistryError
 from etdev.registry.toml_reader import line_of, read_toml
 from etdev.schema.budget import Budget
+from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.structuring import CONVERTER, table
 
 FILE_NAME = "registry.toml"
+# What a partition that can't be compiled is.
+ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
 UNLISTED = ("first", "last", "ignore")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -58,6 +61,8 @@ class Registry:
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
         text: The text of the file, for the lines in messages.
+        cache: Where compiled partitions are kept.
+        on_failure: What a partition that can't be compiled is: an `error`, or `fallback`.
     """
 
     entries: tuple[PluginEntry, ...] = ()
@@ -68,6 +73,8 @@ class Registry:
     pins: tuple[Pin, ...] = ()
     budget: Budget | None = None
     text: str = field(default="", eq=False, repr=False)
+    cache: CacheSettings = field(factory=CacheSettings)
+    on_failure: str = ERROR
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -137,6 +144,8 @@ def parse(text: str, path: Path) -> Registry:
         pins=file.pin,
         budget=file.budget,
         text=text,
+        cache=file.cache,
+        on_failure=file.on_failure,
     )
 
 
@@ -156,6 +165,11 @@ def _check_partitioner(_: object, __: Attribute[str | None], value: object) -> N
 def _check_unlisted(_: object, __: Attribute[str], value: object) -> None:
     if value not in UNLISTED:
         raise RegistryError("", f"is {value!r}", f"valid are {', '.join(UNLISTED)}")
+
+
+def _check_failure(_: object, __: Attribute[str], value: object) -> None:
+    if value not in ON_FAILURE:
+        raise RegistryError("", f"is {value!r}", f"valid are {', '.join(ON_FAILURE)}")
 
 
 @frozen
@@ -188,6 +202,8 @@ class _File:
     strict: bool = False
     pin: tuple[Pin, ...] = ()
     budget: Budget | None = None
+    cache: CacheSettings = field(factory=CacheSettings)
+    on_failure: str = field(default=ERROR, validator=_check_failure)
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

@@ -13,13 +13,12 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
-from torch.fx import Node
 
 from etdev.decision import Decision
 from etdev.delegate.split import split
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
-from etdev.graph.nodes import module_paths
+from etdev.graph.nodes import modules_of
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import load_quantised_kernels
@@ -121,7 +120,7 @@ class Bisection:
         inside = (node for node in self.program.graph.nodes if node.name in names)
         return Suspect(
             partition,
-            tuple(dict.fromkeys(_modules(inside))),
+            modules_of(inside),
             partition.outputs[worst].name,
             differences[worst],
         )
@@ -197,11 +196,6 @@ def emitted(manager: EdgeProgramManager) -> bytes:
     """Emit a program as it is, with the kernels that it needs loaded."""
     load_quantised_kernels(manager)
     return bytes(guarded("to_executorch", manager.to_executorch).buffer)
-
-
-def _modules(nodes: Iterable[Node]) -> Iterable[str]:
-    for node in nodes:
-        yield from module_paths(node)[-1:]
 
 
 def _badness(difference: Difference) -> float:

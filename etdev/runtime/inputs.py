@@ -65,13 +65,19 @@ def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
             raise RunError(who, f"input {index} is {_describe(given)}", _signature(method))
 
 
-def dense(value: Any) -> Any:
-    """Copy a strided view: the runtime takes dense tensors only, contiguous or channels-last."""
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
+    """The inputs with each tensor dense and in the order of dimensions that the method takes.
+
+    The runtime reads memory in that order, whatever the strides of the tensor are.
+    """
+    return [_laid_out(value, wanted) for value, wanted in zip(inputs, method.inputs, strict=True)]
+
+
+def _laid_out(value: Any, wanted: Value) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dim() != len(wanted.order):
         return value
-    if value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
-        return value
-    return value.contiguous()
+    dense = value.permute(wanted.order).contiguous()
+    return dense.permute([wanted.order.index(dim) for dim in range(value.dim())])
 
 
 def _fits(given: Any, wanted: Value) -> bool:

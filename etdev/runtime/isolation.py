@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from etdev.runtime.inputs import dense
-
 
 @frozen(eq=False)
 class Job:
@@ -144,7 +142,6 @@ def _plain(jobs: Mapping[int, Job]) -> dict[int, Any]:
 
 def _own(value: Any) -> Any:
     """A tensor without the rest of a larger one that it is a view of, which would be saved too."""
-    value = dense(value)
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -14,7 +14,7 @@ from etdev.errors import RunError, first_line
 from etdev.pte import ptd
 from etdev.pte.read import read
 from etdev.pte.steps import Step, steps
-from etdev.runtime.inputs import check_inputs, dense, method_of
+from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
@@ -106,7 +106,9 @@ def profile(
     facts = method_of(artifact, method)
     check_inputs(facts, inputs)
     load_kernels(facts)
-    events = _traced(path, inputs, method, repeat, data or ptd.find(artifact, path))
+    events = _traced(
+        path, laid_out(facts, inputs), method, repeat, data or ptd.find(artifact, path)
+    )
     known = steps(path, method)
     calls = [event for event in events if event.name in _CALLS]
     costs = list(_costs(calls, known, _method(plan, method)))
@@ -134,7 +136,7 @@ def _traced(
         program = load(path, enable_etdump=True, **more)
         loaded = program.load_method(method)
         for _ in range(repeat + 1):
-            loaded.execute([dense(value) for value in inputs])
+            loaded.execute(inputs)
         with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
             dump = Path(folder) / "run.etdp"
             program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))

@@ -15,8 +15,8 @@ from attrs import frozen
 from etdev.errors import RunError, first_line
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
-from etdev.pte.read import read
-from etdev.runtime.inputs import check_inputs, dense, method_of
+from etdev.pte.read import methods_in, read
+from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 
 
@@ -66,7 +66,7 @@ def run(
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
         program = _load(Path(path), data)
-        return _timed(program.load_method(method), [dense(value) for value in inputs], repeat)
+        return _timed(program.load_method(method), laid_out(facts, inputs), repeat)
     except RuntimeError as error:
         raise RunError(
             f"{path}, method {method!r}",
@@ -85,8 +85,8 @@ def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> l
 
     try:
         loaded = Runtime.get().load_program(program)
-        outputs = loaded.load_method(method).execute([dense(value) for value in inputs])
-        return _copied(outputs)
+        facts = {known.name: known for known in methods_in(program)}[method]
+        return _copied(loaded.load_method(method).execute(laid_out(facts, inputs)))
     except RuntimeError as error:
         raise RunError(
             f"method {method!r}", f"the runtime failed with {first_line(error)}", "see etdev check"

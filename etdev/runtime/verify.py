@@ -17,7 +17,7 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.runtime.bisect import bisection
 from etdev.runtime.blame import culprit
-from etdev.runtime.inputs import check_inputs, method_of
+from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.kernels import missing
 from etdev.runtime.sessions import Call, is_random, sessions_of
@@ -109,7 +109,12 @@ class Verifier:
         check_inputs(facts, _flat(sessions[0][0].inputs, facts))
         self._say(name, f"{sum(map(len, sessions))} calls")
         jobs = [
-            Job(self.path, name, [_flat(call.inputs, facts) for call in calls], data)
+            Job(
+                self.path,
+                name,
+                [laid_out(facts, _flat(call.inputs, facts)) for call in calls],
+                data,
+            )
             for calls in sessions
         ]
         for index, result in enumerate(isolated(jobs)):

@@ -14,6 +14,7 @@ The others have
 
     etdev.lowering       program, size_bytes, plugins (name and version of each, in claim order);
                          methods: their method, delegates (a number) and owned (nodes by owner);
+                         partitions: Outcome of each, in outcomes.py;
                          stages: seconds by stage; verification: null without --verify, else calls
                          that agree, their tolerance, and what is unverified in words
     etdev.run            program, method; outputs: type, shape, and with --check their max_error
@@ -24,6 +25,8 @@ The others have
     etdev.check          program, targets, problems in words
     etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
                          lowering that names none, devices, hooks
+    etdev.cache          folder, size_bytes, limit_bytes; entries: key, size_bytes, used (seconds
+                         since 1970), plugin, backend, device, nodes
 
 A number that JSON can't write is text: nan, inf, -inf.
 """
@@ -134,4 +137,5 @@ RUN = Document("etdev.run", 1, "a run", "etdev run --json")
 ARTIFACT = Document("etdev.artifact", 1, "what a .pte holds", "etdev inspect --json")
 CHECK = Document("etdev.check", 1, "what a check found", "etdev check --json")
 PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins --json")
-DOCUMENTS = (PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS)
+CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
+DOCUMENTS = (PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE)

@@ -64,9 +64,15 @@ MAX_PARTITIONS = Reason(
     "exceeds max_partitions = {most}: the plugin's other partitions are larger, or equally large "
     "and earlier",
 )
+COMPILE_FAILED = Reason(
+    "compile-failed",
+    "the plugin's backend failed on the partition that the node was in, and `on_failure` is "
+    '"fallback"',
+    "its compiler failed: {error}",
+)
 
 HOST_REASONS = (
     CLAIMED, SILENT, LOST, LOST_GROUP, PINNED, FOREIGN, GROUP, CONVEXITY, PIECES, MIN_NODES,
-    MAX_PARTITIONS,
+    MAX_PARTITIONS, COMPILE_FAILED,
 )  # fmt: skip
 RESERVED = tuple(dict.fromkeys(reason.code for reason in HOST_REASONS))

@@ -18,7 +18,7 @@ from torch import nn
 from torch.fx import Node
 
 from etdev import Claim, Group, hookimpl
-from etdev.delegate.compile import compile_all
+from etdev.delegate.compile import Compiler
 from etdev.delegate.split import split
 from etdev.edge import conversion
 from etdev.graph.nodes import op_name
@@ -99,7 +99,7 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     planner = Planner(plugins)
     plan, program = planner.plan(manager.exported_program(), "forward", {})
     taken = split(program, plan.partitions)
-    compiled = compile_all({"forward": taken}, plugins)
+    compiled = Compiler(plugins).compile({"forward": taken})
     programs = {"forward": taken.join(compiled["forward"])}
     return conversion.rebuilt(manager, programs, EdgeCompileConfig(), None)
 

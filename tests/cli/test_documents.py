@@ -32,11 +32,12 @@ def printed(mlp_lowered, mlp_pte, here) -> dict[str, dict]:
         "plan": f"plan {MLP} --plugin cpu --json --pin op=aten.relu.*:plugin=portable",
         "explain": "explain two.json --op aten.* --json",
         "diff": "diff one.json two.json --json",
-        "lower": f"lower {MLP} -o net.pte --plugin cpu --verify 1 --json",
+        "lower": f"lower {MLP} -o net.pte --plugin cpu --verify 1 --json --cache kept",
         "run": f"run {mlp_pte} --check {MLP} --bisect --plugin cpu --steps 1 --json",
         "inspect": "inspect with.pte --json",
         "check": f"check {mlp_pte} --json",
         "plugins": "plugins --json",
+        "cache": "cache info --json --cache kept",
     }
     assert lines.keys() == set(COMMANDS)
     done = {name: invoke(line) for name, line in lines.items()}

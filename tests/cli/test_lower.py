@@ -38,6 +38,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
+        f"{path}: partitions: compiled 2",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
     ]
     (method,) = read(path).methods
@@ -104,3 +105,21 @@ def test_an_unwritable_folder_is_refused_before_the_long_work(sealed):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {sealed}/net.pte: can't be written (")
     assert line.endswith("); choose another path")
+
+
+def test_ctrl_c_is_told_from_an_error(here):
+    Path("net.py").write_text("def model():\n    raise KeyboardInterrupt\n")
+    done = invoke("lower net.py:model -o net.pte")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert done.stderr.splitlines()[-1] == "interrupted"
+
+
+def test_two_processes_write_the_same_file(here, lowered):
+    done = invoke(f"lower {MLP} --plugin cpu --jobs 2 --on-failure fallback -o mlp.pte")
+    assert done.exit_code == 0
+    assert Path("mlp.pte").read_bytes() == lowered[0].read_bytes()
+
+
+def test_no_jobs_are_wrong_usage(here):
+    assert invoke(f"lower {MLP} --jobs 0 -o mlp.pte").exit_code == 2
+    assert invoke(f"lower {MLP} --on-failure ignore -o mlp.pte").exit_code == 2

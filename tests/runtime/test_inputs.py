@@ -6,9 +6,11 @@ import pytest
 import torch
 from models import nets
 
+from etdev import Lowerer
 from etdev.errors import RunError, SourceError
+from etdev.pte.read import read
 from etdev.runtime.inputs import load_inputs, random_inputs
-from etdev.runtime.run import run
+from etdev.runtime.run import execute, run
 
 
 @pytest.mark.parametrize("value", [torch.ones(2), [torch.ones(2)], (torch.ones(2),)])
@@ -92,6 +94,22 @@ def test_the_refusal_lists_every_input_that_is_wanted(mixed_pte):
     assert str(caught.value) == (
         "method 'forward': takes 3 inputs, got 0; it takes float32 5x3, int64 2, int"
     )
+
+
+def test_inputs_are_laid_out_as_the_method_takes_them(tmp_path):
+    """The runtime reads memory, not strides: a program for channels_last needs such tensors."""
+    module = torch.nn.Conv2d(3, 8, 3)
+    example = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    lowered = Lowerer(["cpu"]).lower(module, (example,))
+    path = lowered.save(tmp_path / "conv.pte")
+    assert read(path).methods[0].inputs[0].order == (0, 2, 3, 1)
+    x = torch.randn(2, 3, 6, 6)
+    for given in (x, x.to(memory_format=torch.channels_last), x.mT.contiguous().mT):
+        (output,) = run(path, [given]).outputs
+        torch.testing.assert_close(output, module(given), atol=1e-5, rtol=1e-4)
+        (output,) = execute(path.read_bytes(), [given])
+        torch.testing.assert_close(output, module(given), atol=1e-5, rtol=1e-4)
+    assert lowered.verify(steps=3).calls == 3
 
 
 def test_inputs_that_are_views_are_made_dense(mlp_pte):

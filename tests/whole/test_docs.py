@@ -69,6 +69,7 @@ def desk(tmp_path, monkeypatch):
     names = [f"{name} = {value}" for name, value in declared["etdev"].items()]
     (info / "entry_points.txt").write_text("\n".join(["[etdev]", *names]))
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ETDEV_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "etdev_adder"]:
@@ -167,6 +168,10 @@ class Recorder:
         self.called.append("compile_context")
 
     @hookimpl
+    def cache_key(self):
+        self.called.append("cache_key")
+
+    @hookimpl
     def payload_device(self):
         self.called.append("payload_device")
 
@@ -180,7 +185,7 @@ def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path
     told = [name.strip("`") for _, name, *_ in rows]
     assert sorted(told) == sorted(hooks())
     recorder = Recorder()
-    lowerer = Lowerer([recorder])
+    lowerer = Lowerer([recorder], cache=tmp_path / "cache")
     path = lowerer.lower(nn.Linear(4, 4), (torch.ones(2, 4),)).save(tmp_path / "net.pte")
     check(path, plugins=lowerer.plugins)
     assert list(dict.fromkeys(recorder.called)) == told

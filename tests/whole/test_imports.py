@@ -23,7 +23,8 @@ STOREYS = (
     ("decision",),
     ("runtime",),
     ("composition", "lowered"),
-    ("lowerer",),
+    ("compilation",),
+    ("lowerer", "locking"),
     ("composed",),
     ("cli",),
 )

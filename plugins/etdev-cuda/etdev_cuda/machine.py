@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 from etdev import Device, Probe
@@ -47,6 +49,22 @@ def _missing(gpu_count: int) -> str | None:
     if shutil.which(compiler) is None:
         return f"AOTInductor needs a C++ compiler, and {compiler} is not installed; install one"
     return None
+
+
+def compilers() -> dict[str, str]:
+    """Versions of the compilers outside Python that AOTInductor calls, by what calls them."""
+    cxx, cuda = os.environ.get("CXX", "g++"), os.environ.get("CUDA_HOME", "")
+    nvcc = shutil.which("nvcc", path=f"{cuda}/bin" if cuda else None)
+    commands = {"cxx": shutil.which(cxx), "nvcc": nvcc}
+    return {name: _version(command) for name, command in commands.items()}
+
+
+@functools.cache
+def _version(command: str | None) -> str:
+    if command is None:
+        return "missing"
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout
 
 
 def torch_cuda() -> str | None:

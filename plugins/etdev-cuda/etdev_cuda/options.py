@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def compile_specs(options: Mapping[str, bool | int | str]) -> dict[str, str]:
 def variables(options: Mapping[str, bool | int | str]) -> dict[str, str]:
     """Options as environment variables."""
     return {VARIABLES[name]: str(value) for name, value in options.items() if name in VARIABLES}
+
+
+def inductor() -> dict[str, str]:
+    """What AOTInductor reads beside its options: torch's settings and the environment."""
+    from torch._inductor import config
+
+    settings = {
+        f"inductor.{name}": repr(value) for name, value in config.save_config_portable().items()
+    }
+    prefixes = ("TORCH", "TRITON", "CUDA", "ET_CUDA", "AOT")
+    environment = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    return {**settings, **environment}
 
 
 def _text(value: bool | int | str) -> str:

@@ -119,6 +119,11 @@ class CudaPlugin:
         return self._compiling(device)
 
     @hookimpl
+    def cache_key(self) -> Mapping[str, str]:
+        """The compilers and torch's settings: AOTInductor reads them and gives code for them."""
+        return {**machine.compilers(), **options.inductor()}
+
+    @hookimpl
     def payload_device(
         self, backend_id: str, payload: bytes, arguments: int | None
     ) -> Device | None:

@@ -18,6 +18,15 @@ def probe() -> Probe:
     return Probe([CPU], unfit="; ".join(problem()) or None)
 
 
+def device_kind(device: str) -> dict[str, str]:
+    """What OpenVINO says of a device of this machine."""
+    from openvino import Core
+
+    core = Core()
+    names = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
+    return {name: str(core.get_property(device, name)) for name in names}
+
+
 def problem() -> tuple[str, ...]:
     """The first package that is missing here or in the wrong version, and the cure; or empty."""
     for name, first, end in _NEEDED:

@@ -85,6 +85,11 @@ class OpenVinoPlugin:
         return [constant for constant in partition.constants if not constant.mutated]
 
     @hookimpl
+    def cache_key(self) -> Mapping[str, str]:
+        """The device it compiles for: a model that is compiled for one CPU may not fit another."""
+        return machine.device_kind(self.device)
+
+    @hookimpl
     def payload_device(
         self, backend_id: str, payload: bytes, arguments: int | None
     ) -> Device | None:

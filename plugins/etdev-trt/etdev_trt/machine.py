@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -34,6 +35,13 @@ def probe(budget: bool = False) -> Probe:
         budget: A budget for weight streaming is asked for.
     """
     return Probe(gpus(), unfit=unfit(budget))
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of TensorRT's distributions here, under whatever name it was installed."""
+    names = {d.name: d.version for d in importlib.metadata.distributions() if d.name}
+    return {name: version for name, version in names.items() if "tensorrt" in name.lower()}
 
 
 def unfit(budget: bool = False) -> str | None:

@@ -152,6 +152,11 @@ class TrtPlugin:
         return f"engine {engine.name} was built for {built_for} and runs there; build it again"
 
     @hookimpl
+    def cache_key(self) -> Mapping[str, str]:
+        """TensorRT's versions, since an engine is for one of them."""
+        return machine.versions()
+
+    @hookimpl
     def payload_device(
         self, backend_id: str, payload: bytes, arguments: int | None
     ) -> Device | None:

@@ -1,0 +1,158 @@
+"""Compilation: a decision is compiled, and decided again where a backend fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import closing, nullcontext
+from typing import Any
+
+from attrs import define, evolve, field
+
+from etdev.composition import Composition
+from etdev.decision import Decision
+from etdev.delegate.cache.cache import Cache
+from etdev.delegate.compile import Compiler
+from etdev.delegate.executors.crew import Crew
+from etdev.delegate.executors.lanes import lane_of
+from etdev.delegate.executors.processes import Processes
+from etdev.delegate.failures import guilty
+from etdev.delegate.split import split
+from etdev.delegate.tasks import Done
+from etdev.errors import EtdevError, first_line
+from etdev.lowered import Lowered
+from etdev.planner.partitioning import Verdicts
+from etdev.registry.registry import FALLBACK, ON_FAILURE
+from etdev.schema.ledger import Verdict
+from etdev.schema.plan import Partition
+from etdev.schema.reasons import COMPILE_FAILED
+from etdev.stages import Stages, Step
+
+
+def _check_executor(_: object, __: object, value: Any) -> None:
+    if value is not None and not isinstance(value, Executor):
+        what = f"is {type(value).__name__}"
+        raise EtdevError("executor", what, "give a concurrent.futures.Executor")
+
+
+def _check_jobs(_: object, __: object, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise EtdevError("jobs", f"is {value!r}", "give the number of processes, 1 or more")
+
+
+def _check_failure(_: object, __: object, value: object) -> None:
+    if value not in ON_FAILURE:
+        raise EtdevError("on_failure", f"is {value!r}", f"valid are {', '.join(ON_FAILURE)}")
+
+
+@define(eq=False)
+class Compilation:
+    """How decisions are compiled.
+
+    Args:
+        composition: Who is asked, and the rules.
+        cache: Where compiled partitions are kept.
+        executor: Compiles; None for this process and its own workers.
+        jobs: How many processes compile, this one among them.
+        on_failure: `error` or `fallback`.
+    """
+
+    composition: Composition
+    cache: Cache
+    executor: Executor | None = field(default=None, validator=_check_executor)
+    jobs: int = field(default=1, validator=_check_jobs)
+    on_failure: str = field(default="error", validator=_check_failure)
+
+    def lower(self, decide: Callable[[], Decision]) -> Lowered:
+        """Compile a decision.
+
+        Args:
+            decide: Makes it; the workers begin meanwhile.
+
+        Raises:
+            CompileError: A plugin is unfit to compile here, or its backend failed.
+            EtdevError: What `decide` raises.
+        """
+        crew = self._crew()
+        with closing(crew) if crew else nullcontext():
+            decision = decide()
+            tell = _Teller(decision.stages)
+            tolerant = self.on_failure == FALLBACK
+            compiler = Compiler(self.composition.plugins, self.cache, tell, crew, tolerant)
+            barred: dict[str, Verdicts] = {}
+            while True:
+                self.composition.check_fit(decision.plan)
+                build = self._compiled(decision, compiler, tell)
+                if not compiler.failures:
+                    break
+                decision = self._again(decision, compiler.failures, barred)
+        strict = self.composition.rules.strict
+        return Lowered(decision, strict, tuple(compiler.outcomes), build)
+
+    def _crew(self) -> Crew | None:
+        if self.executor is not None:
+            return Crew(lane_of(self.executor), self.cache)
+        if self.jobs == 1:
+            return None
+        processes = Processes(self.jobs - 1)
+        processes.start()
+        return Crew(processes, self.cache)
+
+    def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
+        """Compile everything; returns what puts the methods together, afresh at every call."""
+        plan = decision.plan
+        tell.total, tell.done = len(plan.partitions), 0
+        with decision.stages.stage("compile"):
+            splits = {
+                name: split(
+                    program, plan[name].partitions, self.composition.annotations(plan[name])
+                )
+                for name, program in decision.programs.items()
+            }
+            lowered = compiler.compile(splits)
+
+        def build() -> Any:
+            joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
+            return decision.rebuilt(joined)
+
+        return build
+
+    def _again(
+        self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
+    ) -> Decision:
+        """Plan again, with what could not be compiled barred for the plugin that had it."""
+        faults = [fault for done in failures for fault in guilty(done)]
+        for partition, error in faults:
+            text = COMPILE_FAILED.say(error=first_line(error.__cause__ or error))
+            verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)
+            for node in partition.nodes:
+                of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
+                of_node[partition.plugin] = verdict
+        manager = decision.manager
+        programs = {name: manager.exported_program(name) for name in manager.methods}
+        with decision.stages.stage("plan"):
+            try:
+                plan, decided = self.composition.plan(
+                    programs, decision.whole, decision.expander, barred
+                )
+            except EtdevError as error:
+                # Such as a budget for portable kernels: the reason is what could not be compiled.
+                raise error from faults[0][1]
+        return evolve(decision, plan=plan, programs=decided)
+
+
+@define(eq=False)
+class _Teller:
+    """Tells a listener how compilation goes on."""
+
+    stages: Stages
+    total: int = 0
+    done: int = 0
+
+    def __call__(self, partition: Partition, state: str, seconds: float) -> None:
+        if state == "compiling" or state == "hit":
+            self.stages.say("compile", f"{self.done + 1}/{self.total} {partition.where}")
+        self.done += state not in ("waiting", "compiling")
+        self.stages.step(
+            Step(partition.plugin, partition.where, len(partition.nodes), state, seconds)
+        )

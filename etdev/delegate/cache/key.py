@@ -1,0 +1,144 @@
+"""The key of a call: a digest of all that the bytes it gives depend on."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+
+import torch
+from attrs import asdict, define, field, has
+from blake3 import blake3
+
+from etdev.delegate.cache.canonical import Canonical
+from etdev.delegate.cache.digests import Digests
+from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.origins import folder_digest, origin, versions
+from etdev.delegate.calls import Call
+from etdev.delegate.jobs import Job
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
+from etdev.schema.device import Device
+from etdev.schema.outcomes import Bypass
+
+# Changes with what is in a key and with how partitions are handed to backends.
+_VERSION = "1"
+_HOST = ("etdev", "executorch", "torch")
+
+
+@define
+class Keys:
+    """Makes the keys of one lowering's calls."""
+
+    _digests: Digests = field(factory=Digests, init=False)
+
+    def key(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> str:
+        """The key of a call, made inside the compile context of its plugin.
+
+        Args:
+            call: The call.
+            plugin: Its plugin.
+            environment: What the context changed in the environment of the process.
+
+        Raises:
+            Unhashable: Something that the bytes may depend on can't be told from its like.
+        """
+        digest = blake3()
+        for name, value in self.ingredients(call, plugin, environment).items():
+            digest.update(f"{name}: {value!r}\n".encode())
+        return digest.hexdigest()
+
+    def ingredients(
+        self, call: Call, plugin: Plugin, environment: Mapping[str, str]
+    ) -> dict[str, object]:
+        """What the key is made of, by name.
+
+        Raises:
+            Unhashable: As `key`.
+        """
+        told = [_told(plugin, job) for job in call.jobs]
+        return {
+            "format": _VERSION,
+            "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
+            "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
+            "code": _code(call, plugin, told),
+            "device": _device(call.first.device),
+            "context": _context(plugin, environment),
+            "jobs": [self._job(call, job) for job in call.jobs],
+            "plugin": told,
+        }
+
+    def _job(self, call: Call, job: Job) -> tuple[object, ...]:
+        text = "\n".join(Canonical(job.program, self._digests).lines())
+        specs = [(spec.key, spec.value) for spec in job.partition.compile_specs]
+        # Only a backend that compiles several methods together is told their names.
+        method = job.partition.method if call.together else ""
+        return method, specs, blake3(text.encode()).hexdigest()
+
+
+def _told(plugin: Plugin, job: Job) -> dict[str, str] | None:
+    answer = answers.cache_key(plugin, job.partition)
+    if isinstance(answer, Bypass):
+        raise Unhashable(answer.why)
+    return None if answer is None else dict(sorted(answer.items()))
+
+
+def _code(call: Call, plugin: Plugin, told: list[dict[str, str] | None]) -> object:
+    """Versions of the backend, of the plugin and of what both require."""
+    backend = call.backend
+    origins = [origin(backend.preprocess), origin(backend.preprocess_multimethod)]
+    if None in origins and None in told:
+        raise Unhashable(
+            f"{backend.__qualname__} is not of an installed version of a distribution; "
+            "the plugin can tell its version with cache_key"
+        )
+    names = [known.split()[0] for known in origins if known]
+    names += [plugin.distribution] if plugin.version else []
+    return origins, versions([*_HOST, *names])
+
+
+def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:
+    if "compile_context" not in plugin.hooks:
+        return None
+    if "cache_key" not in plugin.hooks:
+        raise Unhashable(
+            f"{plugin.name}'s compile_context may settle anything; implement cache_key"
+        )
+    implementation = plugin.implementation
+    code = origin(implementation.compile_context)
+    if code is None:
+        code = folder_digest(type(implementation).__module__.split(".")[0])
+    if code is None:
+        raise Unhashable(f"{plugin.name}'s compile_context is not of an installed package")
+    return code, sorted(environment.items()), _options(plugin)
+
+
+def _options(plugin: Plugin) -> object:
+    """The options of a plugin that is an attrs value, as all plugins with options are."""
+    kind = type(plugin.implementation)
+    if not has(kind):
+        return None
+    public = {a.name for a in kind.__attrs_attrs__ if a.init and not a.name.startswith("_")}
+    return asdict(plugin.implementation, filter=lambda a, _: a.name in public, recurse=False)
+
+
+def _device(device: Device) -> tuple[str, ...]:
+    """The device, and what kind of GPU it is here: kernels are tuned for the kind."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return (str(device),)
+    if device.index >= torch.cuda.device_count():
+        return (str(device),)
+    capability = torch.cuda.get_device_capability(device.index)
+    return str(device), torch.cuda.get_device_name(device.index), str(capability)
+
+
+def about(call: Call) -> dict[str, str]:
+    """What people are told of an entry; the same for the same key."""
+    first = call.first
+    return {
+        "backend": call.backend.__qualname__,
+        "device": str(first.device),
+        "plugin": first.plugin,
+        "partitions": str(len(call.jobs)),
+        "nodes": str(sum(len(job.partition.nodes) for job in call.jobs)),
+    }

@@ -1,0 +1,95 @@
+"""The remote: entries behind any URL that fsspec knows, shared between machines."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from attrs import field, frozen
+
+from etdev.errors import CacheError, first_line
+
+T = TypeVar("T")
+
+
+@frozen
+class Remote:
+    """Entries behind a URL.
+
+    Args:
+        url: The folder there, such as `s3://bucket/etdev`.
+        timeout_s: Time limit of each access, in seconds.
+    """
+
+    url: str
+    timeout_s: float
+    # The file system and the path in it, connected at the first access.
+    _place: list[tuple[Any, str]] = field(factory=list, init=False, repr=False)
+
+    def load(self, key: str) -> bytes | None:
+        """The bytes under a key; None without them.
+
+        Raises:
+            CacheError: It can't be reached, or not in time.
+        """
+
+        def read() -> bytes | None:
+            system, folder = self._connected()
+            try:
+                data: bytes = system.cat_file(f"{folder}/{key}")
+            except FileNotFoundError:
+                return None
+            return data
+
+        return self._limited("read", read)
+
+    def store(self, key: str, data: bytes) -> None:
+        """Keep bytes under a key.
+
+        Raises:
+            CacheError: It can't be reached, or not in time.
+        """
+
+        def write() -> None:
+            system, folder = self._connected()
+            with contextlib.suppress(NotImplementedError):
+                system.makedirs(folder, exist_ok=True)
+            # Object stores show a file when it is whole; for others it is renamed.
+            temporary = f"{folder}/.{key}.{uuid.uuid4().hex}"
+            system.pipe_file(temporary, data)
+            system.mv(temporary, f"{folder}/{key}")
+
+        self._limited("written", write)
+
+    def _connected(self) -> tuple[Any, str]:
+        if not self._place:
+            from fsspec.core import url_to_fs
+
+            system, path = url_to_fs(self.url)
+            self._place.append((system, str(path).rstrip("/")))
+        return self._place[0]
+
+    def _limited(self, done: str, call: Callable[[], T]) -> T:
+        """Call in a thread, so that a server that never answers costs only the time limit."""
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True, name="etdev-cache")
+        thread.start()
+        thread.join(self.timeout_s)
+        if results:
+            return results[0]
+        cure = "check the URL, or leave --cache out"
+        if errors:
+            what = f"can't be {done}: {first_line(errors[0])}"
+            raise CacheError(self.url, what, cure) from errors[0]
+        raise CacheError(self.url, f"can't be {done} in {self.timeout_s:g} s", cure)

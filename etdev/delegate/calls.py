@@ -1,0 +1,104 @@
+"""Calls: one call of a backend's compiler, with the partitions that it compiles together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.backend.compile_spec_schema import CompileSpec
+from torch.export import ExportedProgram
+
+from etdev.delegate.jobs import Job, compiler_of, find_backend
+from etdev.errors import CompileError, first_line
+from etdev.graph.nodes import modules_of
+from etdev.schema.plan import Partition
+
+# More source modules than these are counted instead of named.
+_NAMED = 5
+
+
+@frozen(eq=False)
+class Call:
+    """One call of a backend: `preprocess` for one job, `preprocess_multimethod` for several.
+
+    Args:
+        backend: The class that compiles.
+        jobs: What it compiles; more than one only if `together`.
+        together: The backend shares work or data across partitions and methods.
+    """
+
+    backend: type[BackendDetails]
+    jobs: tuple[Job, ...]
+    together: bool
+
+    @property
+    def first(self) -> Partition:
+        """The partition that stands for the call in messages."""
+        return self.jobs[0].partition
+
+    def compile(self) -> list[PreprocessResult]:
+        """Compile the jobs, inside the compile context of their plugin; a result for each.
+
+        Raises:
+            CompileError: The backend failed; the text names plugin, partition and method.
+        """
+        if self.together:
+            return self._together()
+        preprocess = self.backend.preprocess
+        return [
+            _guarded(job, functools.partial(preprocess, *job.arguments(self.backend)))
+            for job in self.jobs
+        ]
+
+    def _together(self) -> list[PreprocessResult]:
+        programs: dict[str, list[ExportedProgram]] = {}
+        specs: dict[str, list[list[CompileSpec]]] = {}
+        for job in self.jobs:
+            program, own = job.arguments(self.backend)
+            programs.setdefault(job.partition.method, []).append(program)
+            specs.setdefault(job.partition.method, []).append(own)
+        call = functools.partial(self.backend.preprocess_multimethod, programs, specs)
+        results = _guarded(self.jobs[0], call)
+        # Methods follow each other in the jobs as in the dict, so the lists line up.
+        return [result for method in programs for result in results[method]]
+
+
+def calls_of(batch: Sequence[Job]) -> list[Call]:
+    """The calls that a batch takes, inside the compile context of its plugin.
+
+    Raises:
+        CompileError: The backend is not loaded.
+    """
+    backend = find_backend(batch[0].partition)
+    if _compiles_together(backend):
+        return [Call(backend, tuple(batch), True)]
+    return [Call(backend, (job,), False) for job in batch]
+
+
+def _compiles_together(backend: type[BackendDetails]) -> bool:
+    own = backend.preprocess_multimethod.__func__
+    return own is not BackendDetails.preprocess_multimethod.__func__
+
+
+def _guarded(job: Job, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        raise compile_error(job, first_line(error)) from error
+
+
+def compile_error(job: Job, what: str) -> CompileError:
+    """An error that names plugin, partition, method and the modules of the user's that it is of."""
+    partition = job.partition
+    modules = [path for path in modules_of(job.program.graph.nodes) if path]
+    more = [f"{len(modules) - _NAMED} more"] if len(modules) > _NAMED else []
+    of = f" of {', '.join([*modules[:_NAMED], *more])}" if modules else ""
+    return CompileError(
+        partition.plugin,
+        f"{compiler_of(partition)} failed on {partition.where} "
+        f"({len(partition.nodes)} nodes from {partition.nodes[0]}){of}: {what}",
+        'leave the plugin out, set on_failure = "fallback", or see the cause chained below',
+    )

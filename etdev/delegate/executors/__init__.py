@@ -1,0 +1,15 @@
+"""Executors: where partitions are compiled when it isn't here and one after the other.
+
+    plain.py        values as JSON, and back
+    arrangement.py  how a graph's nodes are named, ordered and called
+    weights.py      a program's tensors, apart from it
+    recipe.py       how a worker makes a plugin again
+    travel.py       a call of a backend as bytes, and back
+    work.py         what a worker does
+    processes.py    workers of this machine, started afresh
+    lanes.py        the executors that there are: our processes, Dask, any other
+    crew.py         who compiles what, and what happens if a worker is lost
+
+Only bytes and text go to a worker and come back: programs as ExecuTorch saves them, results as
+entries of the cache.
+"""

@@ -1,0 +1,25 @@
+"""Ready: how a worker process begins. Nothing here imports torch until it is."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import warnings
+
+
+def prepare(path: list[str]) -> None:
+    """Make a worker ready.
+
+    Args:
+        path: Where the process that started it imports from.
+    """
+    # Ctrl-C is for the process that started us; it ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path[:] = path
+    warnings.simplefilter("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())
+    import torch
+
+    torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+    import etdev.delegate.executors.work  # noqa: F401

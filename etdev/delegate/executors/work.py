@@ -1,0 +1,156 @@
+"""Work: what a worker does with a parcel, wherever it is."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from attrs import asdict, frozen
+from torch import Tensor
+
+from etdev.delegate.cache.cache import Cache
+from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.key import Keys, about
+from etdev.delegate.cache.results import Unstorable, packed
+from etdev.delegate.executors.plain import Stays
+from etdev.delegate.executors.travel import Arrival, Parcel
+from etdev.delegate.split import settled_heap
+from etdev.errors import CompileError, EtdevError
+from etdev.registry import answers
+from etdev.schema.caching import CacheSettings
+
+# Backends' passes share state of their modules, so that two threads would disturb each other.
+ONE_AT_A_TIME = threading.RLock()
+
+
+@frozen
+class File:
+    """A storage in a file of this machine.
+
+    Args:
+        path: The file.
+        size: Its bytes.
+    """
+
+    path: str
+    size: int
+
+
+@frozen
+class Order:
+    """What a worker is asked to do.
+
+    Args:
+        parcel: The call.
+        key: The key that it must have there, too.
+        surroundings: What of torch's settings compilers may read.
+        cache: Where the worker keeps what it compiles; None for nowhere.
+    """
+
+    parcel: Parcel
+    key: str
+    surroundings: Mapping[str, Any]
+    cache: Mapping[str, Any] | None
+
+
+@frozen
+class Reply:
+    """What came of it: an entry, why it stays where it was, or an error.
+
+    Args:
+        entry: The results as bytes; empty if there are none.
+        stays: Why it can't be compiled there.
+        error: Who, what and what to do, of an error.
+        trace: The error with all its causes, as text.
+    """
+
+    entry: bytes = b""
+    stays: str = ""
+    error: tuple[str, str, str] | None = None
+    trace: str = ""
+
+
+def surroundings() -> dict[str, Any]:
+    """What of torch's settings here compilers may read."""
+    return {
+        "threads": torch.get_num_threads(),
+        "grad": torch.is_grad_enabled(),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+@contextmanager
+def _surrounded(wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Set torch as it is where the order comes from."""
+    before = surroundings()
+    try:
+        _surround(wanted)
+        yield
+    finally:
+        _surround(before)
+
+
+def _surround(wanted: Mapping[str, Any]) -> None:
+    if torch.get_num_threads() != wanted["threads"]:
+        torch.set_num_threads(wanted["threads"])
+    torch.set_grad_enabled(wanted["grad"])
+    torch.set_default_dtype(getattr(torch, wanted["dtype"]))
+    torch.set_float32_matmul_precision(wanted["precision"])
+    torch.use_deterministic_algorithms(wanted["deterministic"])
+
+
+def work(order: Order, *handles: File | bytes) -> Reply:
+    """Compile a parcel.
+
+    Args:
+        order: What to do.
+        handles: The storages of its weights, in the order of the parcel's.
+    """
+    with ONE_AT_A_TIME, _surrounded(order.surroundings):
+        try:
+            return Reply(_compiled(order, handles))
+        except (Stays, Unhashable, Unstorable) as error:
+            return Reply(stays=str(error))
+        except CompileError as error:
+            said = error.who, error.what, error.cure
+            return Reply(error=said, trace="".join(traceback.format_exception(error)))
+        except EtdevError as error:
+            # Not of the backend but of this place: a plugin that can't prepare it, for one.
+            return Reply(stays=str(error))
+
+
+def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
+    arrival = Arrival.of(order.parcel)
+    first, before = arrival.plan.partitions[0], dict(os.environ)
+    with settled_heap(), answers.compile_context(arrival.plugin, first.device):
+        changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
+        call = arrival.call(lambda number: _storage(handles[number]))
+        # The same key means the same bytes: of one program, in the same versions of everything.
+        if Keys().key(call, arrival.plugin, changes) != order.key:
+            raise Stays("it is not the same there: a version or the program differs")
+        entry = packed(call.compile(), order.key, about(call))
+    if order.cache is not None:
+        cache = Cache(CacheSettings(**order.cache))
+        cache.store(entry)
+        cache.close()
+    return entry.to_bytes()
+
+
+def _storage(handle: File | bytes) -> Tensor:
+    """The bytes of a storage, afresh each time."""
+    if isinstance(handle, File):
+        # A private mapping: what is written to it stays here.
+        return torch.from_file(handle.path, shared=False, size=handle.size, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(handle), dtype=torch.uint8) if handle else torch.empty(0)
+
+
+def settings_of(cache: Cache | None) -> dict[str, Any] | None:
+    """What a worker makes the same cache of."""
+    return asdict(cache.settings) if cache and cache.enabled else None

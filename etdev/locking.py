@@ -1,0 +1,111 @@
+"""Locking: the lock of what a Lowerer is set up with, and of what it made."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, has
+from blake3 import blake3
+
+from etdev.composition import Composition
+from etdev.delegate.cache.origins import versions
+from etdev.lowered import Lowered
+from etdev.pte.read import compiled
+from etdev.registry.plugin import Plugin
+from etdev.schema.device import Device
+from etdev.schema.lock import Lock
+
+_HOST = ("etdev", "executorch", "torch")
+
+
+def setup_of(composition: Composition) -> dict[str, Any]:
+    """What decides about a .pte, beside the model."""
+    rules = composition.rules
+    names = [plugin.distribution for plugin in composition.plugins if plugin.version]
+    return {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "versions": versions([*_HOST, *names]),
+        "plugins": [_plugin(plugin) for plugin in composition.plugins],
+        "devices": {
+            "given": _devices(rules.devices),
+            "registry": _devices(rules.registry_devices),
+        },
+        "pins": [str(pin) for pin in rules.pins],
+        "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
+        "budget": asdict(rules.budget) if rules.budget else None,
+        "strict": rules.strict,
+    }
+
+
+def lock_of(composition: Composition, lowered: Lowered, path: Path) -> Lock:
+    """The lock of a .pte.
+
+    Args:
+        composition: What it was made with.
+        lowered: The lowering.
+        path: The .pte that it was saved to.
+    """
+    keys = {(o.method, o.partition): o.key for o in lowered.outcomes}
+    program = {}
+    for plan in lowered.plan.methods:
+        payloads = {}
+        if plan.partitions:
+            delegates = compiled(path, plan.method)
+            named = zip(plan.delegates, delegates, strict=True)
+            payloads = {name: _digest(bytes(one.payload)) for name, one in named}
+        program[plan.method] = [
+            {
+                "partition": partition.name,
+                "plugin": partition.plugin,
+                "backend": partition.backend_id,
+                "device": str(partition.device),
+                "key": keys.get((plan.method, partition.name), ""),
+                "payload": payloads[partition.name],
+            }
+            for partition in plan.partitions
+        ]
+    beside = sorted(path.parent.glob(f"{path.stem}.*.ptd"))
+    digests = {file.name.removeprefix(path.stem): _digest(file.read_bytes()) for file in beside}
+    digests[path.suffix] = _digest(path.read_bytes())
+    return Lock(setup_of(composition), program, digests)
+
+
+def _plugin(plugin: Plugin) -> dict[str, Any]:
+    return {
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "options": _options(plugin.implementation),
+    }
+
+
+def _options(implementation: Any) -> dict[str, str] | str:
+    """The options of an attrs value, as text; else what kind of object it is."""
+    kind = type(implementation)
+    if not has(kind):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    names = [a.name for a in kind.__attrs_attrs__ if a.init and not a.name.startswith("_")]
+    return {name: _text(getattr(implementation, name)) for name in names}
+
+
+def _text(value: Any) -> str:
+    """A value as text that is the same in every process."""
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_text, value))}]"
+    plain = value is None or isinstance(value, (bool, int, float, str, Device))
+    return str(value) if plain else type(value).__qualname__
+
+
+def _devices(devices: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    return {
+        plugin: {method: str(device) for method, device in sorted(methods.items())}
+        for plugin, methods in sorted(devices.items())
+        if methods
+    }
+
+
+def _digest(data: bytes) -> str:
+    return blake3(data).hexdigest()

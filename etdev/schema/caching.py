@@ -1,0 +1,127 @@
+"""Cache settings: where compiled partitions are kept, and how many bytes of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from attrs import Attribute, field, frozen
+
+from etdev.errors import CacheError
+from etdev.schema.structuring import structured, table
+
+VARIABLE = "ETDEV_CACHE"
+OFF = "off"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B)?", re.IGNORECASE | re.ASCII)
+_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40} | {
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+
+
+def _check_bytes(_: object, attribute: Attribute[Any], value: object) -> None:
+    size_of(value)
+
+
+def _check_seconds(_: object, attribute: Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86400:
+        raise CacheError("cache", f"{attribute.name} is {value!r}", "write seconds, such as 10")
+
+
+def _check_text(_: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, str):
+        raise CacheError("cache", f"{attribute.name} is {value!r}", "write a path or a URL")
+
+
+def is_url(text: str) -> bool:
+    """Whether a location is a URL rather than a path: `s3://bucket/etdev`."""
+    return "://" in text
+
+
+def size_of(value: object) -> int:
+    """Read a number of bytes: `2000000`, `"10 GiB"`.
+
+    Raises:
+        CacheError: It is not a size.
+    """
+    text = str(value) if type(value) in (int, str) else ""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or float(match[1]) <= 0:
+        raise CacheError("cache", f"{value!r} is not a size", 'write "10 GiB"')
+    return int(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+
+
+@frozen
+class CacheSettings:
+    """Where compiled partitions are kept between lowerings.
+
+    Args:
+        location: A folder, a URL that fsspec knows, or `off`. A URL is a shared cache behind the
+            folder in the user's cache directory. Empty: that folder alone.
+        folder: The folder, if `location` is a URL.
+        size: What the folder may hold, such as `10 GiB`; the entries that were used longest ago go
+            first.
+        timeout_s: Time limit of each access to a URL, in seconds.
+
+    Raises:
+        CacheError: A value makes no sense.
+    """
+
+    location: str = field(default="", validator=_check_text)
+    folder: str = field(default="", validator=_check_text)
+    size: int | str = field(default="10 GiB", validator=_check_bytes)
+    timeout_s: float = field(default=30.0, validator=_check_seconds)
+
+    @classmethod
+    def of(cls, value: object, registry: CacheSettings | None = None) -> CacheSettings:
+        """Settings from what a user gave: a location, False, settings, or None.
+
+        Args:
+            value: None takes the location from the environment variable ETDEV_CACHE, else from
+                the registry.
+            registry: What the registry says.
+        """
+        settings = registry or cls()
+        if value is None:
+            value = os.environ.get(VARIABLE) or settings.location
+        if value is False:
+            value = OFF
+        if isinstance(value, (str, os.PathLike)):
+            return cls(os.fspath(value), settings.folder, settings.size, settings.timeout_s)
+        structured_value: CacheSettings = structured(value, cls, "cache", CacheError)
+        return structured_value
+
+    @property
+    def off(self) -> bool:
+        """Whether nothing is to be kept."""
+        return self.location == OFF
+
+    @property
+    def url(self) -> str:
+        """The shared cache; empty without one."""
+        return self.location if is_url(self.location) else ""
+
+    @property
+    def path(self) -> Path:
+        """The folder on this machine."""
+        text = self.folder if self.url else self.location
+        return Path(text).expanduser() if text else default_folder()
+
+    @property
+    def size_bytes(self) -> int:
+        """What the folder may hold, in bytes."""
+        return size_of(self.size)
+
+
+def default_folder() -> Path:
+    """The folder in the user's cache directory."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("etdev", appauthor=False) / "delegates"
+
+
+table(CacheSettings, "table", 'write [cache] with location = "~/cache"', empty=True)

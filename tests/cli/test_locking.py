@@ -1,0 +1,131 @@
+"""`etdev lower --lock` and `--locked`: the same .pte again, or nothing and what differs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from shell import MLP, TESTS, error_of, invoke, succeeds
+
+NET = f"{TESTS / 'models/nets.py'}"
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with a locked .pte of the MLP."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "registry.toml").write_text("[plugins.cpu]\n")
+    monkeypatch.setenv("ETDEV_CACHE", str(tmp_path / "cache"))
+    succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "etdev.lock")
+    return tmp_path
+
+
+def again(*words, source=MLP):
+    return succeeds("lower", source, "-o", "again.pte", "--locked", *words)
+
+
+def refused(*words, source=MLP):
+    """The error of a locked lowering, which leaves no file."""
+    done = invoke("lower", source, "-o", "again.pte", "--locked", *words)
+    assert done.exit_code == 1
+
+    assert not Path("again.pte").exists()
+    return error_of(done.stderr)
+
+
+def test_the_same_is_made_again_without_and_with_the_cache(desk):
+    again()
+    first = (desk / "mlp.pte").read_bytes()
+    assert (desk / "again.pte").read_bytes() == first
+    lock = (desk / "etdev.lock").read_bytes()
+    again("--lock", "etdev.lock")
+    assert (desk / "etdev.lock").read_bytes() == lock
+
+
+def test_a_lock_tells_what_the_pte_was_made_with(desk):
+    lock = json.loads((desk / "etdev.lock").read_text())
+    (plugin,) = lock["setup"]["plugins"]
+    assert (plugin["name"], plugin["options"]["per_op"]) == ("cpu", "False")
+    assert {"torch", "executorch", "etdev"} <= lock["setup"]["versions"].keys()
+    keys = [partition["key"] for partition in lock["program"]["forward"]]
+    assert [len(key) for key in keys] == [64, 64]
+
+
+def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
+    succeeds("lower", MLP, "-o", "mlp.pte", "--lock", "other.lock", "--no-cache")
+    lock = json.loads((desk / "other.lock").read_text())
+    assert [p["key"] for p in lock["program"]["forward"]] == ["", ""]
+    assert lock["files"] == json.loads((desk / "etdev.lock").read_text())["files"]
+
+
+@pytest.mark.parametrize(
+    ("registry", "problem"),
+    [
+        (
+            "[plugins.cpu]\n[plugins.cpu.options]\nper_op = true\n",
+            "setup.plugins.0.options.per_op is True, locked False",
+        ),
+        (
+            "[plugins.cpu]\nmin_nodes = 2\n",
+            "limits.cpu.min_nodes is 2, locked missing",
+        ),
+        ('[plugins.cpu]\n[[pin]]\nop = "aten.gelu*"\nplugin = "portable"\n', "pins is ['"),
+        ("[plugins.openvino]\n[plugins.cpu]\n", "plugins is 2 of them, locked 1 of them"),
+        ("strict = true\n[plugins.cpu]\n", "strict is True, locked False"),
+    ],
+    ids=["an option", "a limit", "a pin", "a plugin", "strict"],
+)
+def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
+    (desk / "registry.toml").write_text('unlisted = "ignore"\n' + registry)
+    message = refused()
+    assert message.startswith("etdev.lock: is not what would be made: ")
+    assert problem.removeprefix("setup.") in message
+    assert message.endswith("; restore that, or lock it anew without --locked")
+
+
+def test_another_version_of_torch_is_refused(desk):
+    path = desk / "etdev.lock"
+    lock = json.loads(path.read_text())
+    locked, lock["setup"]["versions"]["torch"] = lock["setup"]["versions"]["torch"], "1.0"
+    path.write_text(json.dumps(lock))
+    assert f"versions.torch is {locked}, locked 1.0" in refused()
+
+
+def test_another_model_is_refused(desk):
+    message = refused(source=f"{NET}:conv_net")
+    assert "program.forward" in message
+
+
+def test_another_weight_is_refused(desk):
+    (desk / "net.py").write_text(
+        "import torch\nfrom models import nets\n\n"
+        "def model():\n"
+        "    module, inputs = nets.mlp()\n"
+        "    with torch.no_grad():\n"
+        "        list(module.parameters())[-1].add_(1)\n"
+        "    return module, inputs\n"
+    )
+    assert "program.forward.1.key is " in refused(source="net.py:model")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is not a lock: it is not JSON"),
+        ("[]", "is not a lock of version 1"),
+        ('{"lock": 2}', "is not a lock of version 1"),
+        ('{"lock": 1}', "lacks setup, program or files"),
+        ('{"lock": 1, "setup": 1, "program": 2, "files": 3}', "lacks setup, program or files"),
+        (None, "can't be read (No such file or directory)"),
+    ],
+)
+def test_what_is_not_a_lock_is_named(desk, text, problem):
+    path = desk / "etdev.lock"
+    path.unlink() if text is None else path.write_text(text)
+    assert refused() == (f"etdev.lock: {problem}; write it with etdev lower --lock etdev.lock")
+
+
+def test_a_lock_that_can_not_be_written_is_an_error_before_the_work(desk):
+    done = invoke("lower", MLP, "-o", "new.pte", "--lock", "nowhere/etdev.lock")
+    assert done.exit_code == 1
+    assert "there is no folder 'nowhere'; create it first" in done.stderr
+    assert not (desk / "new.pte").exists()

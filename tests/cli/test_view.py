@@ -1,0 +1,54 @@
+"""The view: what a terminal shows of stages and partitions."""
+
+from rich.console import Console
+
+from etdev.cli.progress import _Lines
+from etdev.cli.view import View
+from etdev.stages import Step
+
+
+def shown(view):
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get()
+
+
+def test_it_shows_partitions_with_their_states_and_stages_with_their_times():
+    view = View()
+    view("edge", "")
+    view("compile", "")
+    for number in range(4):
+        view.step(Step("cpu", f"forward/cpu_{number}", 3, "waiting"))
+    view.step(Step("cpu", "forward/cpu_0", 3, "hit", 0.01))
+    view.step(Step("cpu", "forward/cpu_1", 3, "failed", 1.25))
+    view.step(Step("cpu", "forward/cpu_2", 3, "compiling"))
+    text = shown(view)
+    assert "✓ edge 0.0 s" in text
+    assert "compile 1 compiling, 1 failed, 1 hit, 1 waiting" in text
+    assert "failed forward/cpu_1, 3 nodes, 1.2 s" in text
+    assert "compiling forward/cpu_2, 3 nodes, 0.0 s" in text
+    assert "cpu_3" not in text
+
+
+def test_a_stage_after_compiling_shows_no_partitions():
+    view = View()
+    view("compile", "")
+    view.step(Step("cpu", "forward/cpu_0", 3, "compiled", 0.5))
+    view("emit", "")
+    assert "cpu_0" not in shown(view)
+    assert "emit" in shown(view)
+
+
+def test_elsewhere_each_stage_is_a_line_and_so_is_a_failure():
+    console = Console(width=80)
+    lines = _Lines(console)
+    with console.capture() as capture:
+        for _ in range(2):
+            lines("compile", "1/2 forward/cpu_0")
+        lines.step(Step("cpu", "forward/cpu_0", 3, "compiled", 0.5))
+        lines.step(Step("cpu", "forward/cpu_1", 3, "failed", 0.4))
+    assert capture.get().splitlines() == [
+        "compile 1/2 forward/cpu_0 …",
+        "failed forward/cpu_1, 3 nodes, 0.4 s …",
+    ]

@@ -1,0 +1,153 @@
+"""Entries: whatever happens to their bytes, they give the same results or an error."""
+
+import json
+
+import pytest
+from blake3 import blake3
+from executorch.exir._serialize._cord import FileBackedData
+from executorch.exir._serialize._named_data_store import NamedDataStore
+from executorch.exir.backend.backend_details import PreprocessResult
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from etdev.delegate.cache.entry import MAGIC, Entry
+from etdev.delegate.cache.results import Unstorable, packed, unpacked
+from etdev.errors import CacheError
+
+KEY = "0" * 64
+HANDLES = st.none() | st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 9)))
+PAYLOADS = st.lists(st.tuples(st.binary(max_size=50), HANDLES), max_size=3)
+
+
+def result(payload: bytes, handles=None, data: bytes = b"weights") -> PreprocessResult:
+    import torch
+
+    store = NamedDataStore()
+    store.add_named_data("inside", data, alignment=16)
+    store.add_named_data("same", data, alignment=16)
+    store.add_named_data("typed", torch.arange(6).reshape(2, 3))
+    store.add_named_data("outside", data + b"!", external_tag="file")
+    return PreprocessResult(payload, handles, store.get_named_data_store_output())
+
+
+def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
+    data = packed(results, KEY, {"plugin": "x"}).to_bytes()
+    return unpacked(Entry.from_bytes(data, "test", KEY), len(results), "test")
+
+
+@settings(deadline=None, max_examples=50)
+@given(PAYLOADS)
+@example([(b"", {1: (2,), "name": (3, 4)})])
+def test_results_survive(payloads):
+    results = [result(payload, handles) for payload, handles in payloads]
+    assert again(results) == results
+    entry = packed(results, KEY, {})
+    assert entry.to_bytes() == packed(again(results), KEY, {}).to_bytes()
+
+
+def test_a_buffer_in_a_file_is_read(tmp_path):
+    (tmp_path / "data").write_bytes(b"in a file")
+    one = result(b"x")
+    one.data_store_output.buffers[0] = FileBackedData(str(tmp_path / "data"))
+    (read,) = again([one])
+    assert read.data_store_output.buffers[0] == b"in a file"
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"processed_bytes": 3}, "buffer of int"),
+        ({"processed_bytes": None}, "buffer of NoneType"),
+        ({"debug_handle_map": {1: object()}}, "debug handles of object"),
+        ({"_delegate_info_meta": {}}, "delegate info"),
+    ],
+)
+def test_what_an_entry_can_not_keep_is_named(fault, why):
+    broken = PreprocessResult(**{"processed_bytes": b"", **fault})
+    with pytest.raises(Unstorable, match=why):
+        packed([broken], KEY, {})
+
+
+SOUND = packed([result(b"payload", {1: (2,)})], KEY, {"plugin": "x"}).to_bytes()
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
+def test_one_changed_byte_is_noticed(position, change):
+    data = bytearray(SOUND)
+    data[position] ^= change
+    with pytest.raises(CacheError):
+        Entry.from_bytes(bytes(data), "test", KEY)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(SOUND) - 1))
+def test_a_cut_is_noticed(length):
+    with pytest.raises(CacheError):
+        Entry.from_bytes(SOUND[:length], "test", KEY)
+
+
+@pytest.mark.parametrize("data", [b"", b"etdev entry 2\n" + SOUND[len(MAGIC) :], SOUND + b"\0"])
+def test_another_version_or_more_is_noticed(data):
+    with pytest.raises(CacheError):
+        Entry.from_bytes(data, "test", KEY)
+
+
+def test_an_entry_under_another_key_is_noticed():
+    with pytest.raises(CacheError, match="is the entry of 000"):
+        Entry.from_bytes(SOUND, "test", "1" * 64)
+
+
+def forged(head: object) -> bytes:
+    """An entry with a right checksum and a head of anybody's choice."""
+    text = json.dumps(head).encode()
+    body = MAGIC + len(text).to_bytes(8, "little") + text + b"blob"
+    return body + blake3(body).digest()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["payload", "handles", "data", "buffers"]), inner)
+    ),
+    max_leaves=8,
+)
+RESULT = {"payload": 0, "handles": None, "data": None}
+INSIDE = {"buffers": [0], "inside": [["k", 0, 1, None]], "outside": []}
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.fixed_dictionaries({"key": st.just(KEY) | JSON, "about": st.just({}) | JSON})
+    | st.dictionaries(st.sampled_from(["key", "about", "content", "blobs"]), JSON),
+    JSON | st.lists(st.just(RESULT) | JSON, max_size=2),
+    st.just([4]) | JSON,
+)
+@example({"key": KEY, "about": {}}, [{**RESULT, "payload": -1}], [4])
+@example({"key": KEY, "about": {}}, [{**RESULT, "data": {**INSIDE, "buffers": [1]}}], [4])
+@example({"key": KEY, "about": {}}, [{**RESULT, "handles": ["dict", [[["list", []], 1]]]}], [4])
+@example({"key": KEY, "about": {}}, [{**RESULT, "handles": ["exec", []]}], [4])
+@example({"key": KEY, "about": {}}, [RESULT], [-4, 8])
+def test_a_forged_entry_is_refused_or_gives_results(head, content, blobs):
+    data = forged({"content": content, "blobs": blobs, **head})
+    try:
+        results = unpacked(Entry.from_bytes(data, "test", KEY), 1, "test")
+    except CacheError:
+        return
+    assert type(results[0].processed_bytes) is bytes
+
+
+@pytest.mark.parametrize(
+    "entry", [["k", 1, 1, None], ["k", 0, 0, None], [3, 0, 1, None], ["k", 0, 1, [99, [], []]]]
+)
+def test_named_data_that_makes_no_sense_is_refused(entry):
+    data = {**INSIDE, "inside": [entry]}
+    forgery = forged({"key": KEY, "about": {}, "content": [{**RESULT, "data": data}], "blobs": [4]})
+    with pytest.raises(CacheError, match="make no sense"):
+        unpacked(Entry.from_bytes(forgery, "test", KEY), 1, "test")
+
+
+def test_the_number_of_results_counts():
+    with pytest.raises(CacheError, match="has 1 results, not 2"):
+        unpacked(Entry.from_bytes(SOUND, "test", KEY), 2, "test")

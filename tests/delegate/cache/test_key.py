@@ -1,0 +1,354 @@
+"""The key: whatever the compiled bytes depend on changes it, and nothing else does."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import define
+from models import nets
+from torch import nn
+from torch.export import Dim
+from toys import Takes
+from toys.accelerator import Accelerator
+
+from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
+from etdev.delegate.cache import origins
+from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.key import Keys
+from etdev.delegate.calls import calls_of
+from etdev.delegate.jobs import batches, jobs_of
+from etdev.delegate.split import split
+from etdev.errors import PluginError
+from etdev.registry import answers
+
+
+def keys(
+    model: Any,
+    inputs: Any = None,
+    plugins: Sequence[Any] = ("cpu",),
+    change: Any = None,
+    **given: Any,
+) -> list[str]:
+    """The keys of a model's partitions; `change` gets each program before it is looked at."""
+    lowerer = Lowerer(list(plugins))
+    decided = lowerer.decide(model, inputs, **given)
+    splits = [
+        split(program, decided.plan[name].partitions, lowerer.composition.annotations(plan))
+        for name, program in decided.programs.items()
+        for plan in [decided.plan[name]]
+    ]
+    texts = []
+    for batch in batches(jobs_of(splits)):
+        plugin = lowerer.composition.by_name[batch[0].partition.plugin]
+        before = dict(os.environ)
+        with answers.compile_context(plugin, batch[0].partition.device):
+            settled = {k: v for k, v in os.environ.items() if before.get(k) != v}
+            for call in calls_of(batch):
+                for job in call.jobs:
+                    if change:
+                        change(job.program)
+                texts.append(Keys().key(call, plugin, settled))
+    return texts
+
+
+class Net(nn.Module):
+    """One XNNPACK partition with a weight, a scalar and an activation."""
+
+    def __init__(self, seed: int = 0, factor: float = 2.0, slope: float = 0.1) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.fc = nn.Linear(8, 4)
+        self.factor, self.slope = factor, slope
+
+    def forward(self, x):
+        return nn.functional.leaky_relu(self.fc(x), self.slope)
+
+
+X = torch.ones(3, 8)
+BASE = keys(Net(), (X,))
+
+
+def test_the_same_model_has_the_same_key_again():
+    assert keys(Net(), (X,)) == BASE
+    assert keys(Net(), (torch.zeros(3, 8),)) == BASE  # example values are not part of a program
+
+
+def last_bit() -> Net:
+    net = Net()
+    with torch.no_grad():
+        net.fc.weight.view(torch.int32)[-1, -1] ^= 1
+    return net
+
+
+def negative_zero() -> Net:
+    net = Net()
+    with torch.no_grad():
+        net.fc.bias[0] = -0.0
+    return net
+
+
+def positive_zero() -> Net:
+    net = negative_zero()
+    with torch.no_grad():
+        net.fc.bias[0] = 0.0
+    return net
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (Net(seed=1), X),
+        (last_bit(), X),
+        (Net(slope=0.2), X),
+        (Net(slope=float("inf")), X),
+        (Net(), torch.ones(4, 8)),
+        (Net(), torch.ones(1, 3, 8)),
+    ],
+    ids=["weights", "a weight's last bit", "a scalar", "an infinite scalar", "a size", "a rank"],
+)
+def test_a_change_of_the_model_changes_the_key(changed):
+    model, x = changed
+    assert keys(model, (x,)) != BASE
+
+
+def test_the_sign_of_a_zero_counts():
+    assert keys(negative_zero(), (X,)) != keys(positive_zero(), (X,))
+
+
+def test_scalars_of_different_types_are_different():
+    class Whole(nn.Module):
+        def forward(self, x):
+            return torch.ops.aten.clamp(x, 0, 1)
+
+    class Real(nn.Module):
+        def forward(self, x):
+            return torch.ops.aten.clamp(x, 0.0, 1.0)
+
+    assert keys(Whole(), (X,)) != keys(Real(), (X,))
+
+
+def bound(high: int) -> list[str]:
+    return keys(Net(), (X,), dynamic_shapes=({0: Dim("n", min=2, max=high)},))
+
+
+def test_the_range_of_a_dynamic_size_counts_and_its_name_does_not():
+    assert bound(9) != bound(10)
+    assert bound(9) != BASE
+    other = keys(Net(), (X,), dynamic_shapes=({0: Dim("rows", min=2, max=9)},))
+    assert other == bound(9)
+
+
+def test_strides_count():
+    plugins = [Takes("t", ("relu.default",))]
+    x = torch.randn(2, 3, 4, 5)
+    last = x.to(memory_format=torch.channels_last)
+    assert keys(nn.ReLU(), (x,), plugins) != keys(nn.ReLU(), (last,), plugins)
+
+
+def test_dtypes_count():
+    plugins = [Takes("t", ("relu.default",))]
+    assert keys(nn.ReLU(), (X,), plugins) != keys(nn.ReLU(), (X.half(),), plugins)
+
+
+def renamed(program) -> None:
+    for number, node in enumerate(list(program.graph.nodes)):
+        if node.op == "call_function":
+            node._rename(f"other_{number}")
+
+
+def lines_moved(program) -> None:
+    for node in program.graph.nodes:
+        node.meta["stack_trace"] = "elsewhere"
+
+
+@pytest.mark.parametrize("change", [renamed, lines_moved])
+def test_names_of_nodes_and_places_in_the_source_do_not_count(change):
+    assert keys(Net(), (X,), change=change) == BASE
+
+
+def handles(program) -> None:
+    for node in program.graph.nodes:
+        node.meta["debug_handle"] = 77
+
+
+def annotated(program) -> None:
+    next(iter(program.graph.nodes)).meta["vendor_layout"] = ("NC", 4)
+
+
+def constant_renamed(program) -> None:
+    # Backends name their data after it.
+    spec = program.graph_signature.input_specs[0]
+    program.state_dict["other"] = program.state_dict[spec.target]
+    spec.target = "other"
+
+
+def another_argument(program) -> None:
+    node = next(node for node in program.graph.nodes if "leaky_relu" in str(node.target))
+    node.args = (node.args[0], 0.1 + 1e-17)
+    node.args = (node.args[0], 0.30000000000000004)
+
+
+@pytest.mark.parametrize("change", [handles, annotated, constant_renamed, another_argument])
+def test_what_a_backend_reads_of_a_program_counts(change):
+    assert keys(Net(), (X,), change=change) != BASE
+
+
+@define(eq=False)
+class Specified:
+    """Claims every relu for XNNPACK, with settings of all kinds."""
+
+    name: str = "specified"
+    spec: bytes = b"1"
+    told: Any = None
+    variable: str = ""
+    note: int = 0
+
+    @hookimpl
+    def claim_nodes(self, program):
+        import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
+
+        nodes = [n for n in program.graph.nodes if "relu" in str(n.target)]
+        groups = [Group([node]) for node in nodes]
+        return Claim("XnnpackBackend", groups, compile_specs={"level": self.spec})
+
+    @hookimpl
+    def annotate(self, partition):
+        return {partition.nodes[0]: {"note": self.note}}
+
+    @hookimpl
+    def cache_key(self):
+        return self.told
+
+
+BASE_SPECIFIED = keys(nn.ReLU(), (X,), [Specified()])
+
+
+@pytest.mark.parametrize("change", [{"spec": b"2"}, {"told": {"tool": "3.1"}}, {"note": 1}])
+def test_specs_annotations_and_what_the_plugin_tells_count(change):
+    assert keys(nn.ReLU(), (X,), [Specified()]) == BASE_SPECIFIED
+    assert keys(nn.ReLU(), (X,), [Specified(**change)]) != BASE_SPECIFIED
+
+
+def test_a_plugin_can_opt_out():
+    plugins = [Specified(told=Bypass("tuned anew each time"))]
+    with pytest.raises(Unhashable, match=r"^tuned anew each time$"):
+        keys(nn.ReLU(), (X,), plugins)
+
+
+@pytest.mark.parametrize("told", [3, ["a"], {"a": 1}, {1: "a"}])
+def test_a_wrong_answer_names_the_plugin(told):
+    with pytest.raises(PluginError, match=r"^specified: cache_key returned"):
+        keys(nn.ReLU(), (X,), [Specified(told=told)])
+
+
+def test_versions_count(monkeypatch):
+    known = origins.versions(["executorch", "torch", "etdev"])
+    assert known.keys() >= {"executorch", "torch", "etdev"}
+    monkeypatch.setattr("etdev.delegate.cache.key.versions", lambda _: {**known, "torch": "9"})
+    assert keys(Net(), (X,)) != BASE
+
+
+def test_the_versions_of_a_vendor_are_among_those_of_its_plugin():
+    assert "openvino" in origins.versions(["etdev-openvino"])
+
+
+@define(eq=False)
+class Versioned(Accelerator):
+    """The fake accelerator's plugin, which tells the version of its compiler."""
+
+    @hookimpl
+    def cache_key(self):
+        return {"fake": "1"}
+
+
+def test_the_device_counts():
+    texts = [keys(nn.ReLU(), (X,), [Versioned(device=Device("cuda", n))]) for n in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_backend_of_no_distribution_has_no_key_unless_the_plugin_tells_its_version():
+    with pytest.raises(Unhashable, match="FakeAccelerator is not of an installed version"):
+        keys(nn.ReLU(), (X,), [Accelerator()])
+
+
+def test_the_order_of_plugins_and_of_entry_points_does_not_count():
+    class Nothing:
+        name = "nothing"
+
+        @hookimpl
+        def claim_nodes(self):
+            return None
+
+    assert keys(Net(), (X,), [Nothing(), "cpu"]) == keys(Net(), (X,), ["cpu", Nothing()]) == BASE
+
+
+def test_the_process_and_its_hash_seed_do_not_count():
+    code = "from models import nets; from test_key import keys; print(*keys(*nets.mlp()))"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": path}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == keys(*nets.mlp())
+
+
+@define(eq=False)
+class InContext(Specified):
+    """Compiles in a context that sets an environment variable."""
+
+    name: str = "context"
+
+    @hookimpl
+    def compile_context(self):
+        patch = pytest.MonkeyPatch.context()
+        return _setting(patch, self.variable)
+
+
+@contextmanager
+def _setting(patch: Any, value: str):
+    with patch as active:
+        active.setenv("VENDOR_TUNING", value)
+        yield
+
+
+def test_what_the_compile_context_settles_counts(monkeypatch):
+    # A test's file is not of an installed package; take it for one.
+    monkeypatch.setattr("etdev.delegate.cache.key.folder_digest", lambda _: "digest")
+    texts = [keys(nn.ReLU(), (X,), [InContext(variable=v, told={})]) for v in "ab"]
+    assert texts[0] != texts[1]
+
+
+def test_a_compile_context_whose_code_is_unknown_bypasses_the_cache():
+    with pytest.raises(Unhashable, match="not of an installed package"):
+        keys(nn.ReLU(), (X,), [InContext(told={})])
+
+
+def test_a_compile_context_without_cache_key_bypasses_the_cache():
+    class Alone(Takes):
+        @hookimpl
+        def compile_context(self):
+            return None
+
+    with pytest.raises(Unhashable, match="compile_context may settle anything"):
+        keys(nn.ReLU(), (X,), [Alone("alone", ("relu.default",))])
+
+
+def opaque(program) -> None:
+    next(iter(program.graph.nodes)).meta["vendor"] = object()
+
+
+def test_what_can_not_be_hashed_has_no_key():
+    with pytest.raises(Unhashable, match=r"has meta\['vendor'\]: a value of object"):
+        keys(Net(), (X,), change=opaque)
+
+
+def test_a_quantised_model_and_a_cached_decoder_have_keys():
+    model, inputs = nets.quantised_conv_net()[:2]
+    texts = keys(model, inputs)
+    assert texts == keys(model, inputs)
+    assert len(set(texts)) == len(texts) > 0

@@ -1,0 +1,254 @@
+"""Partitions compiled elsewhere: the same bytes, whoever compiles and whatever happens to them."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+import torch
+from models import nets
+from models.matrix import SMALL
+from torch import nn
+from toys.moody import Moody
+
+from etdev import Lowerer
+from etdev.delegate.executors.processes import Processes
+from etdev.errors import CompileError, EtdevError, EtdevWarning
+
+ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
+X = torch.randn(3, 4)
+
+
+class Net(nn.Module):
+    """An addition, a product and a difference, each apart from the others."""
+
+    def forward(self, x):
+        return torch.cumsum(torch.cumsum(x + x, 0) * 3, 0) - x
+
+
+class Outer(Executor):
+    """One worker process for several tests, since each takes seconds to start."""
+
+    def __init__(self):
+        self.processes = Processes(1)
+        self.processes.check()
+
+    def submit(self, function, *arguments):
+        return self.processes._started().submit(function, *arguments)
+
+
+@pytest.fixture(scope="module")
+def worker():
+    outer = Outer()
+    yield outer
+    outer.processes.close()
+
+
+@pytest.fixture
+def moody(tmp_path):
+    def make(**moods):
+        return Moody(str(tmp_path / "log"), **moods)
+
+    return make
+
+
+def lowered_bytes(lowerer, *model):
+    lowered = lowerer.lower(*model)
+    return bytes(lowered.to_executorch().buffer), {outcome.why for outcome in lowered.outcomes}
+
+
+@pytest.mark.parametrize("name", ["conv_net", "kv_cache", "two_methods", "int8_conv_net"])
+def test_a_worker_compiles_the_same_bytes(name, worker):
+    programs = dict(SMALL[name]().programs)
+    here = lowered_bytes(Lowerer(["cpu"]), programs)
+    assert lowered_bytes(Lowerer(["cpu"], executor=worker), programs) == here
+    assert here[1] == {""}
+
+
+def test_threads_take_turns_and_compile_the_same_bytes():
+    here = lowered_bytes(Lowerer(["cpu"]), *nets.mlp())
+    with ThreadPoolExecutor(3) as threads:
+        assert lowered_bytes(Lowerer(["cpu"], executor=threads), *nets.mlp()) == here
+
+
+def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
+    plugin = moody()
+    Lowerer([plugin], executor=worker).lower(Net(), (X,))
+    assert plugin.ops() == [ADD, MUL, SUB]
+    assert os.getpid() not in {process for process, _ in plugin.calls()}
+
+
+def test_jobs_compile_the_same_bytes(monkeypatch):
+    model = nets.mlp()
+    here = lowered_bytes(Lowerer(["cpu"]), *model)
+    # The worker is ready before there is anything to do, so that it gets some of it.
+    monkeypatch.setattr(Processes, "start", Processes.check)
+    assert lowered_bytes(Lowerer(["cpu"], jobs=2), *model) == here
+
+
+def test_a_dynamic_size_is_compiled_here_and_says_so(worker):
+    programs = dict(SMALL["dynamic_batch"]().programs)
+    here, _ = lowered_bytes(Lowerer(["cpu"]), programs)
+    there, why = lowered_bytes(Lowerer(["cpu"], executor=worker), programs)
+    assert here == there
+    assert why == {
+        "compiled in this process: input_1 has a dynamic size, of which ExecuTorch's save keeps "
+        "too little",
+        "compiled in this process: getitem has a dynamic size, of which ExecuTorch's save keeps "
+        "too little",
+    }
+
+
+def test_an_annotation_that_cannot_be_written_down_is_compiled_here(worker, moody):
+    plugin = moody(note=object())
+    lowered = Lowerer([plugin], executor=worker).lower(Net(), (X,))
+    assert {process for process, _ in plugin.calls()} == {os.getpid()}
+    assert all("a value of object" in outcome.why for outcome in lowered.outcomes)
+
+
+def test_a_plugin_that_cannot_be_imported_is_compiled_here(worker, tmp_path):
+    class Local(Moody):
+        pass
+
+    plugin = Local(str(tmp_path / "log"))
+    lowered = Lowerer([plugin], executor=worker).lower(Net(), (X,))
+    assert {process for process, _ in plugin.calls()} == {os.getpid()}
+    (why,) = {outcome.why for outcome in lowered.outcomes}
+    assert why.startswith("compiled in this process: plugin moody: ")
+
+
+def test_an_error_of_a_worker_is_that_of_this_process_with_its_whole_cause(worker, moody):
+    with pytest.raises(CompileError) as here:
+        Lowerer([moody(fails=MUL)]).lower(Net(), (X,))
+    with pytest.raises(CompileError) as there:
+        Lowerer([moody(fails=MUL)], executor=worker).lower(Net(), (X,))
+    assert str(there.value) == str(here.value)
+    cause = str(there.value.__cause__)
+    assert "ValueError: not in the mood" in cause
+    assert "KeyError: 'the real cause'" in cause
+
+
+def test_workers_share_the_cache(worker, moody, tmp_path):
+    plugin, cache = moody(), tmp_path / "cache"
+    first = Lowerer([plugin], executor=worker, cache=cache).lower(Net(), (X,))
+    again = Lowerer([plugin], cache=cache).lower(Net(), (X,))
+    assert [o.state for o in first.outcomes] == ["compiled"] * 3
+    assert [o.state for o in again.outcomes] == ["hit"] * 3
+    assert len(plugin.calls()) == 3
+    assert first.to_executorch().buffer == again.to_executorch().buffer
+
+
+class Gone(Executor):
+    """A fake: an executor whose cluster goes away after some orders; no real one does on demand."""
+
+    def __init__(self, inner, most):
+        self.inner, self.left = inner, most
+
+    def submit(self, function, *arguments):
+        self.left -= 1
+        if self.left >= 0:
+            return self.inner.submit(function, *arguments)
+        lost = Future()
+        lost.set_exception(BrokenProcessPool("the cluster went away"))
+        return lost
+
+
+def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker, moody):
+    plugin = moody()
+    lowerer = Lowerer([plugin], executor=Gone(worker, 1))
+    with pytest.warns(EtdevWarning, match="executor: a worker was lost .*the cluster went away"):
+        lowered = lowerer.lower(Net(), (X,))
+    assert plugin.ops() == [ADD, MUL, SUB]
+    here = Lowerer([moody()]).lower(Net(), (X,))
+    assert lowered.to_executorch().buffer == here.to_executorch().buffer
+
+
+def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(moody, tmp_path):
+    plugin, cache = moody(dies=MUL), tmp_path / "cache"
+    processes = Outer()
+    lowerer = Lowerer([plugin, "cpu"], executor=processes, cache=cache, on_failure="fallback")
+    try:
+        with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
+            lowered = lowerer.lower(Net(), (X,))
+    finally:
+        processes.processes.close()
+    assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
+    (verdict, _) = lowered.plan["forward"].ledger["aten_mul_tensor"].verdicts
+    assert verdict.code == "compile-failed"
+
+
+# Without a guard of `__main__`, as scripts are; Ctrl-C comes once the first partition is compiled.
+INTERRUPTED = """
+import signal, sys
+print("main runs", flush=True)
+import torch
+from models import nets
+from etdev import Lowerer
+from etdev.delegate.executors.processes import Processes
+
+class Impatient:
+    def __call__(self, stage, detail):
+        pass
+    def step(self, step):
+        if step.state == "compiled":
+            signal.raise_signal(signal.SIGINT)
+
+Processes.start = Processes.check
+try:
+    Lowerer(["cpu"], jobs=2, cache=sys.argv[1], listener=Impatient()).lower(*nets.mlp())
+except KeyboardInterrupt:
+    import psutil
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    print("interrupted", sum("popen_loky" in line for line in lines))
+lowered = Lowerer(["cpu"], cache=sys.argv[1]).lower(*nets.mlp())
+print("hit" in {outcome.state for outcome in lowered.outcomes})
+"""
+
+
+def test_ctrl_c_ends_the_workers_and_what_is_compiled_stays(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    path = os.pathsep.join([str(Path(nets.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "cache"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.splitlines() == ["main runs", "interrupted 0", "True"], done.stderr
+
+
+class Twice(nn.Module):
+    """One large weight in two partitions."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(256, 256, bias=False)
+
+    def forward(self, x):
+        return self.linear(torch.cumsum(self.linear(x), 0))
+
+
+def test_a_dask_cluster_compiles_the_same_bytes_and_gets_each_large_weight_once(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    model = Twice().eval(), (torch.randn(2, 256),)
+    here = lowered_bytes(Lowerer(["cpu"]), *model)
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        scattered, scatter = [], client.scatter
+        monkeypatch.setattr(
+            client, "scatter", lambda data: (scattered.append(len(data)), scatter(data))[1]
+        )
+        executor = client.get_executor()
+        assert lowered_bytes(Lowerer(["cpu"], executor=executor), *model) == here
+        assert scattered == [256 * 256 * 4]
+
+
+@pytest.mark.parametrize("given", [{"executor": object()}, {"jobs": 0}, {"jobs": True}])
+def test_what_is_not_an_executor_or_a_number_of_jobs_is_refused(given):
+    with pytest.raises(EtdevError, match=r"^(executor: is object|jobs: is )"):
+        Lowerer([], **given)

@@ -1,0 +1,86 @@
+"""A plugin whose backend writes down what it compiles, and fails or dies of an op.
+
+It is importable, so that workers can make it again; XNNPACK runs what it compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from attrs import define
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
+from executorch.exir.backend.backend_details import BackendDetails
+
+from etdev import Claim, Group, hookimpl
+
+OPS = ("aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor")
+
+
+class MoodyBackend(BackendDetails):
+    """Compiles for XNNPACK."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        told = {spec.key: spec.value.decode() for spec in compile_specs}
+        targets = [str(node.target) for node in edge_program.graph.nodes]
+        (op,) = [op for op in OPS if any(op in target for target in targets)]
+        with Path(told["log"]).open("a") as log:
+            log.write(f"{os.getpid()} {op}\n")
+        if told["fails"] == op:
+            try:
+                raise KeyError("the real cause")
+            except KeyError as error:
+                raise ValueError("not in the mood") from error
+        if told["dies"] == op:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return XnnpackBackend.preprocess(edge_program, [])
+
+
+@define(eq=False)
+class Moody:
+    """Takes additions, products and differences, each in a partition of its own.
+
+    Args:
+        log: File that the backend writes a line to for each call: process and op.
+        fails: The op that it raises at.
+        dies: The op that kills its process.
+        note: What it annotates its nodes with.
+    """
+
+    log: str
+    fails: str = ""
+    dies: str = ""
+    note: object = 1
+    name: str = "moody"
+
+    @hookimpl
+    def claim_nodes(self, program):
+        nodes = [n for n in program.graph.nodes if any(op in str(n.target) for op in OPS)]
+        specs = {"log": self.log, "fails": self.fails, "dies": self.dies}
+        return Claim(
+            "XnnpackBackend",
+            [Group([node]) for node in nodes],
+            compiler="MoodyBackend",
+            compile_specs={key: value.encode() for key, value in specs.items()},
+            merge=False,
+        )
+
+    @hookimpl
+    def annotate(self, partition):
+        return {name: {"moody": self.note} for name in partition.nodes}
+
+    @hookimpl
+    def cache_key(self):
+        return {"moody": "1"}
+
+    def calls(self) -> list[tuple[int, str]]:
+        """Process and op of each call of the backend so far."""
+        path = Path(self.log)
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(process), op) for process, op in map(str.split, lines)]
+
+    def ops(self) -> list[str]:
+        """The ops that were compiled, in alphabetical order."""
+        return sorted(op for _, op in self.calls())
