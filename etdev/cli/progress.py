@@ -21,6 +21,7 @@ from etdev.stages import Step
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"
+_PLAIN = Voice()
 
 
 def console() -> Console:
@@ -107,7 +108,7 @@ def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
 class _Lines:
     """Prints each stage once, unless all or nothing is wanted, and each partition that fails."""
 
-    def __init__(self, err: Console, voice: Voice) -> None:
+    def __init__(self, err: Console, voice: Voice = _PLAIN) -> None:
         self._err, self._voice = err, voice
         self._printed: set[str] = set()
 
