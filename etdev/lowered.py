@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
@@ -15,16 +15,22 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.decision import Decision
 from etdev.graph.generated import forgotten_code
 from etdev.pte.emit import Emitted, emit
+from etdev.pte.etrecord import record
+from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
+from etdev.schema.plan_sheets import summary
 from etdev.stages import Stages, guarded
 
+if TYPE_CHECKING:
+    from rich.console import Group
 
-@define(eq=False, slots=False)
+
+@define(eq=False, slots=False, repr=False)
 class Lowered:
     """A program whose partitions are compiled.
 
@@ -38,6 +44,15 @@ class Lowered:
     strict: bool
     outcomes: tuple[Outcome, ...] = field(repr=False)
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'; '.join(map(summary, self.plan.methods))}>"
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
+
+    def __rich__(self) -> Group:
+        return self.plan.__rich__()
 
     @property
     def plan(self) -> Plan:
@@ -59,31 +74,45 @@ class Lowered:
         return self._build()
 
     def to_executorch(
-        self, config: ExecutorchBackendConfig | None = None
+        self, config: ExecutorchBackendConfig | None = None, *, with_ledger: bool = False
     ) -> ExecutorchProgramManager:
         """Plan memory and emit the program, as ExecuTorch's manager does.
 
-        What comes out is compared with the plan.
+        What comes out is compared with the plan. Its `get_etrecord()` has the programs as they were
+        exported and before delegation, for ExecuTorch's Inspector and for Model Explorer.
+
+        Args:
+            config: ExecuTorch's.
+            with_ledger: Have the program carry its plan, which `etdev explain` reads.
 
         Raises:
             LoweringError: ExecuTorch refused it.
             DeviceError: The config can't be honoured with the devices of the plan.
             AuditError: It is not what was planned.
         """
-        return self._emit(config).program
+        return self._emit(config, with_ledger, with_record=True).program
 
     def save(
-        self, path: str | os.PathLike[str], config: ExecutorchBackendConfig | None = None
+        self,
+        path: str | os.PathLike[str],
+        config: ExecutorchBackendConfig | None = None,
+        *,
+        with_ledger: bool = False,
     ) -> Path:
         """Emit and write a .pte, and a .ptd beside it for data that is kept outside.
 
         The file is read back and compared with the plan before it appears, whole or not at all.
 
+        Args:
+            path: The .pte.
+            config: As for `to_executorch`.
+            with_ledger: Likewise.
+
         Raises:
             ArtifactError: The file can't be written.
             EtdevError: As `to_executorch`.
         """
-        emitted = self._emit(config)
+        emitted = self._emit(config, with_ledger)
 
         def check(written: Path) -> None:
             with self.stages.stage("audit"):
@@ -143,10 +172,26 @@ class Lowered:
             with self.stages.stage("verify"):
                 return verifier.verify(inputs, self.strict if strict is None else strict)
 
-    def _emit(self, config: ExecutorchBackendConfig | None) -> Emitted:
+    def _manager(self, with_ledger: bool, with_record: bool) -> EdgeProgramManager:
+        manager = self._build()
+        if with_ledger:
+            embed(manager, self.plan)
+        if with_record:
+            decision = self.decision
+            exported = {name: known.program for name, known in decision.references.items()}
+            record(manager, exported, decision.rebuilt(decision.programs))
+        return manager
+
+    def _emit(
+        self,
+        config: ExecutorchBackendConfig | None,
+        with_ledger: bool = False,
+        with_record: bool = False,
+    ) -> Emitted:
         with self.stages.stage("emit"), forgotten_code():
             emitted: Emitted = guarded(
-                "to_executorch", lambda: emit(self._build(), self.plan, config)
+                "to_executorch",
+                lambda: emit(self._manager(with_ledger, with_record), self.plan, config),
             )
             warn_of_missing(
                 methods_of(emitted.program.executorch_program), self.decision, self.strict

@@ -154,8 +154,9 @@ class Lowerer:
 
         Args:
             model: An nn.Module, an ExportedProgram, the path of a .pt2 file, or a dict of method
-                name to one of these or to a tuple (module, inputs[, dynamic_shapes]).
-            inputs: Example inputs of a module.
+                name to one of these or to a tuple (module, inputs[, dynamic_shapes]) or (module,
+                inputs, kwargs, dynamic_shapes).
+            inputs: Example inputs of a module: a tuple, a tensor, or a dict by keyword.
             kwargs: Example inputs by keyword.
             dynamic_shapes: As `torch.export.export` takes them.
             settings: What ExecuTorch's conversion should do differently.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,14 @@ from typing import Any
 
 import click
 
-from etdev.cli import options, tables
+from etdev.cli import options, results, tables
+from etdev.cli.group import Command
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
 from etdev.errors import CacheError
 from etdev.registry import load
 from etdev.schema.caching import CacheSettings
+from etdev.schema.documents import CACHE
 
 location = click.option(
     "--cache", "folder", metavar="DIR", help="The folder; else the one that `etdev lower` uses."
@@ -44,7 +45,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(cls=Command)
 @options.as_json
 @_folder_options
 def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
@@ -57,9 +58,9 @@ def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
     total = sum(row["size_bytes"] for row in rows)
     if as_json:
         data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
-        print(json.dumps({**data, "entries": rows}, indent=2))
+        results.document(CACHE.stamped({**data, "entries": rows}))
         return
-    print(
+    results.line(
         f"{kept.path}: {len(rows)} entries, {tables.size(total)} of {tables.size(kept.size_bytes)}"
     )
     if rows:
@@ -68,10 +69,10 @@ def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
             used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
             texts = [row[name] for name in ("plugin", "backend", "device", "nodes")]
             report.add_row(*texts, tables.size(row["size_bytes"]), used)
-        tables.show(report)
+        results.show(report)
 
 
-@command.command()
+@command.command(cls=Command)
 @_folder_options
 def verify(folder: str | None, registry: Path | None) -> None:
     """Read every entry, and remove those that are damaged or of another version.
@@ -84,12 +85,12 @@ def verify(folder: str | None, registry: Path | None) -> None:
         if problem:
             kept.remove(stored.key)
             removed += 1
-            print(f"{stored.path}: {problem}; removed")
-    print(f"{kept.path}: {count - removed} sound, {removed} removed")
+            results.line(f"{stored.path}: {problem}; removed")
+    results.line(f"{kept.path}: {count - removed} sound, {removed} removed")
     raise SystemExit(bool(removed))
 
 
-@command.command()
+@command.command(cls=Command)
 @_folder_options
 def clear(folder: str | None, registry: Path | None) -> None:
     """Remove every entry, and no other file.
@@ -97,7 +98,7 @@ def clear(folder: str | None, registry: Path | None) -> None:
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
     kept = _folder(folder, registry)
-    print(f"{kept.path}: {kept.clear()} entries removed")
+    results.line(f"{kept.path}: {kept.clear()} entries removed")
 
 
 def _folder(location: str | None, registry: Path | None) -> Folder:

@@ -6,22 +6,29 @@ from pathlib import Path
 
 import click
 
-from etdev.cli import options
+from etdev.cli import options, results
+from etdev.cli.group import Command
+from etdev.cli.plans import read_plan
 from etdev.cli.progress import working
-from etdev.errors import EtdevError, first_line
 from etdev.schema.device import Device
-from etdev.schema.plan import Plan
+from etdev.schema.documents import CHECK
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @options.program
 @click.option("--plan", "plan_file", type=options.FILE, help="Its plan, from plan --json.")
 @click.option("--target", default="cpu", show_default=True, help="Its devices, as cpu,cuda:0.")
 @options.data
+@options.as_json
 @options.registry
 @options.debug
 def command(
-    program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
+    program: Path,
+    plan_file: Path | None,
+    target: str,
+    data: Path | None,
+    as_json: bool,
+    registry: Path | None,
 ) -> None:
     """List what in a .pte would not load or not run on a target.
 
@@ -42,21 +49,14 @@ def command(
         from etdev.runtime.check import check
 
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
-        problems = check(program, targets, _read_plan(plan_file), plugins, data)
-    for problem in problems:
-        print(f"{program}: {problem}")
+        plan = read_plan(plan_file) if plan_file else None
+        problems = check(program, targets, plan, plugins, data)
+    if as_json:
+        devices = [str(device) for device in targets]
+        body = {"program": str(program), "targets": devices, "problems": problems}
+        results.document(CHECK.stamped(body))
+    else:
+        for problem in problems or [f"loads and runs on {target}"]:
+            results.line(f"{program}: {problem}")
     if problems:
         click.get_current_context().exit(1)
-    print(f"{program}: loads and runs on {target}")
-
-
-def _read_plan(file: Path | None) -> Plan | None:
-    if file is None:
-        return None
-    try:
-        return Plan.from_json(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
-    except Exception as error:
-        what = f"is not a plan ({first_line(error)})"
-        raise EtdevError(str(file), what, "write it with etdev plan --json") from error

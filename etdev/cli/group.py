@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,8 +11,20 @@ from typing import Any
 import click
 
 from etdev.cli.options import debugging
-from etdev.cli.progress import complain
+from etdev.cli.progress import complain, stage
+from etdev.cli.streams import own_stdout, results
 from etdev.errors import EtdevError, first_line
+
+# As a shell reports a process that Ctrl-C ended: 128 and the number of the signal.
+INTERRUPTED = 130
+
+
+class Command(click.Command):
+    """A command whose results alone reach stdout."""
+
+    def invoke(self, context: click.Context) -> Any:
+        with own_stdout(context):
+            return super().invoke(context)
 
 
 class Group(click.Group):
@@ -41,19 +52,24 @@ class Group(click.Group):
             return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            complain("interrupted", "red")
-            # As shells say it of a program that Ctrl-C ended.
-            raise click.exceptions.Exit(130) from None
         except BrokenPipeError:
             # Our reader closed the pipe, as `| head` does; Python's flush at exit would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
+        except KeyboardInterrupt as interrupt:
+            complain(_interruption(context, interrupt), "red")
+            raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
             if debugging(context):
                 traceback.print_exc()
             else:
                 complain(_line(error), "red")
         raise click.exceptions.Exit(1)
+
+
+def _interruption(context: click.Context, interrupt: KeyboardInterrupt) -> str:
+    """What was going on: the stage, and the plugin and hook that answers.py adds."""
+    where = [stage(context), *map(str, interrupt.args)]
+    return f"interrupted: {', '.join(filter(None, where))}".rstrip(": ")
 
 
 def _line(error: Exception) -> str:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from etdev.cli import options, tables
+from etdev.cli import options, results, tables
+from etdev.cli.group import Command
 from etdev.cli.progress import working
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @options.program
+@options.all_rows
 @options.as_json
 @options.debug
-def command(program: Path, as_json: bool) -> None:
+def command(program: Path, every: bool, as_json: bool) -> None:
     """Show what a .pte holds, from the file alone.
 
-    Shows delegates with their devices, planned memory, constants, and calls of portable kernels.
-    PROGRAM may be any .pte, not only one that etdev wrote.
+    Shows inputs and outputs, delegates with their devices, planned memory, constants, and calls of
+    portable kernels. PROGRAM may be any .pte, not only one that etdev wrote.
 
     \b
     etdev inspect net.pte
@@ -29,10 +30,11 @@ def command(program: Path, as_json: bool) -> None:
     """
     with working(options.debugging()) as say:
         say("read", str(program))
+        from etdev.cli.artifact_tables import artifact_report
         from etdev.pte.read import read
 
         artifact = read(program)
     if as_json:
-        print(json.dumps(artifact.to_dict(), indent=2))
+        results.document(artifact.to_dict())
     else:
-        tables.show(tables.artifact_report(artifact))
+        results.show(artifact_report(artifact, tables.limit(every)))

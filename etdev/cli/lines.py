@@ -3,12 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etdev.cli import tables
 
 if TYPE_CHECKING:
     from etdev.runtime.bisect import Suspect
     from etdev.runtime.compare import Difference
     from etdev.runtime.run import Run
+    from etdev.runtime.verify import Verification
+
+
+def run(
+    result: Run, differences: Sequence[Difference], verification: Verification | None
+) -> Iterator[str]:
+    """Say what was verified, and what the outputs are."""
+    if verification:
+        yield from tables.verification_lines(verification)
+    yield from outputs(result, differences)
+
+
+def run_fields(
+    program: Path,
+    method: str,
+    result: Run,
+    differences: Sequence[Difference],
+    verification: Verification | None,
+) -> dict[str, Any]:
+    """The same as plain data."""
+    values = []
+    for index, output in enumerate(result.outputs):
+        shape = list(output.shape) if hasattr(output, "shape") else None
+        kind = str(getattr(output, "dtype", type(output).__name__)).removeprefix("torch.")
+        difference = differences[index] if differences else None
+        values.append(
+            {
+                "type": kind,
+                "shape": shape,
+                "max_error": difference.max_error if difference else None,
+                "max_value": difference.max_value if difference else None,
+            }
+        )
+    return {
+        "program": str(program),
+        "method": method,
+        "outputs": values,
+        "latency_ms": list(result.latency_ms),
+        "verification": tables.verification_fields(verification),
+    }
+
+
+def suspect_fields(suspect: Suspect) -> dict[str, Any]:
+    """A delegate that was called by itself, as plain data."""
+    return {
+        "partition": suspect.partition.name,
+        "plugin": suspect.partition.plugin,
+        "modules": list(suspect.modules),
+        "output": suspect.output,
+        "max_error": suspect.difference.max_error,
+        "max_value": suspect.difference.max_value,
+    }
 
 
 def outputs(result: Run, differences: Sequence[Difference]) -> Iterator[str]:

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, tables
+from etdev.cli import options, results, tables
+from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
+from etdev.cli.voice import Voice
 from etdev.errors import EtdevError
+from etdev.schema.documents import CONVERTER, LOWERING
 
 if TYPE_CHECKING:
     from etdev.lowered import Lowered
+    from etdev.runtime.verify import Verification
 
 
-@click.command("lower", epilog=options.SOURCE)
+@click.command("lower", cls=Command, epilog=options.SOURCE)
 @options.source
 @click.option("-o", "--output", type=options.FILE, required=True, help="The .pte to write.")
 @click.option(
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
 )
 @options.edges
 @click.option(
+    "--with-ledger", is_flag=True, help="Put the plan with all reasons into it, for etdev explain."
+)
+@click.option(
     "--lock",
     "lock_file",
     type=options.FILE,
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     help="Record there what the .pte was made with; etdev.lock for --locked alone.",
 )
 @click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
+@options.as_json
 @options.workers
 @options.lowering
 def command(
@@ -48,8 +56,10 @@ def command(
     output: Path,
     steps: int | None,
     edges: bool,
+    with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
+    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Lower SOURCE to a .pte.
@@ -69,6 +79,7 @@ def command(
     _check_output(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
+    options.check(source, **lowering)
     lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -76,27 +87,53 @@ def command(
         lowerer = options.lowerer(say, **lowering)
         lock.check_setup(lowerer)
         lowered = lowerer.lower(sources.methods(source, say))
-        with _out_of_sight(lowered, output) as written:
-            verification = steps and lowered.verify(path=written, steps=steps, edges=edges)
+        with _out_of_sight(lowered, output, with_ledger) as written:
+            verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
             lock.check(lowerer, lowered, written)
             lock.write()
+    if as_json:
+        results.document(_document(lowered, output, verification))
+        return
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
-        print(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
+        results.line(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
     for line in tables.outcome_lines(lowered.outcomes):
-        print(f"{output}: {line}")
-    print(f"{output}: {tables.size(output.stat().st_size)}")
+        results.line(f"{output}: {line}")
+    results.line(f"{output}: {tables.size(output.stat().st_size)}")
     for line in tables.verification_lines(verification) if verification else ():
-        print(f"{output}: {line}")
-    console().print(tables.stages_report(lowered.stages.seconds))
+        results.line(f"{output}: {line}")
+    if not Voice.chosen().quiet:
+        console().print(tables.stages_report(lowered.stages.seconds))
+
+
+def _document(lowered: Lowered, output: Path, verification: Verification | None) -> dict[str, Any]:
+    methods = [
+        {
+            "method": method.method,
+            "delegates": len(method.partitions),
+            "owned": method.ledger.owned(),
+        }
+        for method in lowered.plan.methods
+    ]
+    return LOWERING.stamped(
+        {
+            "program": str(output),
+            "size_bytes": output.stat().st_size,
+            "plugins": [list(plugin) for plugin in lowered.plan.plugins],
+            "methods": methods,
+            "stages": lowered.stages.seconds,
+            "partitions": [CONVERTER.unstructure(outcome) for outcome in lowered.outcomes],
+            "verification": tables.verification_fields(verification),
+        }
+    )
 
 
 @contextmanager
-def _out_of_sight(lowered: Lowered, output: Path) -> Iterator[Path]:
+def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
     """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
     with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
-        written = lowered.save(Path(folder) / output.name)
+        written = lowered.save(Path(folder) / output.name, with_ledger=with_ledger)
         yield written
         for file in (*written.parent.glob("*.ptd"), written):
             os.replace(file, output.parent / file.name)

@@ -8,7 +8,10 @@ from etdev.cli import options
 from etdev.cli.group import Group
 
 # A command is a file of this folder that defines `command`; here it gets its place in the help.
-COMMANDS = ("plugins", "plan", "lower", "run", "inspect", "check", "cache")
+COMMANDS = (
+    *("plugins", "plan", "explain", "diff", "lower"),
+    *("run", "inspect", "check", "cache"),
+)
 
 
 @click.group(cls=Group, files=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,6 +23,8 @@ def main() -> None:
     \b
     etdev plugins                            which plugins are installed and ready
     etdev plan net.py:model                  which plugin gets what, and why; compiles nothing
+    etdev explain net.py:model               why which nodes are where they are
+    etdev diff old.json new.json             what changed between two plans or .pte files
     etdev lower net.py:model -o net.pte      compile and write it
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
     etdev inspect net.pte                    what a .pte holds

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.errors import PinError
+from etdev.cli import voice
+from etdev.errors import PinError, SourceError
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.pins import Pin
 
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
 # The help of SOURCE, as click gives arguments none of their own.
 SOURCE = """
 SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
-and returns (module, example inputs), or (module, example inputs, dynamic shapes), or an
-ExportedProgram, or a dict of method name to one of these.
+and returns (module, example inputs), or (module, example inputs, dynamic shapes), or (module,
+arguments, keyword arguments, dynamic shapes), or an ExportedProgram, or a dict of method name to
+one of these. Example inputs are a tuple, a tensor, or a dict of keyword arguments.
 """
+FORMS = "write file.pt2, package.module:function or file.py:function"
 FILE = click.Path(path_type=Path)
 
 
@@ -49,21 +53,43 @@ edges = click.option(
     is_flag=True,
     help="Verify NaN, infinities and the edge values of each dtype, too.",
 )
-debug = click.option(
+all_rows = click.option("--all", "every", is_flag=True, help="Show every row of the tables.")
+_debug = click.option(
     "--debug",
     is_flag=True,
     expose_value=False,
     callback=_note_debug,
     help="Show tracebacks and other libraries' warnings.",
 )
-_LOWERING = (
-    click.option(
-        "--plugin",
+
+
+def debug(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --debug and the options of the voice."""
+    return _debug(voice.options(command))
+
+
+def _names(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    """The plugins that a shell completes to."""
+    from etdev.registry.discovery import find_origins
+    from etdev.registry.registry import Registry
+
+    return [name for name in sorted(find_origins(Registry())) if name.startswith(typed)]
+
+
+def asked(*flags: str) -> Callable[..., Any]:
+    """The option that names the plugins to ask."""
+    option: Callable[..., Any] = click.option(
+        *flags,
         "plugins",
         multiple=True,
         metavar="NAME",
+        shell_complete=_names,
         help="Ask this plugin; repeat it in claim order. All installed ones if left out.",
-    ),
+    )
+    return option
+
+
+_LOWERING = (
     click.option(
         "--device",
         "devices",
@@ -113,9 +139,62 @@ _COMPILING = (
 
 def lowering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that makes a Lowerer."""
+    decorated: Callable[..., Any] = asked("--plugin")(ruling(command))
+    return decorated
+
+
+def ruling(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add those options but the one that names plugins."""
     for option in reversed(_LOWERING):
         command = option(command)
     return command
+
+
+def check(
+    text: str | None,
+    plugins: Sequence[str],
+    devices: Sequence[str],
+    pins: Sequence[str],
+    strict: bool | None,
+    registry: Path | None,
+    **_: object,
+) -> None:
+    """Check a SOURCE and the values of the lowering options as far as that goes without torch.
+
+    A misspelt name is then told at once, not after seconds of importing.
+
+    Raises:
+        EtdevError: As `lowerer`, or the file of the source does not exist.
+    """
+    from etdev.planner.rules import rules
+    from etdev.registry.registry import load
+    from etdev.registry.selection import names_of
+
+    table = load(registry)
+    names = names_of(table, list(plugins) or None)
+    with warnings.catch_warnings():
+        # The lowerer gives them again.
+        warnings.simplefilter("ignore")
+        rules(table, names, devices=_devices(devices), pins=_pins(pins), strict=strict)
+    if text is not None:
+        check_source(text)
+
+
+def check_source(text: str) -> None:
+    """Refuse a SOURCE that names no model, or a file that does not exist.
+
+    Raises:
+        SourceError: It does.
+    """
+    place, colon, name = text.rpartition(":")
+    if text.endswith(".pt2"):
+        if not Path(text).is_file():
+            raise SourceError(text, "does not exist", "give the path of a .pt2 file")
+        return
+    if not colon or not place or not name:
+        raise SourceError(text, "does not name a model", FORMS)
+    if place.endswith(".py") and not Path(place).is_file():
+        raise SourceError(text, f"there is no file {place!r}", FORMS)
 
 
 def workers(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from etdev.cli import options, tables
+from etdev.cli import options, results, tables
+from etdev.cli.group import Command
 from etdev.cli.progress import console, lines
+from etdev.cli.streams import without_noise
+from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.schema.device import Probe
+from etdev.schema.documents import PLUGINS
 from etdev.waiting import watched
 
 
-@click.command("plugins")
+@click.command("plugins", cls=Command)
+@click.option(
+    "--check", is_flag=True, help="Exit with 1 if a plugin that lowerings ask can't be used."
+)
 @options.as_json
 @options.registry
 @options.debug
-def command(as_json: bool, registry: Path | None) -> None:
+def command(check: bool, as_json: bool, registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
     The status of a plugin that can't be used is the reason. Imports torch only where the registry
@@ -30,18 +36,25 @@ def command(as_json: bool, registry: Path | None) -> None:
     \b
     etdev plugins
     etdev plugins --registry mine.toml --json
+    etdev plugins --check
 
-    Exit codes: 0, even if a plugin can't be used, 1 if the registry can't be read, 2 for wrong
-    usage.
+    Exit codes: 0, even if a plugin can't be used unless with --check, 1 if the registry can't be
+    read, 2 for wrong usage.
     """
-    with watched(lines(console())):
-        findings = discover(load(registry))
+    table = load(registry)
+    with without_noise(not options.debugging()), watched(lines(console())):
+        findings = discover(table)
     if as_json:
-        print(json.dumps([_row(finding) for finding in findings], indent=2))
+        results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))
     elif findings:
-        tables.show(_report(findings))
+        results.show(_report(findings))
     else:
         console().print("no plugin is installed; pip install etdev-cpu")
+    broken = [finding for finding in findings if finding.broken]
+    if check and broken:
+        names = ", ".join(finding.name for finding in broken)
+        where = table.path or "the registry"
+        raise PluginError(names, "can't be used", f"mend it, or take it out of {where}")
 
 
 def _report(findings: Sequence[Finding]) -> Table:
@@ -61,6 +74,7 @@ def _row(finding: Finding) -> dict[str, object]:
         "version": finding.version,
         "status": status,
         "ready": status == "ready",
+        "asked": finding.asked,
         "devices": _devices(finding),
         "hooks": _hooks(finding),
     }

@@ -7,15 +7,21 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.live import Live
 
+from etdev.cli.streams import without_noise
 from etdev.cli.view import View
+from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
 from etdev.stages import Step
 
 Say = Callable[[str, str], None]
+_STAGE = "etdev.stage"
+_PLAIN = Voice()
 
 
 def console() -> Console:
@@ -29,15 +35,20 @@ def complain(text: str, style: str, err: Console | None = None) -> None:
     (err or console()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def stage(context: click.Context) -> str:
+    """The stage that a command has reached, with its detail; empty before the first."""
+    return str(context.find_root().meta.get(_STAGE, ""))
+
+
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
     """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
 
     Args:
-        debug: Let other libraries' warnings through.
+        debug: Let other libraries' warnings and logs through.
     """
-    err = console()
-    with warnings.catch_warnings():
+    voice = Voice.chosen()
+    with warnings.catch_warnings(), without_noise(not debug and voice.level is None):
         if not debug:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
@@ -46,20 +57,44 @@ def working(debug: bool = False) -> Iterator[Say]:
             complain(f"warning: {message}", "yellow", err)
 
         warnings.showwarning = show
-        if not err.is_terminal:
-            say = lines(err)
-            _load_torch(say, debug)
+        err = console()
+        if voice.quiet or voice.verbose or not err.is_terminal:
+            say = _Noted(_Lines(err, voice))
+            _load_torch(say, debug, voice)
             yield say
             return
         view = View()
+        say = _Noted(view)
         with Live(view, console=err, transient=True):
-            _load_torch(view, debug)
-            yield view
+            _load_torch(say, debug, voice)
+            yield say
 
 
-def _load_torch(say: Say, debug: bool) -> None:
+class _Noted:
+    """Passes all on to a listener, and has the command remember the stage."""
+
+    def __init__(self, listener: Any) -> None:
+        self.listener = listener
+        self._context = click.get_current_context(silent=True)
+
+    def __call__(self, stage: str, detail: str) -> None:
+        if self._context:
+            self._context.find_root().meta[_STAGE] = f"{stage} {detail}".rstrip()
+        self.listener(stage, detail)
+
+    def step(self, step: Step) -> None:
+        """What became of a partition."""
+        self.listener.step(step)
+
+
+def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
     say("load", "PyTorch and ExecuTorch")
-    if not debug:
+    if voice.level is not None:
+        logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
+        import torch
+
+        torch._logging.set_logs(all=voice.level)  # type: ignore[attr-defined]
+    elif not debug:
         # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
         logging.getLogger().addHandler(logging.NullHandler())
         import torch
@@ -76,21 +111,22 @@ def lines(err: Console) -> Say:
 
 
 class _Lines:
-    """Remembers which stages were printed."""
+    """Prints each stage once, unless all or nothing is wanted, and each partition that fails."""
 
-    def __init__(self, err: Console) -> None:
-        self._err = err
+    def __init__(self, err: Console, voice: Voice = _PLAIN) -> None:
+        self._err, self._voice = err, voice
         self._printed: set[str] = set()
 
     def __call__(self, stage: str, detail: str) -> None:
-        if stage not in self._printed:
+        quiet, verbose = self._voice.quiet, self._voice.verbose
+        if not quiet and (verbose or stage not in self._printed):
             self._printed.add(stage)
             self._print(f"{stage} {detail}".rstrip())
 
     def step(self, step: Step) -> None:
         """Print a step of a partition if it matters."""
-        if step.state == "failed":
-            self._print(f"failed {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
+        if step.state == "failed" or self._voice.verbose:
+            self._print(f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
 
     def _print(self, text: str) -> None:
         self._err.print(f"{text} …", markup=False, highlight=False, soft_wrap=True)

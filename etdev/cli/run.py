@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import frozen
 
-from etdev.cli import lines, options, tables
+from etdev.cli import lines, options, profiling, results, tables
+from etdev.cli.bisection import Comparison, search
+from etdev.cli.group import Command
 from etdev.cli.progress import Say, working
 from etdev.errors import EtdevError
+from etdev.schema.documents import RUN
 
 if TYPE_CHECKING:
     from etdev.decision import Decision
     from etdev.edge.source import Method
-    from etdev.runtime.bisect import Bisection, Suspect
-    from etdev.runtime.compare import Difference
     from etdev.runtime.run import Run
     from etdev.runtime.verify import Verifier
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _TOLERANCE = 1e-3
 
 
-@click.command("run")
+@click.command("run", cls=Command)
 @options.program
 @click.option("--inputs", type=options.FILE, help="Inputs written by torch.save.")
 @click.option("--check", metavar="SOURCE", help="Compare with this model in PyTorch.")
@@ -53,6 +53,10 @@ _TOLERANCE = 1e-3
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
+@click.option("--profile", is_flag=True, help="Show what the time of a run is spent on.")
+@click.option("--trace", type=options.FILE, help="Write a trace for Perfetto or Chrome there.")
+@options.all_rows
+@options.as_json
 @options.lowering
 def command(
     program: Path,
@@ -65,24 +69,34 @@ def command(
     method: str,
     data: Path | None,
     repeat: int,
+    profile: bool,
+    trace: Path | None,
+    every: bool,
+    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Run a .pte in ExecuTorch's runtime.
 
     Prints the shape of each output, with --check its error against PyTorch, and the latency. Inputs
-    come from --inputs, else from the model given with --check, else they are random.
+    come from --inputs, else from the model given with --check, else they are random. A profile
+    knows plugins, modules and reasons of a .pte that was lowered with --with-ledger.
 
     \b
     etdev run net.pte
     etdev run net.pte --check net.py:model --tolerance 1e-4
     etdev run net.pte --check net.py:model --steps 5
     etdev run net.pte --check net.py:model --bisect --plugin cpu
+    etdev run net.pte --profile --trace trace.json
 
     Exit codes: 0 for success; 1 for an error, an output above --tolerance, or a delegate that
     --bisect finds; 2 for wrong usage.
     """
     _check_usage(check, tolerance, steps, edges, bisect, lowering)
-    verified: list[str] = []
+    if bisect:
+        options.check(check, **lowering)
+    elif check:
+        options.check_source(check)
+    verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
         from etdev.runtime.run import run
@@ -94,40 +108,44 @@ def command(
             decision = decide({method: model}) if decide else None
             verifier = _verifier(program, model, steps, edges, tolerance, data, decision, say)
             given = {method: [values]} if inputs else None
-            verified += tables.verification_lines(verifier.verify(given))
+            verification = verifier.verify(given)
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
             say("check", str(check))
         comparison = _compared(model, values, result) if model else None
+        measured = None
+        if profile or trace:
+            say("profile", str(program))
+            measured = profiling.measure(program, values, method, repeat, data)
     differences = comparison.differences if comparison else ()
-    for line in (*verified, *lines.outputs(result, differences)):
-        print(line)
+    fields = lines.run_fields(program, method, result, differences, verification)
+    if measured and trace:
+        profiling.write_trace(measured, trace)
+    if measured and profile:
+        fields["profile"] = profiling.fields(measured)
+    if not as_json:
+        for line in lines.run(result, differences, verification):
+            results.line(line)
+    if measured and profile and not as_json:
+        results.show(profiling.report(measured, tables.limit(every)))
+    guilty = False
     if bisect and comparison:
-        _bisect(program, comparison, _TOLERANCE if tolerance is None else tolerance, lowering)
+        most = _TOLERANCE if tolerance is None else tolerance
+        found = search(program, comparison, most, lowering)
+        guilty, fields["bisection"] = found.guilty is not None, found.fields()
+        for line in () if as_json else found.lines():
+            results.line(line)
+    if as_json:
+        results.document(RUN.stamped(fields))
+    if guilty:
+        click.get_current_context().exit(1)
     for index, difference in enumerate(differences):
         if tolerance is not None and steps is None and difference.exceeds(tolerance):
             error = f"max error {difference.max_error:.3g} of output {index}"
             raise EtdevError(
                 "check", f"{error} is above {tolerance:g}", "find the delegate with --bisect"
             )
-
-
-@frozen(eq=False)
-class _Comparison:
-    """A method in the runtime and in PyTorch, on the same inputs.
-
-    Args:
-        model: The method in PyTorch.
-        inputs: Its inputs, flat.
-        expected: PyTorch's outputs, flat.
-        differences: How far each of the runtime's outputs is from them.
-    """
-
-    model: Method
-    inputs: Sequence[Any]
-    expected: Sequence[Any]
-    differences: Sequence[Difference]
 
 
 def _verifier(
@@ -174,42 +192,8 @@ def _inputs(program: Path, file: Path | None, model: Method | None, method: str)
     return flat(model.example()) if model else random_inputs(program, method)
 
 
-def _compared(model: Method, inputs: Sequence[Any], result: Run) -> _Comparison:
+def _compared(model: Method, inputs: Sequence[Any], result: Run) -> Comparison:
     from etdev.runtime.compare import compare, flat
 
     expected = flat(model.eager(inputs))
-    return _Comparison(model, inputs, expected, compare(result.outputs, expected))
-
-
-def _bisect(
-    program: Path, comparison: _Comparison, tolerance: float, lowering: Mapping[str, Any]
-) -> None:
-    """Print the first delegate that departs from PyTorch, and exit with 1 if there is one."""
-    name = comparison.model.name
-    with working(options.debugging()) as say:
-        from etdev.runtime.bisect import bisection
-
-        decision = options.lowerer(say, **lowering).decide({name: comparison.model})
-        delegates = bisection(program, decision, name, comparison.inputs)
-        suspects = _search(delegates, tolerance, say)
-        guilty = suspects[-1] if suspects and suspects[-1].departs(tolerance) else None
-        swapped = delegates.swapped(guilty, comparison.expected) if guilty else None
-    if guilty is None:
-        report = lines.agreement(suspects, tolerance)
-    else:
-        report = lines.departure(guilty, comparison.differences, swapped)
-    for line in report:
-        print(line)
-    if guilty:
-        click.get_current_context().exit(1)
-
-
-def _search(delegates: Bisection, tolerance: float, say: Say) -> list[Suspect]:
-    """Call the delegates one by one, up to and with the first that departs from PyTorch."""
-    suspects: list[Suspect] = []
-    for suspect in delegates.suspects():
-        suspects.append(suspect)
-        say("bisect", f"{len(suspects)}/{len(delegates.plan.partitions)}")
-        if suspect.departs(tolerance):
-            break
-    return suspects
+    return Comparison(model, inputs, expected, compare(result.outputs, expected))

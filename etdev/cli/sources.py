@@ -16,11 +16,11 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from etdev.cli.options import FORMS, check_source
 from etdev.cli.progress import Say
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevError, SourceError, first_line
 
-_FORMS = "write file.pt2, package.module:function or file.py:function"
 _RETURNS = "return (module, example inputs)"
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
@@ -61,9 +61,8 @@ def load(text: str) -> dict[str, Method]:
     """
     if text.endswith(".pt2"):
         return methods_of(text)
-    place, colon, name = text.rpartition(":")
-    if not colon or not place or not name:
-        raise SourceError(text, "does not name a model", _FORMS)
+    check_source(text)
+    place, _, name = text.rpartition(":")
     value = _call(text, _function(text, _module(text, place), name))
     if isinstance(value, tuple):
         value = {"forward": value}
@@ -80,7 +79,10 @@ def _module(text: str, place: str) -> ModuleType:
     except SourceError:
         raise
     except ModuleNotFoundError as error:
-        raise SourceError(text, f"no module named {error.name!r}", _FORMS) from error
+        # One that the user's own code imports is that line's mistake.
+        if f"{place}.".startswith(f"{error.name}.") and not _where(error):
+            raise SourceError(text, f"no module named {error.name!r}", FORMS) from error
+        raise _raised(text, "importing it", error) from error
     except BaseException as error:
         raise _raised(text, "importing it", error) from error
 
@@ -93,16 +95,22 @@ def _from_name(name: str) -> ModuleType:
 
 
 def _from_file(text: str, file: Path) -> ModuleType:
-    if not file.is_file():
-        raise SourceError(text, f"there is no file {str(file)!r}", _FORMS)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise SourceError(text, "can't be imported", _FORMS)
+        raise SourceError(text, "can't be imported", FORMS)
     module = importlib.util.module_from_spec(spec)
     # Its neighbours can be imported and its classes found by name, as when Python runs the file.
     sys.path.insert(0, str(file.parent.resolve()))
+    before = sys.modules.get(file.stem)
     sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        # Half a module must not be found by name.
+        del sys.modules[file.stem]
+        if before is not None:
+            sys.modules[file.stem] = before
+        raise
     return module
 
 
@@ -110,7 +118,7 @@ def _function(text: str, module: ModuleType, name: str) -> Any:
     function = getattr(module, name, None)
     if not callable(function):
         public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        cure = f"it has {', '.join(sorted(public)[:8])}" if public else _FORMS
+        cure = f"it has {', '.join(sorted(public)[:8])}" if public else FORMS
         raise SourceError(text, f"there is no function {name!r}", cure)
     return function
 

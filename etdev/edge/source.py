@@ -155,8 +155,9 @@ def methods_of(
 
     Args:
         model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
-            one of these or to a tuple (model, inputs[, dynamic_shapes]).
-        inputs: Example inputs of a module: a tuple, or a single tensor.
+            one of these or to a tuple (model, inputs[, dynamic_shapes]), (model, inputs, kwargs) or
+            (model, inputs, kwargs, dynamic_shapes).
+        inputs: Example inputs of a module: a tuple, a single tensor, or a dict by keyword.
         kwargs: Example inputs by keyword.
         dynamic_shapes: As `torch.export.export` takes them.
 
@@ -174,12 +175,22 @@ def methods_of(
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
 
 
-def _unpacked(value: Any) -> tuple[Any, Any, None, Any]:
+def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
     items = value if isinstance(value, tuple) else (value,)
-    if not 1 <= len(items) <= 3:
+    if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
+    if len(items) == 3 and _are_values(items[2]):
+        return (*items, None)
+    if len(items) == 4:
+        return items
     model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
+
+
+def _are_values(third: object) -> bool:
+    """Whether the third item of a tuple is keyword arguments, and not dynamic shapes."""
+    leaves = pytree.tree_leaves(third)
+    return isinstance(third, Mapping) and any(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _method(
@@ -191,8 +202,14 @@ def _method(
         model = load_pt2(Path(model))
     if not isinstance(model, (torch.nn.Module, ExportedProgram)):
         raise SourceError(name, f"{type(model).__name__} is not a model", _SHAPE)
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise SourceError(name, f"keyword inputs are {type(kwargs).__name__}", "give a dict")
+    if isinstance(inputs, Mapping):
+        inputs, kwargs = (), {**inputs, **(kwargs or {})}
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
+    if inputs is None and kwargs:
+        inputs = ()
     if inputs is not None and not isinstance(inputs, (tuple, list)):
         raise SourceError(
             name, f"example inputs are {type(inputs).__name__}", "give a tuple of tensors"

@@ -13,7 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
-from etdev.graph.nodes import dtype_name, module_paths, op_name
+from etdev.graph.nodes import dtype_name, module_paths, op_name, source_op
+from etdev.graph.source import line_of
 from etdev.schema.tensors import Constant
 
 _KINDS = {
@@ -75,6 +76,16 @@ class MethodGraph:
     def modules(self) -> dict[str, str]:
         """Path of the innermost source module of each node that has one, by name."""
         return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
+
+    @cached_property
+    def source_ops(self) -> dict[str, str]:
+        """Op of the exported program that each node comes from, by name."""
+        return {node.name: op for node in self.nodes if (op := source_op(node))}
+
+    @cached_property
+    def lines(self) -> dict[str, str]:
+        """Line of code that each node comes from, such as `net.py:12`, by name."""
+        return {node.name: line for node in self.nodes if (line := line_of(node))}
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Complete some nodes with those that can't be separated from them, ascending.

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from torch.fx import Node
 
+_TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 
 
 def where(node: Node) -> str:
-    """The innermost line of the user's code, as ` at net.py:12`; empty if it isn't known."""
-    frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
+    """The innermost line that is not torch's own, as ` at net.py:12`; empty if it isn't known."""
+    line = line_of(node)
+    return f" at {line}" if line else ""
+
+
+def line_of(node: Node) -> str:
+    """The innermost line that is not torch's own, as `net.py:12`; empty if it isn't known."""
+    return _line(node.meta.get("stack_trace") or "")
+
+
+# The pieces of an op, and ops of one line, share a stack.
+@lru_cache(maxsize=1024)
+def _line(stack: str) -> str:
+    frames = list(_FRAME.finditer(stack))
     # Those of torch's own modules, if there are no others.
-    own = [frame for frame in frames if "site-packages" not in Path(frame["file"]).parts]
+    own = [frame for frame in frames if not _TORCH.search(frame["file"])]
     for frame in reversed(own or frames):
-        return f" at {Path(frame['file']).name}:{frame['line']}"
+        return f"{Path(frame['file']).name}:{frame['line']}"
     return ""

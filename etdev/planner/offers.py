@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -56,11 +56,18 @@ class Offering:
         for refusal in claim.refusals:
             self.reporter.refused(self.plugin, refusal)
         constants: set[str] = set()
-        every = (self._names(group, constants) for group in claim.groups)
         # Groups that share a node are one.
-        groups = joined(names for names in every if names and not self._lost(names))
+        groups = joined(self._offered(claim, constants))
         self._claimed.update(name for group in groups for name in group)
         return Offer(claim, groups, constants)
+
+    def _offered(self, claim: Claim, constants: set[str]) -> Iterator[list[str]]:
+        """The groups of a claim that no other plugin has a node of."""
+        for group in claim.groups:
+            names = self._names(group, constants)
+            self.reporter.offered(self.plugin, names, group.why)
+            if names and not self._lost(names):
+                yield names
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
         """The nodes of a group and what can't be apart from them; none if its op is missing."""

@@ -5,15 +5,15 @@ The planner knows neither codes nor texts; they are in etdev/schema/reasons.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from etdev.graph.method import MethodGraph
 from etdev.planner.pinning import Pinning
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
-from etdev.schema.ledger import Entry, Ledger, Verdict
+from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Draft
 
@@ -24,6 +24,13 @@ class Reporter:
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
     _drafts: dict[str, Draft] = field(factory=dict)
+    # A plugin that is asked again offers some groups again.
+    _groups: dict[Offered, None] = field(factory=dict)
+
+    def offered(self, plugin: str, group: Sequence[str], why: str) -> None:
+        """A plugin wants some nodes together; told of each group, whatever becomes of it."""
+        if len(group) > 1 or why:
+            self._groups[Offered(plugin, tuple(group), why)] = None
 
     def refused(self, plugin: str, refusal: Refusal) -> None:
         """A plugin does not want a node."""
@@ -70,17 +77,25 @@ class Reporter:
 
     def ledger(self, graph: MethodGraph, plugins: Sequence[str], pinning: Pinning) -> Ledger:
         """The ledger of a method as it was decided; a plugin that said nothing was silent."""
-        modules = graph.modules
-        return Ledger(
-            tuple(
-                self._entry(node, op, modules.get(node, ""), plugins, pinning.pin(node))
-                for node, op in graph.ops.items()
+        modules, origins, lines = graph.modules, graph.source_ops, graph.lines
+        entries = (
+            evolve(
+                self._entry(node, op, plugins, pinning.pin(node)),
+                module=modules.get(node, ""),
+                source_op=origins.get(node, ""),
+                line=lines.get(node, ""),
             )
+            for node, op in graph.ops.items()
         )
+        groups = (self._within(group, graph.ops) for group in self._groups)
+        return Ledger(tuple(entries), tuple(filter(None, groups)))
 
-    def _entry(
-        self, node: str, op: str, module: str, plugins: Sequence[str], pin: Pin | None
-    ) -> Entry:
+    def _within(self, group: Offered, ops: Container[str]) -> Offered | None:
+        """A group without the nodes that the method doesn't have in its final form."""
+        nodes = tuple(node for node in group.nodes if node in ops)
+        return evolve(group, nodes=nodes) if len(nodes) > 1 or (nodes and group.why) else None
+
+    def _entry(self, node: str, op: str, plugins: Sequence[str], pin: Pin | None) -> Entry:
         draft = self._drafts.get(node)
         return Entry(
             node=node,
@@ -88,7 +103,6 @@ class Reporter:
             owner=draft.plugin if draft else None,
             partition=draft.name if draft else None,
             verdicts=tuple(self._verdict(node, plugin, draft, pin) for plugin in plugins),
-            module=module,
             pin=pin,
         )
 

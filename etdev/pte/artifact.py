@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
-from cattrs.preconf.json import make_converter
 
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
+from etdev.schema.documents import ARTIFACT, CONVERTER
+
+# Key of the named data that is the plan.
+LEDGER = "etdev.plan"
 
 
 @frozen
@@ -110,6 +113,7 @@ class Artifact:
         named_bytes: Data that delegates find by name, such as XNNPACK's weights.
         named: Keys of that data.
         methods: In the order of the file.
+        ledger_bytes: The plan that it carries, compressed; 0 if it carries none.
     """
 
     path: str
@@ -118,12 +122,8 @@ class Artifact:
     named_bytes: int
     named: tuple[str, ...]
     methods: tuple[MethodArtifact, ...]
+    ledger_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The artifact as plain data: dicts, lists, text and numbers."""
-        data: dict[str, Any] = _converter.unstructure(self)
-        return data
-
-
-_converter = make_converter()
-_converter.register_unstructure_hook(Device, str)
+        return ARTIFACT.stamped(CONVERTER.unstructure(self))

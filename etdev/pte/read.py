@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from etdev.errors import ArtifactError, EtdevError, first_line
-from etdev.pte.artifact import Arena, Artifact, MethodArtifact, Value
+from etdev.pte.artifact import LEDGER, Arena, Artifact, MethodArtifact, Value
 from etdev.pte.delegates import delegates, device
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
@@ -20,7 +20,7 @@ from etdev.schema.device import CPU, Device
 _Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)
 # Operators that copy between devices.
-_COPIES = "et_copy::"
+COPIES = "et_copy::"
 _CURE = "give a .pte that ExecuTorch wrote"
 # ExecuTorch's ScalarType in torch's names.
 _DTYPES = {
@@ -67,10 +67,19 @@ def compiled(path: str | Path, method: str) -> list[Compiled]:
     Raises:
         ArtifactError: As for `read`, or it has no such method.
     """
+    file = Path(path)
+    return opened(file, lambda _, parsed: _compiled(file, parsed, method))
+
+
+def opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
+    """What `use` makes of a file's size and of ExecuTorch's schema object of it.
+
+    Raises:
+        ArtifactError: It is missing, truncated, or not a .pte.
+    """
     from executorch.exir._serialize._program import deserialize_pte_binary
 
-    file = Path(path)
-    return _opened(file, lambda data: _compiled(file, deserialize_pte_binary(bytes(data)), method))
+    return _opened(file, lambda data: use(len(data), deserialize_pte_binary(bytes(data))))
 
 
 def _opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
@@ -126,6 +135,7 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
 
 def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifact:
     program, named = _program(data)
+    _, ledger_bytes = named.pop(LEDGER, (0, 0))
     return Artifact(
         path=str(file),
         size_bytes=len(data),
@@ -134,6 +144,7 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
         named_bytes=sum(dict(named.values()).values()),
         named=tuple(named),
         methods=methods_of(program, plugins),
+        ledger_bytes=ledger_bytes,
     )
 
 
@@ -173,17 +184,17 @@ def _mapped(file: Path) -> memoryview:
 def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:
     calls = _calls(plan)
     kernels = [item for item in _instructions(plan) if type(item).__name__ == "KernelCall"]
-    counts = Counter(_operator(plan.operators[item.op_index]) for item in kernels)
+    counts = Counter(operator_name(plan.operators[item.op_index]) for item in kernels)
     tensors = [value.val for value in plan.values if type(value.val).__name__ == "Tensor"]
     return MethodArtifact(
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
         delegates=tuple(delegates(program, plan, calls, plugins)),
-        kernels={name: n for name, n in counts.most_common() if not name.startswith(_COPIES)},
-        operators=tuple(_operator(operator) for operator in plan.operators),
-        host_to_device=counts[f"{_COPIES}_h2d_copy.out"],
-        device_to_host=counts[f"{_COPIES}_d2h_copy.out"],
+        kernels={name: n for name, n in counts.most_common() if not name.startswith(COPIES)},
+        operators=tuple(operator_name(operator) for operator in plan.operators),
+        host_to_device=counts[f"{COPIES}_h2d_copy.out"],
+        device_to_host=counts[f"{COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
         misplaced=(*_stray(plan, tensors), *_off_host(plan, kernels)),
         external=tuple(dict.fromkeys(_external(tensors))),
@@ -211,8 +222,8 @@ def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
 def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
     """Kernels that are given a tensor not on the CPU; copies between devices may be."""
     for kernel in kernels:
-        name = _operator(plan.operators[kernel.op_index])
-        if name.startswith(_COPIES):
+        name = operator_name(plan.operators[kernel.op_index])
+        if name.startswith(COPIES):
             continue
         values = [plan.values[index].val for index in kernel.args if index >= 0]
         for value in values:
@@ -251,5 +262,5 @@ def _value(value: Any) -> Value:
     )
 
 
-def _operator(operator: Any) -> str:
+def operator_name(operator: Any) -> str:
     return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)

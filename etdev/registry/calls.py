@@ -56,6 +56,10 @@ def guarded(plugin: Plugin, name: str, method: str = "") -> Iterator[None]:
             raise
         what = f"{name}{_place(method)}: {error.what}"
         raise type(error)(plugin.name, what, error.cure) from error
+    except KeyboardInterrupt as interrupt:
+        # The command line says what was interrupted.
+        interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {name}")
+        raise
     except (Exception, SystemExit) as error:
         what = f"{name} raised {first_line(error)}{_place(method)}"
         raise PluginError(plugin.name, what, "the cause is chained below") from error

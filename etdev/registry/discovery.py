@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -45,8 +46,15 @@ class Origin:
         """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
-    def load(self, settings: Mapping[str, Any], limits: Limits) -> Plugin:
+    def load(
+        self, settings: Mapping[str, Any], limits: Limits, registry: Registry | None = None
+    ) -> Plugin:
         """Import it and make the plugin with its options, in the time that it has.
+
+        Args:
+            settings: The options.
+            limits: How long it may take.
+            registry: Where they come from, for messages.
 
         Raises:
             PluginError: It can't be imported or made, or is not a plugin.
@@ -71,11 +79,25 @@ class Origin:
                 self.title, f"import failed with {first_line(error)}", cure
             ) from error
         make = self._adapt if self.adapted else make_plugin
-        implementation = make(self.title, target, settings)
+        try:
+            implementation = make(self.title, target, settings)
+        except PluginError as error:
+            raise self._placed(error, registry, settings) from error.__cause__
         made = self.entry.value, self.adapted, settings
         return Plugin(
             self.entry.name, implementation, self.distribution, self.version, limits, made
         )
+
+    def _placed(
+        self, error: PluginError, registry: Registry | None, options: Mapping[str, Any]
+    ) -> PluginError:
+        """An error about options, with the line of the first option that it names."""
+        for option in options:
+            named = re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", error.what)
+            keys = ("plugins", self.entry.name, "options", option)
+            if named and registry and (place := registry.place(*keys)):
+                return type(error)(error.who, f"{error.what} ({place})", error.cure)
+        return error
 
     def _adapt(self, title: str, target: Any, settings: Mapping[str, Any]) -> Any:
         from executorch.exir.backend.partitioner import Partitioner

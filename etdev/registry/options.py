@@ -11,6 +11,7 @@ import attrs
 import cattrs
 
 from etdev.errors import PluginError, first_line
+from etdev.registry.names import close_to
 from etdev.schema.structuring import Problem, problems, strict_converter
 
 
@@ -47,9 +48,21 @@ def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
     except PluginError:
         raise
     except Exception as error:
-        raise PluginError(
-            title, f"could not be made: {first_line(error)}", "check its options"
-        ) from error
+        cure = _unknown(target, options) or "check its options"
+        raise PluginError(title, f"could not be made: {first_line(error)}", cure) from error
+
+
+def _unknown(target: Any, options: Mapping[str, Any]) -> str:
+    """What to write instead of an option that a class or function doesn't take."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return ""
+    known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    cures = [close_to(option, known) for option in options if option not in known]
+    return f"{cures[0]} its options are {', '.join(known)}".strip() if cures and known else ""
 
 
 def _text(problem: Problem) -> str:

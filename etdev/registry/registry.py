@@ -10,7 +10,7 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from etdev.errors import RegistryError
-from etdev.registry.toml_reader import read_toml
+from etdev.registry.toml_reader import line_of, read_toml
 from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
@@ -60,6 +60,7 @@ class Registry:
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
+        text: The text of the file, for the lines in messages.
         cache: Where compiled partitions are kept.
         on_failure: What a partition that can't be compiled is: an `error`, or `fallback`.
     """
@@ -71,6 +72,7 @@ class Registry:
     path: Path | None = None
     pins: tuple[Pin, ...] = ()
     budget: Budget | None = None
+    text: str = field(default="", eq=False, repr=False)
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = ERROR
 
@@ -83,6 +85,11 @@ class Registry:
         """What it says about a plugin; an empty entry if it is not listed."""
         listed = {entry.name: entry for entry in self.entries}
         return listed.get(name) or PluginEntry(name, optional=True)
+
+    def place(self, *keys: str) -> str:
+        """Where the file sets a key, as `registry.toml, line 3`; empty if it doesn't."""
+        line = line_of(self.text, ".".join(keys)) if self.text else None
+        return f"{self.path}, line {line}" if line else ""
 
     def trusts(self, distribution: str) -> bool:
         """Whether plugins of a distribution may be imported."""
@@ -136,6 +143,7 @@ def parse(text: str, path: Path) -> Registry:
         path=path,
         pins=file.pin,
         budget=file.budget,
+        text=text,
         cache=file.cache,
         on_failure=file.on_failure,
     )

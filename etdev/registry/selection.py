@@ -13,6 +13,7 @@ from attrs import define
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
 from etdev.registry.discovery import Origin, find_origins
+from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
@@ -32,6 +33,7 @@ class Finding:
         plugin: The checked plugin; None if it can't be used.
         probed: What it finds on this machine; None if its probe failed.
         problem: Why it can't be used, in one line.
+        asked: A lowering that names no plugins asks it.
     """
 
     name: str
@@ -40,6 +42,12 @@ class Finding:
     plugin: Plugin | None = None
     probed: Probe | None = None
     problem: str = ""
+    asked: bool = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether it stops every lowering that names no plugins."""
+        return self.asked and self.plugin is None
 
 
 def discover(registry: Registry) -> list[Finding]:
@@ -47,7 +55,11 @@ def discover(registry: Registry) -> list[Finding]:
     installed = find_origins(registry)
     order = _order(registry, installed)
     names = dict.fromkeys([*order, *sorted(installed)])
-    return [_examine(name, registry, installed, name in order) for name in names]
+    findings = [_examine(name, registry, installed, name in order) for name in names]
+    asked = _chosen(registry, installed)
+    for finding in findings:
+        finding.asked = finding.name in asked
+    return findings
 
 
 def _examine(
@@ -84,8 +96,13 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
     installed = find_origins(registry)
+    chosen = _chosen(registry, installed) if wanted is None else wanted
+    for name in chosen:
+        # All names before the first import: it may take seconds.
+        if isinstance(name, str):
+            _origin(name, registry, installed)
     if wanted is None:
-        plugins = _load_all(_chosen(registry, installed), registry, installed)
+        plugins = _load_all([str(name) for name in chosen], registry, installed)
     else:
         plugins = [
             _load(item, registry, installed) if isinstance(item, str) else from_object(item)
@@ -116,6 +133,19 @@ def _load_all(
             cure = f"{error.cure}, or name the others: {without}"
             raise PluginError(error.who, error.what, cure) from error.__cause__
     return plugins
+
+
+def names_of(registry: Registry, wanted: Sequence[str] | None = None) -> list[str]:
+    """Names of the plugins that `select` would load; imports none of them.
+
+    Raises:
+        PluginError: One is missing, clashes or is not trusted.
+    """
+    installed = find_origins(registry)
+    names = _chosen(registry, installed) if wanted is None else list(wanted)
+    for name in names:
+        _origin(name, registry, installed)
+    return names
 
 
 def from_object(item: object) -> Plugin:
@@ -165,16 +195,20 @@ def _autoload() -> bool:
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:
     """Import a plugin by name, if it is installed, unambiguous and trusted."""
+    origin = _origin(name, registry, installed)
+    listed = registry.entry(name)
+    return origin.load(listed.options, listed.limits, registry)
+
+
+def _origin(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Origin:
+    """Where a plugin comes from, if it is installed, unambiguous and trusted."""
     origins = installed.get(name)
     listed = registry.entry(name)
     if not origins and listed.partitioner:
         what = f"{listed.partitioner} is not installed"
         raise PluginError(name, what, "install its package, or remove it from the registry")
     if not origins:
-        others = (
-            f"installed are {', '.join(sorted(installed))}" if installed else "none is installed"
-        )
-        raise PluginError(name, "not installed", f"pip install etdev-{name} ({others})")
+        raise not_installed(name, registry, installed)
     if len(origins) > 1:
         owners = " and ".join(sorted(other.distribution for other in origins))
         raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
@@ -186,4 +220,4 @@ def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) 
             f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
             "add it to trusted",
         )
-    return origins[0].load(listed.options, listed.limits)
+    return origins[0]

@@ -44,6 +44,8 @@ class Entry:
         verdicts: What came of each plugin's look at it.
         module: Path of the source module that computes it; empty if unknown or the model itself.
         pin: What it is pinned by.
+        source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
+        line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
     """
 
     node: str
@@ -53,11 +55,18 @@ class Entry:
     verdicts: tuple[Verdict, ...]
     module: str = ""
     pin: Pin | None = None
+    source_op: str = ""
+    line: str = ""
 
     @property
     def foreign(self) -> bool:
         """True for the call of a delegate that the program came with."""
         return self.op == DELEGATE
+
+    @property
+    def holder(self) -> str:
+        """Its owner; `portable` if no plugin has it, `foreign` for a call as above."""
+        return self.owner or (FOREIGN.code if self.foreign else PORTABLE)
 
     @property
     def falls_back(self) -> bool:
@@ -70,11 +79,32 @@ class Entry:
         return self.pin is None or self.pin.plugin in (PORTABLE, self.owner)
 
 
+@frozen
+class Offered:
+    """Nodes that a plugin wanted together or not at all.
+
+    Args:
+        plugin: The plugin.
+        nodes: Their names, in the order in which it gave them.
+        why: What it says that it matched.
+    """
+
+    plugin: str
+    nodes: tuple[str, ...]
+    why: str = ""
+
+
 @frozen(slots=False)
 class Ledger:
-    """All entries of one method, in graph order. `ledger[name]` finds one."""
+    """All entries of one method, in graph order. `ledger[name]` finds one.
+
+    Args:
+        entries: One for each node.
+        groups: The atomic groups of several nodes, and those that say what matched.
+    """
 
     entries: tuple[Entry, ...]
+    groups: tuple[Offered, ...] = ()
 
     @cached_property
     def _by_node(self) -> dict[str, Entry]:
@@ -94,8 +124,7 @@ class Ledger:
 
         `portable` stands for those no plugin owns, `foreign` for delegates the program came with.
         """
-        kinds = (entry.owner or (FOREIGN.code if entry.foreign else PORTABLE) for entry in self)
-        return dict(Counter(kinds).most_common())
+        return dict(Counter(entry.holder for entry in self).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
         """Number of nodes per op that fall back to portable kernels, most first."""

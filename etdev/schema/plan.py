@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen, validators
-from cattrs.preconf.json import make_converter
 
 from etdev.errors import DeviceError, PluginError
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
+from etdev.schema.documents import CONVERTER, PLAN
 from etdev.schema.ledger import Ledger
+from etdev.schema.plan_sheets import sheets, summary
+from etdev.schema.sheet import html, rich
 from etdev.schema.tensors import Constant, Copy, Tensor
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from etdev.schema.diff import Difference
+
+if TYPE_CHECKING:
+    pass
 
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
@@ -117,7 +127,7 @@ class Partition(Draft):
         )
 
 
-@frozen
+@frozen(repr=False)
 class MethodPlan:
     """The plan of one method.
 
@@ -150,8 +160,17 @@ class MethodPlan:
         """The plugin that owns a node; None leaves it to portable kernels."""
         return self.ledger[node].owner
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {summary(self)}>"
 
-@frozen
+    def _repr_html_(self) -> str:
+        return html(sheets(self))
+
+    def __rich__(self) -> Group:
+        return rich(sheets(self))
+
+
+@frozen(repr=False)
 class Plan:
     """The plan of a whole program: one per method.
 
@@ -168,6 +187,21 @@ class Plan:
         """The partitions of all methods."""
         return tuple(partition for method in self.methods for partition in method.partitions)
 
+    def diff(self, other: Plan) -> Difference:
+        """What is different in another plan."""
+        from etdev.schema.diff import diff
+
+        return diff(self, other)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'; '.join(map(summary, self.methods))}>"
+
+    def _repr_html_(self) -> str:
+        return html(sheet for method in self.methods for sheet in sheets(method))
+
+    def __rich__(self) -> Group:
+        return rich(sheet for method in self.methods for sheet in sheets(method))
+
     def __getitem__(self, method: str) -> MethodPlan:
         for plan in self.methods:
             if plan.method == method:
@@ -176,24 +210,21 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data: dicts, lists, text and numbers."""
-        data: dict[str, Any] = _converter.unstructure(self)
-        return data
+        return PLAN.stamped(CONVERTER.unstructure(self))
 
-    def to_json(self) -> str:
+    def to_json(self, indent: int | None = 2) -> str:
         """The plan as JSON text; `Plan.from_json` reads it back."""
-        return json.dumps(self.to_dict(), indent=2)
+        return json.dumps(self.to_dict(), indent=indent)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Read what `to_json` wrote."""
-        return _converter.structure(json.loads(text), cls)
+    def from_json(cls, text: str, who: str = "plan") -> Plan:
+        """Read what `to_json` wrote.
 
+        Args:
+            text: The text.
+            who: What it is called in messages, such as the path of its file.
 
-def _size(value: Any, _: object) -> int | str:
-    return value if isinstance(value, (int, str)) else str(value)
-
-
-_converter = make_converter()
-_converter.register_unstructure_hook(Device, str)
-_converter.register_structure_hook(Device, lambda value, _: Device.parse(value))
-_converter.register_structure_hook(int | str, _size)
+        Raises:
+            EtdevError: It is not a plan; the text has the path of the faulty key.
+        """
+        return PLAN.read(text, cls, who)

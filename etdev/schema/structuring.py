@@ -20,6 +20,7 @@ from cattrs.gen import make_dict_structure_fn, override
 from etdev.errors import EtdevError
 
 T = TypeVar("T", bound=AttrsInstance)
+C = TypeVar("C", bound=cattrs.Converter)
 
 _SCALARS = {
     bool: "true or false",
@@ -66,7 +67,11 @@ class Problem:
 
 def strict_converter() -> cattrs.Converter:
     """A converter that refuses unknown keys, and values of another kind than the field's."""
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    return strictly(cattrs.Converter(forbid_extra_keys=True))
+
+
+def strictly(converter: C) -> C:
+    """A converter, made to refuse values of another kind than the field's."""
     for kind in _SCALARS:
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook_factory(_is_list, _list_hook)

@@ -18,6 +18,22 @@ def test_inspect_shows_delegates_memory_and_kernels(mlp_pte):
     assert "aten::native_layer_norm.out 1" in rows
 
 
+def test_inspect_shows_inputs_and_outputs(mlp_pte, dynamic_pte):
+    rows = cells(succeeds("inspect", mlp_pte))
+    assert "input 0 float32 2 x 8 cpu" in rows
+    assert "output 0 float32 2 x 4 cpu" in rows
+    assert "input 0 float32 up to 8 x 4 cpu" in cells(succeeds("inspect", dynamic_pte))
+
+
+def test_inspect_tells_a_ledger_from_the_delegates_data(mlp_lowered, mlp_pte, here):
+    path = mlp_lowered.save(here / "with.pte", with_ledger=True)
+    plain, carrying = read(mlp_pte), read(path)
+    assert (plain.ledger_bytes, carrying.ledger_bytes > 0) == (0, True)
+    assert (plain.named, plain.named_bytes) == (carrying.named, carrying.named_bytes)
+    assert plain.methods == carrying.methods
+    assert mlp_lowered.save(here / "without.pte").read_bytes() == mlp_pte.read_bytes()
+
+
 def test_inspect_as_json_is_the_artifact(mlp_pte):
     assert json.loads(succeeds("inspect --json", mlp_pte)) == read(mlp_pte).to_dict()
 

@@ -114,7 +114,7 @@ def test_ctrl_c_is_told_from_an_error(here):
     Path("net.py").write_text("def model():\n    raise KeyboardInterrupt\n")
     done = invoke("lower net.py:model -o net.pte")
     assert (done.exit_code, done.stdout) == (130, "")
-    assert done.stderr.splitlines()[-1] == "interrupted"
+    assert done.stderr.splitlines()[-1] == "interrupted: model net.py:model"
 
 
 def test_two_processes_write_the_same_file(here, lowered):

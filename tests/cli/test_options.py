@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from shell import MLP, fails, invoke, succeeds
 
 from etdev import Plan
+from etdev.cli import plan, progress
 
 
 def test_an_unknown_plugin_is_refused():
     error = fails(f"lower {MLP} -o net.pte --plugin gone")
-    assert error.startswith("gone: not installed; pip install etdev-gone (installed are ")
+    assert error.startswith("gone: not installed; installed are ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"plan {MLP} --plugin cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
+        (f"explain {MLP} --ask cpuu", "cpuu: not installed; did you mean cpu? (installed are "),
+        (f"lower {MLP} -o net.pte --plugin cpu --device trt=cuda", "trt: is pinned to a device "),
+        (f"run net.pte --check {MLP} --bisect --plugin cpuu", "cpuu: not installed; did you "),
+        ("plan gone.py:net", "gone.py:net: there is no file 'gone.py'; "),
+        ("plan net.py", "net.py: does not name a model; "),
+    ],
+)
+def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
+    monkeypatch.setattr(progress, "_load_torch", lambda *_: pytest.fail("loads torch"))
+    assert fails(words).startswith(message)
+
+
+def test_a_misspelt_option_of_a_plugin_is_corrected_with_its_line(here):
+    (here / "registry.toml").write_text("[plugins.openvino.options]\n\ndevcie = 'CPU'\n")
+    error = fails(f"plan {MLP}")
+    assert "devcie" in error
+    assert "(registry.toml, line 3)" in error
+    assert "did you mean device?" in error
+
+
+def test_a_shell_completes_plugins():
+    (option,) = [p for p in plan.command.params if p.name == "plugins"]
+    context = click.Context(plan.command)
+    assert [item.value for item in option.shell_complete(context, "cp")] == ["cpu"]
 
 
 def test_pinned_devices_and_nodes_show_in_the_plan():
     pin = "module=1:plugin=portable"
     options = f"--plugin cpu --device cpu.forward=cpu --pin {pin}"
-    plan = Plan.from_json(succeeds(f"plan {MLP} {options} --json"))
-    assert {partition.device_source for partition in plan.partitions} == {"pinned"}
-    assert {str(entry.pin) for entry in plan["forward"].ledger if entry.pin} == {pin}
+    planned = Plan.from_json(succeeds(f"plan {MLP} {options} --json"))
+    assert {partition.device_source for partition in planned.partitions} == {"pinned"}
+    assert {str(entry.pin) for entry in planned["forward"].ledger if entry.pin} == {pin}
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from attrs import evolve
 from models import nets
 from shell import MLP, cells, fails, succeeds
 
 from etdev import Lowerer, Pin, Plan
-from etdev.cli import tables
-from etdev.cli.plan import entries_of, why_report
+from etdev.cli import results, tables
+from etdev.cli.explain_tables import nodes_report
+from etdev.schema.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"
@@ -38,41 +40,62 @@ def test_plan_as_json_is_the_plan(mlp_lowered):
     assert Plan.from_json(text) == mlp_lowered.plan
 
 
+def test_all_shows_every_row(mlp_lowered, monkeypatch):
+    (method,) = mlp_lowered.plan.methods
+    first, second = method.partitions
+    many = [evolve(first, name=f"cpu_{index}") for index in range(20)]
+    plan = Plan((evolve(method, partitions=(*many, second), delegates=()),))
+    monkeypatch.setattr(Lowerer, "plan", lambda *_: plan)
+    assert "… and 9 more; --all shows them" in cells(succeeds(f"plan {MLP}"))
+    rows = cells(succeeds(f"plan {MLP} --all"))
+    assert [row.split()[0] for row in rows if row.startswith("cpu_")] == [
+        *(f"cpu_{index}" for index in range(20)), "cpu_1",
+    ]  # fmt: skip
+
+
 def test_why_shows_what_every_plugin_said_about_a_node(planned):
     head, row = succeeds(f"plan {MLP} --plugin cpu --why {NODE}").splitlines()
-    assert head.split() == ["method", "node", "op", "plugin", "verdict", "reason"]
-    assert row.split()[:4] == ["forward", NODE, OP, "cpu"]
+    assert head.split() == ["node", "op", "module", "owner", "pin", "plugin", "verdict", "reason"]
+    assert row.split()[:7] == [NODE, OP, "2", "portable", "-", "cpu", "op"]
     assert row.rstrip().endswith(REASON)
 
 
-def test_why_as_json_is_the_entry_of_the_ledger(planned):
-    (row,) = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
-    assert row == {
-        "method": "forward",
-        "node": NODE,
-        "op": OP,
-        "owner": None,
-        "partition": None,
-        "verdicts": [{"plugin": "cpu", "code": "op", "text": REASON}],
-        "module": "2",
-        "pin": None,
-    }
+def test_why_takes_a_glob(planned):
+    rows = cells(succeeds(f"plan {MLP} --plugin cpu --why aten_linear_*"))
+    assert [row.split()[0] for row in rows[1:]] == ["aten_linear_default", "aten_linear_default_1"]
+
+
+def test_why_as_json_has_the_entry_of_the_ledger(planned):
+    document = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
+    assert (document["schema"], document["version"]) == ("etdev.explanation", 1)
+    (told,) = document["nodes"]
+    # Of a torch.nn.Sequential only torch's own lines are known.
+    assert told["entry"].pop("line").startswith("normalization.py:")
+    assert (told["method"], told["entry"]) == (
+        "forward",
+        {
+            "node": NODE,
+            "op": OP,
+            "owner": None,
+            "partition": None,
+            "verdicts": [{"plugin": "cpu", "code": "op", "text": REASON}],
+            "module": "2",
+            "pin": None,
+            "source_op": "aten.layer_norm.default",
+        },
+    )
 
 
 def test_pins_show_in_the_plan_and_in_why(capsys):
     kept, missed = "module=1:plugin=portable", "op=aten.native_layer_norm.*:plugin=cpu"
     plan = Lowerer(["cpu"], pins=[Pin.parse(kept), Pin.parse(missed)]).plan(*nets.mlp())
-    tables.show(tables.plan_report(plan))
+    results.show(tables.plan_report(plan))
     rows = cells(capsys.readouterr().out)
     assert f"{kept} 1 -" in rows
     assert f"{missed} 1 1" in rows
-    for node, pin in (
-        ("aten_relu_default", kept),
-        (NODE, f"{missed}, but cpu does not take it"),
-    ):
-        tables.show(why_report(entries_of(plan, node)))
-        *_, line = capsys.readouterr().out.splitlines()
-        assert line == f"forward/{node} is pinned by {pin}"
+    for node, pin in (("aten_relu_default", kept), (NODE, f"{missed} (not kept)")):
+        results.show(nodes_report(Explanation(plan, Query(node)), None))
+        assert f" {pin} " in " ".join(capsys.readouterr().out.split())
 
 
 def test_why_of_an_unknown_node_names_close_ones(planned):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from shell import cells, succeeds
+from shell import cells, invoke, succeeds
 
 
 def test_plugins_lists_those_that_are_ready():
-    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))["plugins"]}
     cpu = rows["cpu"]
     assert (cpu["distribution"], cpu["status"], cpu["ready"]) == ("etdev-cpu", "ready", True)
     assert cpu["devices"] == ["cpu"]
@@ -18,16 +18,31 @@ def test_plugins_lists_those_that_are_ready():
 
 def test_a_plugin_that_the_registry_leaves_out_is_not_ready(here):
     (here / "registry.toml").write_text('unlisted = "ignore"\n[plugins.trt]\n')
-    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))["plugins"]}
     cpu = rows["cpu"]
     assert (cpu["status"], cpu["ready"]) == ("not in registry.toml", False)
     assert (cpu["devices"], cpu["hooks"]) == ([], [])
 
 
-def test_a_plugin_that_is_listed_and_not_installed_says_how_to_install_it(here):
-    (here / "registry.toml").write_text("[plugins.gone]\n")
-    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))}
+def test_a_plugin_that_is_listed_and_not_installed_is_named_with_its_line(here):
+    (here / "registry.toml").write_text("strict = true\n\n[plugins.gone]\n")
+    rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))["plugins"]}
     assert rows["gone"]["distribution"] == ""
-    assert "pip install etdev-gone" in rows["gone"]["status"]
+    where = "not installed, but listed in registry.toml, line 3; installed are "
+    assert rows["gone"]["status"].startswith(where)
     (line,) = [row for row in cells(succeeds("plugins")) if row.startswith("gone ")]
-    assert line.startswith("gone - not installed; pip install")
+    assert line.startswith(f"gone - {where}")
+
+
+def test_check_fails_for_a_plugin_that_lowerings_ask_and_that_can_not_be_used(here):
+    succeeds("plugins --check")
+    (here / "registry.toml").write_text("[plugins.cpu]\n[plugins.gone]\noptional = true\n")
+    succeeds("plugins --check")
+    (here / "registry.toml").write_text("[plugins.cpu]\n[plugins.gone]\n")
+    succeeds("plugins")
+    done = invoke("plugins --check")
+    assert (done.exit_code, "not installed" in done.stdout) == (1, True)
+    assert done.stderr == ("error: gone: can't be used; mend it, or take it out of registry.toml\n")
+    # One whose options are wrong is there and no good.
+    (here / "registry.toml").write_text("[plugins.cpu]\noptional = true\noptions = { x = 1 }\n")
+    assert invoke("plugins --check").exit_code == 1

@@ -154,3 +154,11 @@ def test_options_that_need_each_other_say_so(words, message):
     done = invoke(f"run net.pte {words}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_a_run_needs_no_registry(mlp_pte, here):
+    """It asks no plugin, unless it is to bisect."""
+    (here / "registry.toml").write_text("[plugins.gone]\n")
+    succeeds("run --repeat 1", mlp_pte)
+    error = fails("run", mlp_pte, "--check", MLP, "--bisect")
+    assert error.startswith("gone: not installed, but listed in registry.toml, line 1; ")

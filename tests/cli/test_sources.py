@@ -124,3 +124,46 @@ def test_a_file_that_can_not_be_imported_is_named(here, text, what):
 )
 def test_a_source_that_is_not_there_is_named(source, what):
     assert fails("lower -o net.pte", source) == f"{source}: {what}; {FORMS}"
+
+
+def test_an_import_that_fails_in_the_users_code_is_named_with_its_line(here):
+    (here / "top_of_mine.py").write_text("import torch\nimport below_of_mine\n")
+    (here / "below_of_mine.py").write_text("\n\nimport gone_of_mine\n")
+    missing = "raised ModuleNotFoundError: No module named 'gone_of_mine' at below_of_mine.py:3"
+    for source in ("top_of_mine.py:net", "top_of_mine:net"):
+        assert fails("plan", source) == f"{source}: importing it {missing}; mend the function"
+
+
+SCALED = """\
+import torch
+from torch.export import Dim
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x, scale=None, *, shift):
+        return (x if scale is None else x * scale) - shift
+
+
+X, SCALE, SHIFT = torch.arange(6.0).reshape(2, 3), torch.full((1,), 3.0), torch.ones(3)
+ROWS = {"x": {0: Dim("rows", min=1, max=8)}, "scale": None, "shift": None}
+
+
+def keywords(): return Scaled(), {"shift": SHIFT, "x": X, "scale": SCALE}
+def both(): return Scaled(), (X,), {"shift": SHIFT, "scale": SCALE}
+def four(): return Scaled(), (X,), {"scale": SCALE, "shift": SHIFT}, ROWS
+def methods(): return {"forward": (Scaled(), {"x": X, "shift": SHIFT})}
+def wrong(): return Scaled(), (X,), 3, None
+"""
+
+
+@pytest.mark.parametrize("name", ["keywords", "both", "four", "methods"])
+def test_inputs_may_be_given_by_keyword(here, name):
+    """Whatever their order is, each reaches its own input."""
+    (here / "scaled.py").write_text(SCALED)
+    succeeds(f"lower scaled.py:{name} --plugin cpu -o net.pte --verify")
+    assert "max error 0 " in succeeds(f"run net.pte --check scaled.py:{name}")
+
+
+def test_keyword_inputs_that_are_not_a_dict_are_refused(here):
+    (here / "scaled.py").write_text(SCALED)
+    assert fails("plan scaled.py:wrong") == "forward: keyword inputs are int; give a dict"

@@ -23,6 +23,7 @@ def main(path: Path) -> None:
     with progress.working() as say:
         from etdev import Lowerer
         from etdev.cli import tables
+        from etdev.cli.artifact_tables import artifact_report
         from etdev.pte.read import read
 
         say("model", "MiniLM-L6 with its real weights")
@@ -32,7 +33,7 @@ def main(path: Path) -> None:
         verification = lowered.verify(path=path)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(tables.plan_report(lowered.plan), highlight=False)
-    console.print(tables.artifact_report(read(path)), highlight=False)
+    console.print(artifact_report(read(path)), highlight=False)
     console.print(tables.stages_report(lowered.stages.seconds), highlight=False)
     compare_pairs(path, encoder, console)
     for line in tables.verification_lines(verification):

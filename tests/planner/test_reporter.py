@@ -10,7 +10,9 @@ from etdev.schema.plan import Draft
 
 
 def ledger(reporter, nodes, plugins):
-    graph = SimpleNamespace(ops=dict.fromkeys(nodes, "aten.add"), modules={})
+    graph = SimpleNamespace(
+        ops=dict.fromkeys(nodes, "aten.add"), modules={}, source_ops={}, lines={}
+    )
     return reporter.ledger(graph, plugins, Pinning(()))
 
 

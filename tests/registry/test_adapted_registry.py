@@ -106,14 +106,14 @@ def test_a_class_a_function_or_an_object_of_ones_own_will_do(target, module):
         ("own_parts:made", "", "parts (own_parts): could not be made: TypeError: "
          "made() missing 1 required positional argument: 'single'; check its options"),
         ("own_parts:ready", "[plugins.parts.options]\na = 1",
-         "parts (own_parts): takes no options, got a; remove them"),
+         "parts (own_parts): takes no options, got a (FILE, line 4); remove them"),
         ("own_parts:number", "", "parts: 7 is not an ExecuTorch Partitioner; subclass Partitioner"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_had_is_named_with_a_cure(target, more, text, module):
     with pytest.raises(PluginError) as caught:
         Lowerer(registry=parsed(entry(target, more), module))
-    assert str(caught.value) == text
+    assert str(caught.value) == text.replace("FILE", str(module / "registry.toml"))
 
 
 @pytest.mark.parametrize("trusted", [[], ["etdev-cpu"]])
@@ -159,7 +159,7 @@ def test_it_is_listed_with_the_plugins(module):
     file.write_text(entry(f"{XNNPACK}:XnnpackPartitioner") + entry("broken_parts:P", name="broken"))
     done = CliRunner().invoke(main, ["plugins", "--json", "--registry", str(file)])
     assert done.exit_code == 0
-    rows = {row["name"]: row for row in json.loads(done.output)}
+    rows = {row["name"]: row for row in json.loads(done.output)["plugins"]}
     listed = rows["parts"]
     assert (listed["distribution"], listed["status"]) == ("executorch", "ready")
     assert {"claim_nodes", "claim_constants", "resolve_device"} <= set(listed["hooks"])

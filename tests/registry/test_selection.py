@@ -11,7 +11,9 @@ import pytest
 from etdev import hookspecs
 from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
-from etdev.registry import PluginEntry, Registry, plugin, selection
+from etdev.registry import PluginEntry, Registry, parse, plugin, selection
+from etdev.registry.names import DISTRIBUTIONS
+from etdev.registry.toml_reader import tomllib
 from etdev.schema.device import CPU, Device, Probe
 
 GOOD = """
@@ -202,12 +204,55 @@ def test_a_distribution_that_is_on_the_path_twice_is_one(install, tmp_path, monk
 
 
 def test_a_listed_plugin_that_is_missing_is_named_with_its_cure(install):
-    assert refusal(listed("a")) == "a: not installed; pip install etdev-a (none is installed)"
+    assert refusal(listed("a")) == "a: not installed; none is installed"
     install("c")
     install("b")
-    message = "a: not installed; pip install etdev-a (installed are b, c)"
+    message = "a: not installed; installed are b, c"
     assert refusal(listed("a")) == message
     assert refusal(Registry(), ["a"]) == message
+
+
+def test_pip_is_told_of_etdevs_own_distributions_only(install):
+    """Anyone can upload an etdev-something."""
+    folders = {path.name for path in (Path(__file__).parents[2] / "plugins").glob("etdev-*")}
+    assert set(DISTRIBUTIONS.values()) == folders
+    for folder in folders:
+        project = Path(__file__).parents[2] / "plugins" / folder / "pyproject.toml"
+        (name,) = tomllib.loads(project.read_text())["project"]["entry-points"]["etdev"]
+        assert refusal(Registry(), [name]) == (
+            f"{name}: not installed; pip install {DISTRIBUTIONS[name]} (none is installed)"
+        )
+    for name in ("transformers", "etdev", "etdev-cpu", "cpu2", "x"):
+        assert "pip install" not in refusal(Registry(), [name])
+
+
+def test_a_misspelt_plugin_is_corrected_with_the_line_of_the_registry(install):
+    install("tensor")
+    text = "strict = true\n\n[plugins.tensro]\n"
+    assert refusal(parse(text, Path("mine.toml"))) == (
+        "tensro: not installed, but listed in mine.toml, line 3; did you mean tensor? "
+        "(installed are tensor)"
+    )
+    assert refusal(Registry(), ["opnvino"]) == (
+        "opnvino: not installed; did you mean openvino? (installed are tensor)"
+    )
+
+
+def test_all_names_are_checked_before_a_plugin_is_imported(install):
+    install("bad", "raise SystemExit('imported')")
+    assert refusal(Registry(), ["bad", "gone"]) == "gone: not installed; installed are bad"
+    assert selection.names_of(Registry(), ["bad"]) == ["bad"]
+
+
+def test_an_option_is_corrected_with_the_line_of_the_registry(install):
+    body = " def __init__(self, level=1, fast=False): ...\n @hookimpl\n def probe(self): ..."
+    install("a", plugin_class(body))
+    text = "[plugins.a]\n[plugins.a.options]\nfast = true\nlevle = 3\n"
+    assert refusal(parse(text, Path("mine.toml"))) == (
+        "a (etdev-a 1.0): could not be made: TypeError: Plugin.__init__() got an unexpected "
+        "keyword argument 'levle' (mine.toml, line 4); did you mean level? "
+        "its options are level, fast"
+    )
 
 
 def test_an_optional_plugin_that_is_missing_is_skipped(install):
@@ -329,7 +374,7 @@ def test_options_of_a_plain_class_are_keyword_arguments(install):
     message = refusal(with_options(fast=True))
     assert message == (
         "a (etdev-a 1.0): could not be made: TypeError: "
-        "Plugin.__init__() got an unexpected keyword argument 'fast'; check its options"
+        "Plugin.__init__() got an unexpected keyword argument 'fast'; its options are level"
     )
 
 
@@ -414,8 +459,8 @@ def test_discovery_lists_the_broken_ones_and_goes_on(install):
     install("raises", plugin_class(" @hookimpl\n def probe(self): raise SystemExit"))
     registry = listed("missing", "typo", unlisted="last")
     assert [(finding.name, finding.problem) for finding in selection.discover(registry)] == [
-        ("missing", "not installed; pip install etdev-missing (installed are answer, exit, good, "
-                    "import, probe, raises, twice, typo)"),
+        ("missing", "not installed; installed are answer, exit, good, import, probe, raises, "
+                    "twice, typo"),
         ("typo", "prob is not a hook; did you mean probe?"),
         ("answer", "probe returned 'cuda'; return a Probe, such as Probe([\"cpu\"])"),
         ("exit", "import failed with SystemExit: 3; reinstall or uninstall it"),

@@ -23,6 +23,7 @@ from etdev.registry import discovery, plugin, selection
 from etdev.registry.toml_reader import tomllib
 from etdev.runtime.check import check
 from etdev.schema import reasons
+from etdev.schema.documents import DOCUMENTS as DOCUMENTS_PRINTED
 
 DOCUMENTS = (README, GUIDE)
 TOML = [block for document in DOCUMENTS for block in blocks(document, "toml")]
@@ -244,6 +245,7 @@ def test_the_commands_of_a_document_run(document, desk):
         (desk / "registry.toml").write_text("[plugins.cpu]\n")
     runner = CliRunner()
     for command in documents.commands(document):
+        command, _, file = command.partition(" > ")
         program, *words = shlex.split(command)
         assert program in ("etdev", "make", "pip"), command
         if program == "make":
@@ -251,10 +253,21 @@ def test_the_commands_of_a_document_run(document, desk):
         elif program == "etdev":
             result = runner.invoke(main, words)
             assert result.exit_code == 0, f"{command}\n{result.output}"
+            if file:
+                Path(file).write_text(result.stdout)
 
 
 def test_the_readme_shows_every_command():
     named = {line.split()[1] for line in documents.commands(README) if line.startswith("etdev ")}
+    assert named == set(COMMANDS)
+
+
+def test_the_readme_has_the_schema_of_every_document():
+    rows = documents.rows(README, "| command | schema | version |")
+    assert sorted((schema.strip("`"), int(version)) for _, schema, version in rows) == sorted(
+        (document.name, document.version) for document in DOCUMENTS_PRINTED
+    )
+    named = {word.split()[1] for row in rows for word in re.findall(r"`(etdev [^`]+)`", row[0])}
     assert named == set(COMMANDS)
 
 

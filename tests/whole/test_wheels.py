@@ -161,7 +161,7 @@ def test_installed_wheels_are_what_is_imported(installed, outside):
 
 
 def test_installed_wheels_offer_their_plugins(installed, outside):
-    listed = json.loads(installed.run(["etdev", "plugins", "--json"], outside))
+    listed = json.loads(installed.run(["etdev", "plugins", "--json"], outside))["plugins"]
     assert {entry["name"] for entry in listed if entry["hooks"]} == set(PLUGINS)
 
 
@@ -186,7 +186,7 @@ def test_an_install_line_of_the_readme_works(line, outside, tmp_path):
     fresh.run(["sh", "-ec", line], outside, URL=f"file://{repository}")
     origins = fresh.origins(["cpu"], outside)
     assert all(fresh.folder in path.parents for path in origins.values())
-    listed = json.loads(fresh.run(["etdev", "plugins", "--json"], outside))
+    listed = json.loads(fresh.run(["etdev", "plugins", "--json"], outside))["plugins"]
     assert {entry["name"] for entry in listed if entry["hooks"]} == {"cpu"}
 
 
@@ -198,7 +198,7 @@ def test_the_package_of_the_guide_is_found_when_it_is_installed(installed, outsi
     documents.write_package(tmp_path)
     (line,) = [command for command in documents.commands(GUIDE) if command.startswith("pip ")]
     installed.run(["sh", "-ec", line], tmp_path)
-    listed = json.loads(installed.run(["etdev", "plugins", "--json"], tmp_path))
+    listed = json.loads(installed.run(["etdev", "plugins", "--json"], tmp_path))["plugins"]
     assert [(entry["name"], entry["ready"]) for entry in listed][:2] == [
         ("adder", True),
         ("cpu", True),

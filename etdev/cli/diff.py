@@ -1,0 +1,118 @@
+"""`etdev diff`: what is different in another plan or .pte."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from attrs import evolve, frozen
+
+from etdev.cli import options, plans, results, tables
+from etdev.cli.group import Command
+from etdev.cli.progress import working
+from etdev.errors import EtdevError
+from etdev.schema.diff import Difference, Gained, diff
+from etdev.schema.diff_sheets import sheets
+from etdev.schema.figures import changed
+from etdev.schema.figures import outline as planned
+from etdev.schema.plan import Plan
+
+if TYPE_CHECKING:
+    from etdev.pte.artifact import Artifact
+
+_CURE = "give the JSON of etdev plan, or a .pte"
+
+
+@frozen(eq=False)
+class _Side:
+    """One of the two: a plan, a .pte, or a .pte with its plan in it."""
+
+    file: Path
+    plan: Plan | None = None
+    artifact: Artifact | None = None
+
+    def outline(self) -> dict[str, int]:
+        """The figures that plans and .pte files have in common."""
+        if self.artifact:
+            from etdev.pte.figures import outline
+
+            return outline(self.artifact)
+        return planned(self.plan) if self.plan else {}
+
+    def contents(self) -> str:
+        return f"sha256 {hashlib.sha256(self.file.read_bytes()).hexdigest()}"
+
+
+@click.command("diff", cls=Command)
+@click.argument("before", type=options.FILE)
+@click.argument("after", type=options.FILE)
+@options.all_rows
+@options.as_json
+@options.debug
+def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
+    """Show what is different in AFTER: a plan, as JSON, or a .pte.
+
+    Two plans, or .pte files that were lowered with --with-ledger, are compared node by node:
+    owners, devices, partitions, copies, bytes. Of a .pte without a ledger delegates, copies,
+    kernels and sizes are known.
+
+    \b
+    etdev diff old.json new.json
+    etdev diff old.pte new.pte --all
+    etdev diff plan.json net.pte --json
+
+    Exit codes: 0 if nothing changed, 1 if something did or for an error, 2 for wrong usage.
+    """
+    if before.suffix == after.suffix == ".json":
+        difference = _difference(_read(before), _read(after))
+    else:
+        with working(options.debugging()) as say:
+            say("read", f"{before} and {after}")
+            difference = _difference(_read(before), _read(after))
+    if as_json:
+        results.document(difference.to_dict())
+    elif difference:
+        results.show(tables.report_of(sheets(difference), tables.limit(every)))
+    else:
+        results.line(f"{after}: no change from {before}")
+    if difference:
+        click.get_current_context().exit(1)
+
+
+def _read(file: Path) -> _Side:
+    if file.suffix == ".json":
+        return _Side(file, plan=plans.read_plan(file))
+    if file.suffix != ".pte":
+        raise EtdevError(str(file), "is neither a plan nor a .pte", _CURE)
+    from etdev.pte.ledger import read_ledger
+    from etdev.pte.read import read
+
+    artifact = read(file)
+    return _Side(file, read_ledger(file) if artifact.ledger_bytes else None, artifact)
+
+
+def _difference(before: _Side, after: _Side) -> Difference:
+    names = (str(before.file), str(after.file))
+    difference = Difference(*names)
+    if before.plan and after.plan:
+        difference = diff(before.plan, after.plan, *names)
+    if before.artifact and after.artifact:
+        return _of_files(difference, before, after)
+    if not (before.plan and after.plan):
+        return evolve(difference, figures=changed(before.outline(), after.outline()))
+    return difference
+
+
+def _of_files(difference: Difference, before: _Side, after: _Side) -> Difference:
+    """The difference of two .pte files, given that of their plans."""
+    from etdev.pte.figures import figures
+
+    first, second = (figures(side.artifact) for side in (before, after) if side.artifact)
+    more = [figure for figure in changed(first, second) if figure not in difference.figures]
+    difference = evolve(difference, figures=(*difference.figures, *more))
+    contents = Gained("contents", "", before.contents(), after.contents())
+    if not difference and contents.before != contents.after:
+        return evolve(difference, parts=(contents,))
+    return difference

@@ -1,0 +1,30 @@
+"""ETRecords: what ExecuTorch's Inspector and Model Explorer need beside a .pte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from executorch.exir import EdgeProgramManager
+from torch.export import ExportedProgram
+
+
+def record(
+    manager: EdgeProgramManager, exported: Mapping[str, ExportedProgram], edge: EdgeProgramManager
+) -> None:
+    """Have a manager carry an ETRecord, unless it has one; `to_executorch` completes it.
+
+    Args:
+        manager: The delegated programs.
+        exported: The ATen programs, by method.
+        edge: The edge-dialect programs as they were before delegation.
+    """
+    try:
+        from executorch.devtools.etrecord import ETRecord
+    except ImportError:
+        # ExecuTorch can be built without its developer tools.
+        return
+    # There is no public way to have a record but the conversion's, which copies all weights.
+    if manager._etrecord is None:
+        manager._etrecord = ETRecord()
+        manager._etrecord.add_exported_program(dict(exported))
+        manager._etrecord.add_edge_dialect_program(edge)

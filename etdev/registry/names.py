@@ -1,0 +1,43 @@
+"""Names of plugins: what to do about one that is not installed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from etdev.errors import PluginError
+from etdev.registry.registry import Registry
+
+# The distributions of etdev's own plugins, by plugin. No other name may be suggested to pip:
+# anyone can upload a distribution called etdev-something.
+DISTRIBUTIONS = {
+    "cpu": "etdev-cpu",
+    "cuda": "etdev-cuda",
+    "openvino": "etdev-openvino",
+    "trt": "etdev-trt",
+}
+
+
+def not_installed(name: str, registry: Registry, installed: Iterable[str]) -> PluginError:
+    """The error for a plugin that no installed distribution offers.
+
+    Args:
+        name: Its name.
+        registry: May list it; then the text has the line.
+        installed: Names of those that are installed.
+    """
+    known = sorted(installed)
+    place = registry.place("plugins", name) if name in registry.names else ""
+    what = f"not installed, but listed in {place}" if place else "not installed"
+    others = f"installed are {', '.join(known)}" if known else "none is installed"
+    if name in DISTRIBUTIONS:
+        return PluginError(name, what, f"pip install {DISTRIBUTIONS[name]} ({others})")
+    close = close_to(name, dict.fromkeys([*known, *registry.names, *DISTRIBUTIONS]))
+    return PluginError(name, what, f"{close} ({others})" if close else others)
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """`did you mean cpu?`, or nothing."""
+    others = [other for other in known if other != name]
+    close: Sequence[str] = difflib.get_close_matches(name, others, 1)
+    return f"did you mean {close[0]}?" if close else ""

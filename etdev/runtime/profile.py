@@ -1,0 +1,220 @@
+"""Profiles: the time of each delegate, copy and kernel of a .pte, from ExecuTorch's ETDump."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from etdev.errors import RunError, first_line
+from etdev.pte import ptd
+from etdev.pte.read import read
+from etdev.pte.steps import Step, steps
+from etdev.runtime.inputs import check_inputs, laid_out, method_of
+from etdev.runtime.kernels import load_kernels
+from etdev.schema.ledger import Entry
+from etdev.schema.plan import MethodPlan, Plan
+
+# What the runtime calls the events of whole instructions; the others are within these.
+_CALLS = ("DELEGATE_CALL", "OPERATOR_CALL")
+
+
+@frozen
+class Span:
+    """One event in one run.
+
+    Args:
+        name: ExecuTorch's name of the event, or the delegate or operator that is called.
+        start_us: When it began, in microseconds since the first.
+        length_us: How long it took.
+        within: It is a part of a delegate or a kernel.
+    """
+
+    name: str
+    start_us: float
+    length_us: float
+    within: bool
+
+
+@frozen
+class Cost:
+    """What one delegate, or all calls of one kernel or copy, cost per run.
+
+    Args:
+        name: Partition, if the plan is known, else backend; or operator.
+        kind: `delegate`, `kernel` or `copy`.
+        calls: How often a run calls it.
+        ms: Time per run, the median over the runs.
+        share: Part of the time of all that is listed.
+        plugin: Owner of the delegate, or `portable`.
+        modules: Source modules that it computes, if the plan is known.
+        reasons: Why no plugin has it, if the plan is known.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    ms: float
+    share: float = 0.0
+    plugin: str = ""
+    modules: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@frozen
+class Profile:
+    """A profile of one method.
+
+    Args:
+        costs: The most expensive first.
+        runs: How many runs were timed.
+        spans: Every event of the last run.
+    """
+
+    costs: tuple[Cost, ...]
+    runs: int
+    spans: tuple[Span, ...] = field(default=(), repr=False)
+
+
+def profile(
+    path: Path,
+    inputs: Sequence[Any],
+    method: str = "forward",
+    repeat: int = 10,
+    data: Path | None = None,
+    plan: Plan | None = None,
+) -> Profile:
+    """Run a method once to warm up, then `repeat` times with ExecuTorch's event tracer.
+
+    Args:
+        path: The .pte.
+        inputs: Its inputs, flat.
+        method: Which method.
+        repeat: Number of timed runs.
+        data: Its .ptd; one beside it if it needs one and this is None.
+        plan: Its plan, for partitions, modules and reasons.
+
+    Raises:
+        ArtifactError: The file is not a .pte, or its .ptd is missing.
+        RunError: The runtime can't load it or writes no trace, or refuses the inputs.
+    """
+    artifact = read(path)
+    facts = method_of(artifact, method)
+    check_inputs(facts, inputs)
+    load_kernels(facts)
+    events = _traced(
+        path, laid_out(facts, inputs), method, repeat, data or ptd.find(artifact, path)
+    )
+    known = steps(path, method)
+    calls = [event for event in events if event.name in _CALLS]
+    costs = list(_costs(calls, known, _method(plan, method)))
+    total = sum(cost.ms for cost in costs) or 1.0
+    shares = [evolve(cost, share=cost.ms / total) for cost in costs]
+    shares.sort(key=lambda cost: -cost.ms)
+    return Profile(tuple(shares), repeat, tuple(_spans(events, known)))
+
+
+def _method(plan: Plan | None, name: str) -> MethodPlan | None:
+    methods = plan.methods if plan else ()
+    return next((method for method in methods if method.method == name), None)
+
+
+def _traced(
+    path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None
+) -> list[Any]:
+    """The Inspector's events of all runs together."""
+    from executorch.devtools import Inspector
+    from executorch.runtime import Runtime
+
+    load = Runtime.get().load_program
+    more = {"data_path": data} if data and "data_path" in inspect.signature(load).parameters else {}
+    try:
+        program = load(path, enable_etdump=True, **more)
+        loaded = program.load_method(method)
+        for _ in range(repeat + 1):
+            loaded.execute(inputs)
+        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+            dump = Path(folder) / "run.etdp"
+            program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))
+            if not dump.exists():
+                cure = (
+                    "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
+                )
+                raise RunError(str(path), "the runtime writes no trace", cure)
+            blocks = Inspector(etdump_path=str(dump)).event_blocks
+    except RuntimeError as error:
+        what = f"the runtime failed with {first_line(error)}"
+        raise RunError(f"{path}, method {method!r}", what, "see etdev check") from error
+    return [event for block in blocks if block.name == "Execute" for event in block.events]
+
+
+def _costs(calls: Sequence[Any], known: Sequence[Step], plan: MethodPlan | None) -> Iterator[Cost]:
+    groups: dict[tuple[str, str, int | None], list[Any]] = {}
+    for event in calls:
+        step = _step(event, known)
+        groups.setdefault((step.kind, step.name, step.delegate), []).append(event)
+    for (kind, name, delegate), events in groups.items():
+        cost = Cost(name, kind, len(events), sum(_median_ms(event) for event in events))
+        if kind == "delegate":
+            yield _of_delegate(cost, delegate or 0, plan)
+        else:
+            yield _of_kernel(cost, plan)
+
+
+def _step(event: Any, known: Sequence[Step]) -> Step:
+    """The instruction that an event is about."""
+    # The Inspector has no public way from an event to its instruction.
+    index: int = event._instruction_id
+    return known[index]
+
+
+def _median_ms(event: Any) -> float:
+    # The first run warms up.
+    times = sorted(event.perf_data.raw[1:] or event.perf_data.raw)
+    return float(times[len(times) // 2])
+
+
+def _of_delegate(cost: Cost, position: int, plan: MethodPlan | None) -> Cost:
+    name = plan.delegates[position] if plan and position < len(plan.delegates) else ""
+    found = [p for p in plan.partitions if p.name == name] if plan else []
+    if not plan or not found:
+        return evolve(cost, name=f"{cost.name} #{position}")
+    nodes = set(found[0].nodes)
+    modules = dict.fromkeys(e.module for e in plan.ledger if e.node in nodes and e.module)
+    return evolve(cost, name=name, plugin=found[0].plugin, modules=tuple(modules))
+
+
+def _of_kernel(cost: Cost, plan: MethodPlan | None) -> Cost:
+    base = cost.name.partition(".")[0].replace("::", ".")
+    entries = [e for e in plan.ledger if e.falls_back and _base(e) == base] if plan else []
+    reasons = dict.fromkeys(
+        f"{verdict.plugin}: {verdict.text or verdict.code}"
+        for entry in entries
+        for verdict in entry.verdicts
+    )
+    modules = dict.fromkeys(entry.module for entry in entries if entry.module)
+    return evolve(cost, plugin="portable", modules=tuple(modules), reasons=tuple(reasons))
+
+
+def _base(entry: Entry) -> str:
+    return entry.op.rpartition(".")[0]
+
+
+def _spans(events: Sequence[Any], known: Sequence[Step]) -> Iterator[Span]:
+    """The events of the last run, with the instructions by their names."""
+    starts = [event.start_time[-1] for event in events if event.start_time]
+    first = min(starts, default=0)
+    for event in events:
+        if not event.start_time:
+            continue
+        call = event.name in _CALLS
+        yield Span(
+            name=_step(event, known).name if call else event.name,
+            start_us=(event.start_time[-1] - first) / 1000,
+            length_us=event.perf_data.raw[-1] * 1000,
+            within=not call and event.name != "Method::execute",
+        )

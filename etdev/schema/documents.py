@@ -1,0 +1,141 @@
+"""Documents: what `--json` prints. Each is an object that opens with its schema and version.
+
+A version changes when a key is renamed, removed or means something else; a new key does not change
+it. tests/cli/documents.txt lists the keys of each version. Most are the fields of frozen values,
+which their classes explain:
+
+    etdev.plan           Plan, in plan.py
+    etdev.explanation    query, plugins, missed (Missed) and nodes (Told), in explanation.py; owned
+                         is the number of nodes by owner, by method
+    etdev.difference     Difference, in diff.py; changed tells whether there is any
+    etdev.artifact       Artifact, in etdev/pte/artifact.py
+
+The others have
+
+    etdev.lowering       program, size_bytes, plugins (name and version of each, in claim order);
+                         methods: their method, delegates (a number) and owned (nodes by owner);
+                         partitions: Outcome of each, in outcomes.py;
+                         stages: seconds by stage; verification: null without --verify, else calls
+                         that agree, their tolerance, and what is unverified in words
+    etdev.run            program, method; outputs: type, shape, and with --check their max_error
+                         and PyTorch's max_value; latency_ms of each call; verification as above;
+                         with --bisect bisection: tolerance, delegates, the one that departs or
+                         null, max_errors_without it; with --profile profile: runs, and costs as
+                         in etdev/runtime/profile.py
+    etdev.check          program, targets, problems in words
+    etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
+                         lowering that names none, devices, hooks
+    etdev.cache          folder, size_bytes, limit_bytes; entries: key, size_bytes, used (seconds
+                         since 1970), plugin, backend, device, nodes
+
+A number that JSON can't write is text: nan, inf, -inf.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from attrs import frozen
+from cattrs.preconf.json import JsonConverter, make_converter
+
+from etdev.errors import EtdevError, first_line
+from etdev.schema.device import Device
+from etdev.schema.structuring import REFUSALS, problems, strictly
+
+T = TypeVar("T")
+SCHEMA, VERSION = "schema", "version"
+
+
+@frozen
+class Document:
+    """A kind of document.
+
+    Args:
+        name: What stands under `schema`.
+        version: What stands under `version`.
+        holds: What its other keys are.
+        source: What writes it, for messages.
+    """
+
+    name: str
+    version: int
+    holds: str
+    source: str
+
+    def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The document with these keys."""
+        return {SCHEMA: self.name, VERSION: self.version, **body}
+
+    def opened(self, text: str, who: str) -> dict[str, Any]:
+        """The keys of a document's text; one without a schema is taken for this one.
+
+        Raises:
+            EtdevError: It is not JSON, or is another document or version.
+        """
+        cure = f"write it with {self.source}"
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            what = f"is not {self.holds}: it is not JSON ({first_line(error)})"
+            raise EtdevError(who, what, cure) from error
+        if not isinstance(data, dict):
+            what = f"is not {self.holds}: it is a JSON {type(data).__name__}"
+            raise EtdevError(who, what, cure)
+        kind, version = data.pop(SCHEMA, self.name), data.pop(VERSION, self.version)
+        if kind != self.name:
+            raise EtdevError(who, f"is {kind!r}, not {self.name!r}", cure)
+        if version != self.version:
+            what = f"has version {version!r} of {self.name}, this etdev reads {self.version}"
+            raise EtdevError(who, what, f"{cure} of this etdev")
+        return data
+
+    def read(self, text: str, kind: type[T], who: str) -> T:
+        """Make a value of a document's text.
+
+        Raises:
+            EtdevError: As `opened`, or a key is missing or has a value that makes no sense; the
+                text has its path.
+        """
+        data = self.opened(text, who)
+        try:
+            return CONVERTER.structure(data, kind)
+        except (*REFUSALS, RecursionError) as refusal:
+            faults = [] if isinstance(refusal, RecursionError) else list(problems(refusal))
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        what = "it is nested too deeply"
+        if faults:
+            cure = f", {faults[0].cure}" if faults[0].cure else ""
+            what = f"{faults[0].key} {faults[0].what}{cure}".strip()
+        raise EtdevError(who, f"is not {self.holds}: {what}{more}", f"write it with {self.source}")
+
+
+def converter() -> JsonConverter:
+    """A converter between values and plain data: devices as text, bytes in base 64."""
+    made = strictly(make_converter())
+    made.register_unstructure_hook(Device, str)
+    made.register_structure_hook(Device, lambda value, _: Device.parse(value))
+    made.register_structure_hook(int | str, _size)
+    return made
+
+
+def _size(value: Any, _: object) -> int | str:
+    if type(value) in (int, str):
+        size: int | str = value
+        return size
+    raise EtdevError("", f"is {value!r}", "it must be a number or the text of one")
+
+
+CONVERTER = converter()
+
+PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json")
+EXPLANATION = Document("etdev.explanation", 1, "an explanation", "etdev explain --json")
+DIFFERENCE = Document("etdev.difference", 1, "a difference", "etdev diff --json")
+LOWERING = Document("etdev.lowering", 1, "what was written", "etdev lower --json")
+RUN = Document("etdev.run", 1, "a run", "etdev run --json")
+ARTIFACT = Document("etdev.artifact", 1, "what a .pte holds", "etdev inspect --json")
+CHECK = Document("etdev.check", 1, "what a check found", "etdev check --json")
+PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins --json")
+CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
+DOCUMENTS = (PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE)

@@ -1,0 +1,198 @@
+"""Explanations: what falls back and why, and the story of single nodes, from a plan alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from attrs import field, frozen
+
+from etdev.schema import globs
+from etdev.schema.documents import CONVERTER, EXPLANATION
+from etdev.schema.ledger import Entry, Verdict
+from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.story import Storyteller
+
+
+@frozen
+class Query:
+    """Which nodes are meant; all that is given must hold.
+
+    Args:
+        node: Glob of node names.
+        module: Glob of module paths; a module stands for all that is in it.
+        op: Glob of ops, as they are now or as they were in the exported program.
+        plugin: Only nodes that this plugin was asked about.
+    """
+
+    node: str | None = None
+    module: str | None = None
+    op: str | None = None
+    plugin: str | None = None
+
+    def matches(self, entry: Entry) -> bool:
+        """Whether a node is meant."""
+        wanted = ((self.node, [entry.node]), (self.op, [entry.op, entry.source_op]))
+        if not all(p is None or any(globs.matches(p, n) for n in names) for p, names in wanted):
+            return False
+        if self.plugin is not None and self.plugin not in (v.plugin for v in entry.verdicts):
+            return False
+        if self.module is not None:
+            return any(globs.matches(self.module, path) for path in _around(entry.module))
+        return True
+
+    def __str__(self) -> str:
+        keys = ("node", "module", "op", "plugin")
+        return " ".join(f"--{k} {v}" for k in keys if (v := getattr(self, k)) is not None)
+
+
+@frozen
+class Reason:
+    """Why a plugin has none of some nodes: its code, and what it says most often."""
+
+    plugin: str
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: {self.text or self.code}"
+
+
+@frozen
+class Missed:
+    """Nodes of one op that plugins have not got for the same reasons.
+
+    Args:
+        method: Their method.
+        op: Their op.
+        reasons: One for each plugin that was asked.
+        nodes: Their names, in graph order.
+        modules: Where they are computed, each once.
+        lines: The lines they come from, each once.
+        owner: Who has them instead; None for portable kernels.
+    """
+
+    method: str
+    op: str
+    reasons: tuple[Reason, ...]
+    nodes: tuple[str, ...]
+    modules: tuple[str, ...]
+    lines: tuple[str, ...]
+    owner: str | None = None
+
+
+@frozen
+class Told:
+    """A node, and its story in sentences."""
+
+    method: str
+    entry: Entry
+    story: tuple[str, ...]
+
+
+@frozen(slots=False)
+class Explanation:
+    """What a plan says about some of its nodes.
+
+    Args:
+        plan: The plan.
+        query: Which nodes are meant.
+    """
+
+    plan: Plan
+    query: Query = field(factory=Query)
+
+    @cached_property
+    def entries(self) -> list[tuple[MethodPlan, Entry]]:
+        """The nodes that are meant, with their methods, in graph order."""
+        return [
+            (method, entry)
+            for method in self.plan.methods
+            for entry in method.ledger
+            if self.query.matches(entry)
+        ]
+
+    def matches(self, kind: str, pattern: str) -> bool:
+        """Whether some node matches one criterion alone: `node`, `module` or `op`."""
+        query = Query(**{kind: pattern})
+        return any(query.matches(entry) for m in self.plan.methods for entry in m.ledger)
+
+    @property
+    def owned(self) -> dict[str, dict[str, int]]:
+        """Number of these nodes per owner, per method; most first."""
+        counts: dict[str, Counter[str]] = {}
+        for method, entry in self.entries:
+            counts.setdefault(method.method, Counter())[entry.holder] += 1
+        return {method: dict(count.most_common()) for method, count in counts.items()}
+
+    @cached_property
+    def missed(self) -> tuple[Missed, ...]:
+        """Of these nodes those on portable kernels, or those that the plugin has not got.
+
+        By method, reason and op, most nodes first.
+        """
+        plugin = self.query.plugin
+        groups: dict[Any, list[Entry]] = {}
+        for method, entry in self.entries:
+            if entry.owner == plugin if plugin else not entry.falls_back:
+                continue
+            said = tuple((v.plugin, v.code) for v in _said(entry, plugin))
+            groups.setdefault((method.method, entry.op, entry.owner, said), []).append(entry)
+        missed = [
+            _missed(method, op, owner, entries, plugin)
+            for (method, op, owner, _), entries in groups.items()
+        ]
+        return tuple(sorted(missed, key=lambda item: -len(item.nodes)))
+
+    def told(self) -> Iterator[Told]:
+        """The story of each node."""
+        tellers = {method.method: Storyteller(method) for method in self.plan.methods}
+        for method, entry in self.entries:
+            yield Told(method.method, entry, tuple(tellers[method.method].story(entry)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain data; nodes are told if some were asked for."""
+        nodes = list(self.told()) if self.query != Query() else []
+        return EXPLANATION.stamped(
+            CONVERTER.unstructure(
+                {
+                    "query": self.query,
+                    "plugins": self.plan.plugins,
+                    "owned": self.owned,
+                    "missed": self.missed,
+                    "nodes": nodes,
+                }
+            )
+        )
+
+
+def _around(module: str) -> Iterator[str]:
+    """Paths of a module and of the modules around it."""
+    while module:
+        yield module
+        module = module.rpartition(".")[0]
+
+
+def _said(entry: Entry, plugin: str | None) -> list[Verdict]:
+    """What all plugins said of a node, or what one did."""
+    return [verdict for verdict in entry.verdicts if plugin in (None, verdict.plugin)]
+
+
+def _missed(
+    method: str, op: str, owner: str | None, entries: Sequence[Entry], plugin: str | None
+) -> Missed:
+    said: dict[tuple[str, str], Counter[str]] = {}
+    for entry in entries:
+        for verdict in _said(entry, plugin):
+            said.setdefault((verdict.plugin, verdict.code), Counter())[verdict.text] += 1
+    return Missed(
+        method=method,
+        op=op,
+        reasons=tuple(Reason(*key, texts.most_common(1)[0][0]) for key, texts in said.items()),
+        nodes=tuple(entry.node for entry in entries),
+        modules=tuple(dict.fromkeys(entry.module for entry in entries if entry.module)),
+        lines=tuple(dict.fromkeys(entry.line for entry in entries if entry.line)),
+        owner=owner,
+    )

@@ -1,0 +1,98 @@
+"""etdev diff: what changed between two plans or .pte files, and its exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from models import nets
+from shell import cells, fails, invoke, succeeds
+
+from etdev import Lowerer, Pin
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, mlp_lowered):
+    """The MLP: two plans, and each as a .pte with and without its ledger."""
+    folder = tmp_path_factory.mktemp("diff")
+    pinned = Lowerer(["cpu"], pins=[Pin("portable", op="aten.relu.*")]).lower(*nets.mlp())
+    for name, lowered in (("one", mlp_lowered), ("two", pinned)):
+        (folder / f"{name}.json").write_text(lowered.plan.to_json())
+        lowered.save(folder / f"{name}.pte")
+        lowered.save(folder / f"{name}_ledger.pte", with_ledger=True)
+    return folder
+
+
+def difference(files, before, after):
+    done = invoke("diff --json", files / before, files / after)
+    document = json.loads(done.stdout)
+    assert (document["schema"], document["version"]) == ("etdev.difference", 1)
+    assert done.exit_code == int(document["changed"])
+    return document
+
+
+def test_the_same_is_no_change(files):
+    for name in ("one.json", "one.pte", "one_ledger.pte"):
+        text = succeeds("diff", files / name, files / name)
+        assert text == f"{files / name}: no change from {files / name}\n"
+    assert not difference(files, "one.json", "one_ledger.pte")["changed"]
+    assert not difference(files, "one.json", "one.pte")["changed"]
+
+
+@pytest.mark.parametrize("kind", [".json", "_ledger.pte"])
+def test_nodes_modules_partitions_and_figures_that_changed_are_told(files, kind):
+    document = difference(files, f"one{kind}", f"two{kind}")
+    (node,) = document["nodes"]
+    assert (node["node"], node["before"], node["after"]) == (
+        "aten_relu_default", "cpu on cpu", "portable on cpu",
+    )  # fmt: skip
+    assert [module["module"] for module in document["modules"]] == ["1"]
+    (part,) = document["parts"]
+    assert "2 nodes from aten_linear_default to aten_relu_default" in part["before"]
+    assert "1 nodes from aten_linear_default to aten_linear_default" in part["after"]
+    figures = {f["what"]: (f["before"], f["after"]) for f in document["figures"]}
+    assert figures["forward: nodes of cpu"] == (3, 2)
+    assert figures["forward: nodes of portable"] == (1, 2)
+
+
+def test_files_without_a_ledger_are_told_apart_by_their_figures(files):
+    document = difference(files, "one.pte", "two.pte")
+    figures = {f["what"]: (f["before"], f["after"]) for f in document["figures"]}
+    assert figures["forward: calls of aten::relu.out"] == (0, 1)
+    assert document["nodes"] == []
+
+
+def test_other_weights_in_the_same_plan_are_a_change(files, tmp_path):
+    module, inputs = nets.mlp()
+    module[0].weight.data += 1
+    other = Lowerer(["cpu"]).lower(module, inputs).save(tmp_path / "other.pte")
+    document = difference(files, "one.pte", other)
+    assert [part["kind"] for part in document["parts"]] == ["contents"]
+
+
+def test_the_table_shows_it(files):
+    done = invoke("diff", files / "one.json", files / "two.json")
+    rows = cells(done.stdout)
+    assert "forward: nodes of cpu 3 2 -1" in rows
+    assert "aten_relu_default aten.relu.default forward cpu on cpu portable on cpu" in rows
+
+
+def test_a_method_that_only_one_has_is_gone(files, tmp_path, mlp_lowered):
+    plan = Lowerer([]).plan({"other": nets.mlp()})
+    (tmp_path / "other.json").write_text(plan.to_json())
+    document = difference(files, "one.json", tmp_path / "other.json")
+    kinds = {(part["kind"], part["before"], part["after"]) for part in document["parts"]}
+    assert ("method", "method forward", None) in kinds
+    assert ("method", None, "method other") in kinds
+    assert {(node["method"], node["before"] is None) for node in document["nodes"]} == {
+        ("forward", False), ("other", True),
+    }  # fmt: skip
+
+
+def test_what_is_neither_is_named(files):
+    assert fails("diff", files / "one.json", "net.bin") == (
+        "net.bin: is neither a plan nor a .pte; give the JSON of etdev plan, or a .pte"
+    )
+    assert fails("diff", files / "one.json", "gone.json") == (
+        "gone.json: can't be read (No such file or directory); give a file"
+    )

@@ -1,0 +1,77 @@
+"""JSON documents: every command prints one, whose shape changes with its version only."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from models import nets
+from shell import MLP, invoke
+
+from etdev import Lowerer, Pin
+from etdev.cli import results
+from etdev.cli.main import COMMANDS
+from etdev.schema.documents import DOCUMENTS
+
+GOLDEN = Path(__file__).parent / "documents.txt"
+# Mappings whose keys are names, not fields.
+FREE = ("owned", "kernels", "stages", "before", "after")
+
+
+@pytest.fixture
+def printed(mlp_lowered, mlp_pte, here) -> dict[str, dict]:
+    """What each command prints about the MLP."""
+    mlp_lowered.save(here / "with.pte", with_ledger=True)
+    pinned = Lowerer(["cpu"], pins=[Pin("portable", op="aten.relu.*")]).plan(*nets.mlp())
+    (here / "one.json").write_text(mlp_lowered.plan.to_json())
+    (here / "two.json").write_text(pinned.to_json())
+    lines = {
+        "plan": f"plan {MLP} --plugin cpu --json --pin op=aten.relu.*:plugin=portable",
+        "explain": "explain two.json --op aten.* --json",
+        "diff": "diff one.json two.json --json",
+        "lower": f"lower {MLP} -o net.pte --plugin cpu --verify 1 --json --cache kept",
+        "run": f"run {mlp_pte} --check {MLP} --bisect --plugin cpu --steps 1 --json",
+        "inspect": "inspect with.pte --json",
+        "check": f"check {mlp_pte} --json",
+        "plugins": "plugins --json",
+        "cache": "cache info --json --cache kept",
+    }
+    assert lines.keys() == set(COMMANDS)
+    done = {name: invoke(line) for name, line in lines.items()}
+    assert {name for name, result in done.items() if result.exit_code} == {"diff"}
+    return {name: json.loads(result.stdout) for name, result in done.items()}
+
+
+def outline(value: object, path: str = "") -> Iterator[str]:
+    """The paths of all fields, with the kinds of their values."""
+    if isinstance(value, dict) and value:
+        free = path.rpartition(".")[2].rstrip("[]") in FREE
+        for key, item in value.items():
+            yield from outline(item, f"{path}.{'*' if free else key}".lstrip("."))
+    elif isinstance(value, list) and value:
+        for item in value:
+            yield from outline(item, f"{path}[]")
+    else:
+        kinds = {dict: "empty", list: "empty", type(None): "null"}
+        yield f"{path} {kinds.get(type(value), type(value).__name__)}"
+
+
+def test_every_document_has_the_shape_of_its_version(printed, request):
+    texts = []
+    for name, document in printed.items():
+        assert next(iter(document)) == "schema"
+        lines = sorted(set(outline({k: v for k, v in document.items() if k != "version"})))
+        texts.append("\n".join([f"{name}: {document['schema']} {document['version']}", *lines]))
+    text = "\n\n".join(texts) + "\n"
+    if request.config.getoption("--rewrite"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text(), "write it anew with --rewrite, and raise the version"
+    assert {d["schema"] for d in printed.values()} == {document.name for document in DOCUMENTS}
+
+
+def test_numbers_that_json_has_not_are_text(capsys):
+    results.document({"values": [math.nan, math.inf, -math.inf, 1.5]})
+    assert json.loads(capsys.readouterr().out) == {"values": ["nan", "inf", "-inf", 1.5]}

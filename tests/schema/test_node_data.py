@@ -1,0 +1,40 @@
+"""Node data for Model Explorer: every node of a plan, with who has it, where and why."""
+
+from __future__ import annotations
+
+import json
+
+from shell import MLP, succeeds
+
+from etdev import Lowerer
+from etdev.schema.node_data import node_data
+
+
+def test_every_node_has_owner_device_and_reason(mlp_lowered):
+    data = node_data(mlp_lowered.plan)
+    nodes = [entry.node for entry in mlp_lowered.plan["forward"].ledger]
+    for name, graphs in data.items():
+        assert graphs["forward"]["name"] == f"etdev {name}"
+        # Once as it is called, and once as Model Explorer's extension calls it.
+        assert set(graphs["forward"]["results"]) == {*nodes, *(f"{node}_" for node in nodes)}
+    norm = "aten_native_layer_norm_default_"
+    told = {name: graphs["forward"]["results"][norm]["value"] for name, graphs in data.items()}
+    assert told == {
+        "owner": "portable",
+        "device": "cpu",
+        "reason": "cpu: XNNPACK has no native_layer_norm.default",
+    }
+
+
+def test_owners_have_colours_of_their_own(mlp_lowered):
+    results = node_data(mlp_lowered.plan)["owner"]["forward"]["results"]
+    colours = {result["value"]: result["bgColor"] for result in results.values()}
+    assert colours["cpu_0"] == colours["cpu_1"] != colours["portable"]
+
+
+def test_the_command_writes_a_file_for_each_set(tmp_path, mlp_lowered, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Lowerer, "plan", lambda *_: mlp_lowered.plan)
+    succeeds(f"plan {MLP} --plugin cpu --node-data graph")
+    files = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "graph").iterdir()}
+    assert files == node_data(mlp_lowered.plan)
