@@ -26,6 +26,7 @@ STOREYS = (
     ("composition", "lowered"),
     ("lowerer",),
     ("composed",),
+    ("testing",),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
