@@ -50,6 +50,8 @@ class Shared(nn.Module):
 class Counter(nn.Module):
     """A buffer that is written at every step, its old and its new value read."""
 
+    total: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("total", torch.zeros(4))
@@ -64,7 +66,7 @@ class Branch(nn.Module):
     """Control flow, its branches the size of a node."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x * 2,))
+        y: torch.Tensor = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x * 2,))
         return y + x
 
 
@@ -74,8 +76,13 @@ def methods() -> dict[str, Any]:
 
 
 @functools.cache
-def exported(kind: type[nn.Module], dynamic: bool = False) -> ExportedProgram:
-    """One of these as an ATen program; with a dynamic first size if asked for."""
+def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
+    """An ATen program, made once.
+
+    Args:
+        kind: Class of one of these modules.
+        dynamic: Its inputs have 1 to 8 rows.
+    """
     inputs = (X, Y) if kind is Pointwise else (X,)
     shapes = tuple({0: BATCH} for _ in inputs) if dynamic else None
     with torch.no_grad():
@@ -99,4 +106,4 @@ def _empty() -> Any:
 
 
 # From the smallest on, so that the first that fails is the one to look at.
-PROGRAMS: tuple[type[nn.Module], ...] = (Pointwise, Layer, Shared, Counter, Branch)
+PROGRAMS: tuple[Any, ...] = (Pointwise, Layer, Shared, Counter, Branch)

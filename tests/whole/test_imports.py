@@ -27,6 +27,7 @@ STOREYS = (
     ("compilation",),
     ("lowerer", "locking"),
     ("composed",),
+    ("testing",),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
