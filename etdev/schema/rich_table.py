@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich import console as terminal
 from rich.table import Table
 from rich.text import Text
 
@@ -12,7 +12,9 @@ from etdev.schema.sheet import Sheet
 class FittingTable(Table):
     """A table that becomes a list of cells where some word is too long for its column."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(
+        self, console: terminal.Console, options: terminal.ConsoleOptions
+    ) -> terminal.RenderResult:
         columns = [(str(column.header), [str(c) for c in column.cells]) for column in self.columns]
         # A cell has a blank on either side.
         needed = sum(2 + max(map(_longest_word, (head, *cells))) for head, cells in columns)
