@@ -32,7 +32,7 @@ wheels: $(VENV)/made
 
 # All of tests/whole/test_matrix.py; `make test` runs its small models.
 matrix: $(VENV)/test
-	$(BIN)/pytest tests/whole/test_matrix.py -m ''
+	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py -m ''
 
 # All of ExecuTorch's own tests that tests/suites runs through etdev; `make test` runs a slice.
 suites: $(VENV)/test

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx import Node
@@ -99,9 +99,9 @@ def _counted(node: Node) -> int:
 
 def _picks_part(node: Node) -> bool:
     """Whether a gather's index is smaller than its input where it doesn't pick."""
-    table, dim, index = node.args[:3]
-    sizes, picked = list(table.meta["val"].shape), list(index.meta["val"].shape)  # type: ignore
-    del sizes[dim], picked[dim]  # type: ignore[arg-type]
+    table, dim, index = cast("tuple[Node, int, Node]", node.args[:3])
+    sizes, picked = list(table.meta["val"].shape), list(index.meta["val"].shape)
+    del sizes[dim], picked[dim]
     return sizes != picked
 
 
