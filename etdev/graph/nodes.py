@@ -22,6 +22,9 @@ from etdev.schema.tensors import SCALAR, Tensor
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
+_KEPT = "EDGE_DO_NOT_DECOMP."
+
+
 def fingerprint(graph: Graph) -> list[str]:
     """A line for each node; changes when a node is added, removed or rewired."""
     return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]
@@ -48,8 +51,9 @@ def modules_of(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 def source_op(node: Node) -> str | None:
     """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
-    sources = node.meta.get("from_node")
-    return str(sources[-1].target) if sources else None
+    sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
+    # Where ExecuTorch keeps an op whole, it puts one of its own in its place for a while.
+    return next((source for source in sources if not source.startswith(_KEPT)), None)
 
 
 def describe(node: Node) -> Tensor:

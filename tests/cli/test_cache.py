@@ -49,7 +49,7 @@ def test_info_lists_entries(kept):
     assert data["folder"] == str(kept)
     assert data["size_bytes"] == sum(path.stat().st_size for path in kept.rglob("*.entry"))
     assert {(e["plugin"], e["backend"], e["device"]) for e in data["entries"]} == {
-        ("cpu", "XnnpackBackend", "cpu")
+        ("cpu", "XnnpackByStructure", "cpu")
     }
 
 

@@ -102,8 +102,8 @@ def test_a_compiler_that_leaves_a_partition_out_is_named():
     with pytest.raises(CompileError) as caught:
         Lowerer([Adder(compiler="ForgetfulCompiler")]).lower(Net(), X)
     assert caught.value.what == (
-        "ForgetfulCompiler failed on forward/adder_0 (1 nodes from aten_add_tensor): ValueError: "
-        "0 results for 1 partitions"
+        "ForgetfulCompiler compiled forward/adder_0 and returned 0 results for the 1 partitions of "
+        "method 'forward' from preprocess_multimethod"
     )
 
 

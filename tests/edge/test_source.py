@@ -141,7 +141,7 @@ def test_methods_pass_through():
         (({"a": [nn.ReLU()]},), f"a: list is not a model; {SHAPES}"),
         (({},), f"model: is an empty dict; {SHAPES}"),
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
-        (({"a": (1, 2, 3, 4)},), "model: is a tuple of 4; give (module, example inputs)"),
+        (({"a": (1, 2, 3, 4, 5)},), "model: is a tuple of 5; give (module, example inputs)"),
         ((nn.ReLU(), 3), "forward: example inputs are int; give a tuple of tensors"),
         ((nn.ReLU(), "x"), "forward: example inputs are str; give a tuple of tensors"),
         (("gone.pt2",), "gone.pt2: does not exist; give the path of a .pt2 file"),

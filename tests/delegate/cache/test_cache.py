@@ -10,6 +10,7 @@ import fsspec
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from fsspec.implementations.memory import MemoryFileSystem
 from models import nets
 from torch import nn
@@ -147,6 +148,14 @@ def test_the_folder_keeps_to_its_size(tmp_path):
     assert len(list(tmp_path.rglob("*.entry"))) > 1
 
 
+class Versionless(BackendDetails):
+    """A backend that no distribution has; it can't be run."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=b"fake")
+
+
 class Tuned(Takes):
     @hookimpl
     def cache_key(self):
@@ -158,8 +167,8 @@ class Tuned(Takes):
     [
         (Tuned("tuned", ("relu.default",)), "kernels are tuned anew"),
         (
-            Accelerator(ops=("relu",)),
-            "FakeAccelerator is not of an installed version of a distribution; "
+            Accelerator(ops=("relu",), backend="Versionless"),
+            "Versionless is not of an installed version of a distribution; "
             "the plugin can tell its version with cache_key",
         ),
     ],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from attrs import define
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from models import nets
 from torch import nn
 from torch.export import Dim
@@ -297,9 +298,18 @@ def test_the_device_counts():
     assert texts[0] == texts[1] != texts[2]
 
 
+class Unversioned(BackendDetails):
+    """A backend that no distribution has; it can't be run."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=b"fake")
+
+
 def test_a_backend_of_no_distribution_has_no_key_unless_the_plugin_tells_its_version():
-    with pytest.raises(Unhashable, match="FakeAccelerator is not of an installed version"):
-        keys(nn.ReLU(), (X,), [Accelerator()])
+    with pytest.raises(Unhashable, match="Unversioned is not of an installed version"):
+        keys(nn.ReLU(), (X,), [Accelerator(backend="Unversioned")])
+    assert keys(nn.ReLU(), (X,), [Versioned(backend="Unversioned")])
 
 
 def test_the_order_of_plugins_and_of_entry_points_does_not_count():
