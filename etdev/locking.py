@@ -18,8 +18,6 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.lock import Lock
 
-_HOST = ("etdev", "executorch", "torch")
-
 
 def setup_of(composition: Composition) -> dict[str, Any]:
     """What decides about a .pte, beside the model."""
@@ -27,7 +25,7 @@ def setup_of(composition: Composition) -> dict[str, Any]:
     names = [plugin.distribution for plugin in composition.plugins if plugin.version]
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "versions": versions([*_HOST, *names]),
+        "versions": versions(names),
         "plugins": [_plugin(plugin) for plugin in composition.plugins],
         "devices": {
             "given": _devices(rules.devices),

@@ -150,6 +150,19 @@ def _switch_collector(on: bool) -> None:
         gc.disable()
 
 
+def _cudnn(flag: str) -> Setting:
+    """A flag of cudnn, which can be set this way where torch has frozen them, too."""
+    import torch
+    from torch.backends import cudnn
+
+    def write(value: Any) -> None:
+        cudnn.set_flags(**{f"_{flag}": value})  # type: ignore[no-untyped-call]
+
+    return Setting(
+        f"torch.backends.cudnn.{flag}", lambda: getattr(torch.backends.cudnn, flag), write
+    )
+
+
 def _attribute(name: str, place: Any, attribute: str, long: bool = False) -> Setting:
     return Setting(
         name,
@@ -216,7 +229,5 @@ def _of_torch() -> tuple[Setting, ...]:
             lambda: torch.is_autocast_enabled("cpu"),
             lambda on: torch.set_autocast_enabled("cpu", on),
         ),
-        _attribute("torch.backends.cudnn.enabled", torch.backends.cudnn, "enabled"),
-        _attribute("torch.backends.cudnn.benchmark", torch.backends.cudnn, "benchmark"),
-        _attribute("torch.backends.cudnn.deterministic", torch.backends.cudnn, "deterministic"),
+        *map(_cudnn, ("enabled", "benchmark", "deterministic")),
     )

@@ -66,8 +66,8 @@ def test_a_file_of_etdev_tells_its_delegates_kernels_and_memory(mlp_pte):
     ]
     assert all(d.size_bytes > 0 and d.compile_specs == () for d in method.delegates)
     assert method.kernels == {"aten::native_layer_norm.out": 1}
-    assert method.inputs == (Value("Tensor", "float32", (2, 8)),)
-    assert method.outputs == (Value("Tensor", "float32", (2, 4)),)
+    assert method.inputs == (Value("Tensor", "float32", (2, 8), order=(0, 1)),)
+    assert method.outputs == (Value("Tensor", "float32", (2, 4), order=(0, 1)),)
     assert [arena.device for arena in method.arenas] == [CPU]
     assert method.arenas[0].size_bytes >= 2 * (8 + 16 + 16 + 4)
 
@@ -96,14 +96,16 @@ def test_a_file_without_delegates_tells_its_constants_and_scalars(portable):
     assert facts.named_bytes == 0
     assert method.delegates == ()
     assert method.kernels == {"aten::mul.out": 1}
-    assert method.inputs == (Value("Tensor", "float32", (3,)), Value("Int"))
-    assert method.outputs == (Value("Tensor", "float32", (3,)), Value("Int"))
+    assert method.inputs == (Value("Tensor", "float32", (3,), order=(0,)), Value("Int"))
+    assert method.outputs == (Value("Tensor", "float32", (3,), order=(0,)), Value("Int"))
     assert all(isinstance(arena, Arena) for arena in method.arenas)
 
 
 def test_a_dynamic_input_shows_its_upper_bound(dynamic_pte):
     facts = read.read(dynamic_pte)
-    assert facts.methods[0].inputs == (Value("Tensor", "float32", (8, 4), dynamic=True),)
+    assert facts.methods[0].inputs == (
+        Value("Tensor", "float32", (8, 4), dynamic=True, order=(0, 1)),
+    )
 
 
 def test_the_methods_of_a_file_are_told_apart(folder):
@@ -118,7 +120,14 @@ def test_an_artifact_is_plain_data_that_json_can_write(mlp_pte):
     data = read.read(mlp_pte).to_dict()
     assert json.loads(json.dumps(data)) == data
     assert data["methods"][0]["inputs"] == [
-        {"kind": "Tensor", "dtype": "float32", "sizes": [2, 8], "dynamic": False, "device": "cpu"}
+        {
+            "kind": "Tensor",
+            "dtype": "float32",
+            "sizes": [2, 8],
+            "dynamic": False,
+            "device": "cpu",
+            "order": [0, 1],
+        }
     ]
 
 

@@ -261,7 +261,7 @@ GLOBALS = {
     "torch's number of threads from {threads} to 3": lambda: torch.set_num_threads(3),
     "torch's autocast from False to True": lambda: torch.set_autocast_enabled("cpu", True),
     "torch.backends.cudnn.benchmark from False to True":
-        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+        lambda: torch.backends.cudnn.set_flags(_benchmark=True),
     "the working directory from {cwd} to /": lambda: os.chdir("/"),
     "the environment (ETDEV_A, HOME)":
         lambda: os.environ.update(ETDEV_A="1", HOME="/nowhere"),

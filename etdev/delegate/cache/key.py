@@ -23,7 +23,6 @@ from etdev.schema.outcomes import Bypass
 
 # Changes with what is in a key and with how partitions are handed to backends.
 _VERSION = "1"
-_HOST = ("etdev", "executorch", "torch")
 
 
 @define
@@ -94,7 +93,7 @@ def _code(call: Call, plugin: Plugin, told: list[dict[str, str] | None]) -> obje
         )
     names = [known.split()[0] for known in origins if known]
     names += [plugin.distribution] if plugin.version else []
-    return origins, versions([*_HOST, *names])
+    return origins, versions(names)
 
 
 def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:

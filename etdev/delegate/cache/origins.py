@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
@@ -14,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+_HOST = ("etdev", "executorch", "torch")
 
 
 def origin(function: Callable[..., Any]) -> str | None:
@@ -27,10 +30,10 @@ def origin(function: Callable[..., Any]) -> str | None:
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Versions of some distributions and of what they require, by name."""
+    """Versions of some distributions, and of what they require unless they are the host's."""
     known: dict[str, str] = {}
-    for name in sorted(set(distributions)):
-        known.update(_versions(name))
+    for name in sorted({*_HOST, *distributions}):
+        known.update(_versions(canonicalize_name(name)))
     return known
 
 
@@ -41,11 +44,15 @@ def _versions(name: str) -> dict[str, str]:
     except metadata.PackageNotFoundError:
         return {name: "missing"}
     known = {name: distribution.version}
-    for requirement in distribution.requires or ():
+    if name in ("etdev", "torch"):
+        return known
+    extras = ["", *(distribution.metadata.get_all("Provides-Extra") or ())]
+    for requirement in map(Requirement, distribution.requires or ()):
+        marker = requirement.marker
         # Extras too: what is installed of them may be used.
-        if match := re.match(r"[A-Za-z0-9][\w.-]*", requirement):
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
             try:
-                known[match[0].lower()] = metadata.version(match[0])
+                known[canonicalize_name(requirement.name)] = metadata.version(requirement.name)
             except metadata.PackageNotFoundError:
                 continue
     return known

@@ -281,7 +281,14 @@ def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypa
 
 
 def test_the_versions_of_a_vendor_are_among_those_of_its_plugin():
-    assert "openvino" in origins.versions(["etdev-openvino"])
+    known = origins.versions(["etdev-openvino"])
+    assert {"etdev", "executorch", "torch", "etdev-openvino", "openvino"} <= known.keys()
+
+
+def test_what_only_development_or_another_python_needs_does_not_count():
+    known = origins.versions(["etdev-cpu"])
+    assert "ruff" not in known
+    assert ("tomli" in known) == (sys.version_info < (3, 11))
 
 
 @define(eq=False)
