@@ -16,6 +16,7 @@ programs taken apart and put together by etdev/graph; the values they hand on ar
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -206,7 +207,8 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         stages = Stages(self.listener)
         settings = settings or Settings()
-        expander = Expander(settings.compile_config, kernels.FORMULAS)
+        config = settings.compile_config
+        expander = Expander(config, functools.partial(kernels.formula_of, config))
         methods = methods_of(model, inputs, kwargs, dynamic_shapes)
         with watched(self.listener), untouched_random_state(), forgotten_code():
             references = self._export(methods, stages)

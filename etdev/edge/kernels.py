@@ -108,15 +108,22 @@ _UNFIT: Mapping[Any, tuple[_Test, Callable[..., Any]]] = {
     aten.native_layer_norm.default: (_double, kernels.layer_norm),
     aten.max_pool2d_with_indices_backward.default: (_always, kernels.max_pool2d_backward),
 }
-FORMULAS: Mapping[Any, Callable[..., Any]] = {op: formula for op, (_, formula) in _UNFIT.items()}
 
 
-def is_unfit(node: Node) -> bool:
-    """Whether no portable kernel computes a node as PyTorch does."""
+def formula_of(config: EdgeCompileConfig, node: Node) -> Callable[..., Any] | None:
+    """The formula for a node that no portable kernel computes as PyTorch does; None for others.
+
+    Args:
+        config: The caller's; it says which ops the runtime has a kernel for.
+        node: A node of an edge-dialect program.
+    """
     if node.op != "call_function":
-        return False
-    known = _UNFIT.get(aten_op(node.target))
-    return known is not None and known[0](node)
+        return None
+    op = aten_op(node.target)
+    if op not in _UNFIT or op in config._core_aten_ops_exception_list or op in config.preserve_ops:
+        return None
+    is_unfit, formula = _UNFIT[op]
+    return formula if is_unfit(node) else None
 
 
 def unfit(
@@ -129,9 +136,8 @@ def unfit(
         plugins: Names of the plugins.
         config: The caller's; it says which ops the runtime has a kernel for.
     """
-    own = {*config._core_aten_ops_exception_list, *config.preserve_ops}
     return {
         node.name: tuple(plugins)
         for node in program.graph.nodes
-        if is_unfit(node) and aten_op(node.target) not in own
+        if formula_of(config, node) is not None
     }

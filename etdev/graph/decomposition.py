@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -80,7 +80,7 @@ def decompose(
     node: Node,
     owner: ExportedProgram,
     compile_config: EdgeCompileConfig,
-    formulas: Mapping[Any, Callable[..., Any]],
+    formula: Callable[..., Any] | None = None,
 ) -> Pieces:
     """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
 
@@ -88,7 +88,7 @@ def decompose(
         node: The op, in an edge program.
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
-        formulas: Decompositions of ops that ExecuTorch leaves whole.
+        formula: Its decomposition, if that is not ExecuTorch's.
 
     Raises:
         LoweringError: Its pieces have side effects, such as a check of a matrix.
@@ -120,8 +120,8 @@ def decompose(
     config = copy.copy(compile_config)
     config._check_ir_validity = False
     with settled(_mode(node)):
-        if op in formulas:
-            return _by_formula(program, node, config, formulas[op])
+        if formula:
+            return _by_formula(program, node, config, formula)
         edge = to_edge(program, compile_config=config).exported_program()
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(

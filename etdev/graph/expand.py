@@ -41,17 +41,20 @@ class Expanded:
     pieces: Mapping[str, str]
 
 
+FormulaOf = Callable[[Node], Callable[..., Any] | None]
+
+
 @define(eq=False)
 class Expander:
     """Decomposes whole ops of edge programs; the same op on the same shapes only once.
 
     Args:
         compile_config: The edge conversion's; not changed.
-        formulas: Decompositions of ops that ExecuTorch leaves whole, by ATen op.
+        formula_of: The decomposition of a node that ExecuTorch leaves whole; None if it has none.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
-    formulas: Mapping[Any, Callable[..., Any]] = field(factory=dict)
+    formula_of: FormulaOf = field(default=lambda node: None)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _table: Container[Any] = field(factory=_default_decomposition_table)
 
@@ -77,14 +80,14 @@ class Expander:
     def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
         op = aten_op(node.target)
-        if op not in self._table and op not in self.formulas:
+        if op not in self._table and self.formula_of(node) is None:
             return False
         return not self._pieces(node, program).trivial
 
     def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
         key = key_of(node)
         if key not in self._known:
-            self._known[key] = decompose(node, program, self.compile_config, self.formulas)
+            self._known[key] = decompose(node, program, self.compile_config, self.formula_of(node))
         return self._known[key]
 
 
