@@ -38,7 +38,8 @@ def test_what_is_left_is_large_enough_and_no_larger_one_is_given_up(sizes, least
         ({"a": {"min_nodes": "3"}}, f"limits['a']: min_nodes is '3'; {COUNT}"),
         (
             {"a": {"min": 3}},
-            "limits['a']: min is an unknown key; valid are min_nodes, max_partitions",
+            "limits['a']: min is an unknown key; valid are min_nodes, max_partitions, "
+            "hook_timeout_s, compile_timeout_s",
         ),
         ({"a": 3}, "limits['a']: is 3, which is not a mapping of limits; write {'min_nodes': 3}"),
         (3, "limits: 3 is not a mapping; write {'cpu': {'min_nodes': 3}}"),

@@ -68,15 +68,10 @@ def test_a_few_operators_are_right_where_executorch_is(few):
     assert_no_worse(few)
     assert {flow: " ".join(line["result"] for line in few[flow].values()) for flow in few} == {
         THEIRS: "SUCCESS OUTPUT_MISMATCH_FAIL PTE_RUN_FAIL",
-        "etdev_cpu": "SUCCESS SUCCESS UNKNOWN_FAIL",
+        "etdev_cpu": "SUCCESS SUCCESS SUCCESS",
         "etdev_openvino_cpu": "SUCCESS SUCCESS SUCCESS",
         "etdev_partitioner": "SUCCESS SUCCESS PTE_RUN_FAIL",
     }
-    (refused,) = (few["etdev_cpu"][test] for test in failures(few["etdev_cpu"]))
-    assert refused["error"].startswith(
-        "RunError: method 'forward': the runtime has no kernel aten::_adaptive_avg_pool3d.out "
-        "(test_adaptive_avgpool3d.py:31); "
-    )
 
 
 @pytest.mark.suite

@@ -145,7 +145,7 @@ def test_the_command_line_shows_the_reason_and_loads_no_torch(tmp_path):
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
-    (trt,) = [plugin for plugin in json.loads(done.stdout) if plugin["name"] == "trt"]
+    (trt,) = [row for row in json.loads(done.stdout)["plugins"] if row["name"] == "trt"]
     assert "torch-tensorrt 2.14.0 needs torch<2.9,>=2.8" in json.dumps(trt)
 
 
