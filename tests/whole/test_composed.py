@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attrs import evolve
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
@@ -18,12 +19,18 @@ def backends(manager, method="forward"):
     return [module.backend_id for _, module, _ in found]
 
 
+def without_sources(plan):
+    """A plan without the exported program's ops, of which ExecuTorch's loop leaves no trace."""
+    entries = tuple(evolve(entry, source_op="") for entry in plan.ledger)
+    return evolve(plan, ledger=evolve(plan.ledger, entries=entries))
+
+
 def test_it_delegates_what_the_lowerer_would():
     program = torch.export.export(*nets.mlp())
     composed = etdev.partitioner(["cpu"])
     manager = to_edge_transform_and_lower(program, partitioner=[composed])
     lowered = etdev.Lowerer(["cpu"]).lower(program)
-    assert composed.plan == lowered.plan["forward"]
+    assert without_sources(composed.plan) == without_sources(lowered.plan["forward"])
     assert manager.to_executorch().buffer == lowered.to_executorch().buffer
 
 
