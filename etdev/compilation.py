@@ -17,6 +17,7 @@ from etdev.delegate.executors.crew import Crew, WorkerError
 from etdev.delegate.executors.lanes import lane_of
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.failures import guilty
+from etdev.delegate.memory import Memory
 from etdev.delegate.split import split
 from etdev.delegate.tasks import Done
 from etdev.errors import CompileError, EtdevError, first_line
@@ -73,12 +74,13 @@ class Compilation:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: What `decide` raises.
         """
-        crew = self._crew()
+        memory = Memory(self.cache)
+        crew = self._crew(memory)
         with closing(crew) if crew else nullcontext():
             decision = decide()
             tell = _Teller(decision.stages)
             tolerant = self.on_failure == FALLBACK
-            compiler = Compiler(self.composition.plugins, self.cache, tell, crew, tolerant)
+            compiler = Compiler(self.composition.plugins, memory, tell, crew, tolerant)
             barred: dict[str, Verdicts] = {}
             while True:
                 self.composition.check_fit(decision.plan)
@@ -89,14 +91,14 @@ class Compilation:
         strict = self.composition.rules.strict
         return Lowered(decision, strict, tuple(compiler.outcomes), build)
 
-    def _crew(self) -> Crew | None:
+    def _crew(self, memory: Memory) -> Crew | None:
         if self.executor is not None:
-            return Crew(lane_of(self.executor), self.cache)
+            return Crew(lane_of(self.executor), memory)
         if self.jobs == 1:
             return None
         processes = Processes(self.jobs - 1)
         processes.start()
-        return Crew(processes, self.cache)
+        return Crew(processes, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; returns what puts the methods together, afresh at every call."""

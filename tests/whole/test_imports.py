@@ -15,7 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 STOREYS = (
     ("errors",),
     ("stages",),
-    ("waiting",),
+    ("waiting", "shelf"),
     ("schema",),
     ("hookspecs",),
     ("graph",),
