@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +9,7 @@ from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
-from etdev.delegate.calls import Call, calls_of
+from etdev.delegate.calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of, module_of
 from etdev.delegate.memory import Memory
@@ -87,11 +86,12 @@ class Compiler:
 
     def _batch(self, batch: Sequence[Job]) -> list[Task]:
         """Compile a batch, inside the context of its plugin; what is left is for the crew."""
-        first, before, rest = batch[0].partition, dict(os.environ), []
-        plugin = {plugin.name: plugin for plugin in self.plugins}[first.plugin]
-        with settled_heap(), answers.compile_context(plugin, first.device):
-            changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
-            for call in calls_of(batch):
+        plugin, rest = (
+            {plugin.name: plugin for plugin in self.plugins}[batch[0].partition.plugin],
+            [],
+        )
+        with prepared(batch, plugin) as (calls, changes):
+            for call in calls:
                 start = time.perf_counter()
                 if earlier := self.memory.before(call):
                     self._use(call, *earlier)
