@@ -17,13 +17,18 @@ from etdev.delegate.executors.crew import Crew, WorkerError
 from etdev.delegate.executors.lanes import lane_of
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.failures import guilty
-from etdev.delegate.split import split
+from etdev.delegate.forecast import forecast
+from etdev.delegate.memory import Memory
+from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
+from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
+from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.schema.ledger import Verdict
+from etdev.schema.outcomes import Forecast
 from etdev.schema.plan import Partition
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.stages import Stages, Step
@@ -73,12 +78,13 @@ class Compilation:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: What `decide` raises.
         """
-        crew = self._crew()
+        memory = Memory(self.cache)
+        crew = self._crew(memory)
         with closing(crew) if crew else nullcontext():
             decision = decide()
             tell = _Teller(decision.stages)
             tolerant = self.on_failure == FALLBACK
-            compiler = Compiler(self.composition.plugins, self.cache, tell, crew, tolerant)
+            compiler = Compiler(self.composition.plugins, memory, tell, crew, tolerant)
             barred: dict[str, Verdicts] = {}
             while True:
                 self.composition.check_fit(decision.plan)
@@ -89,26 +95,33 @@ class Compilation:
         strict = self.composition.rules.strict
         return Lowered(decision, strict, tuple(compiler.outcomes), build)
 
-    def _crew(self) -> Crew | None:
+    def forecast(self, decision: Decision) -> list[Forecast]:
+        """What compiling a decision would find in the cache, in plan order; compiles nothing."""
+        plugins = self.composition.by_name
+        with untouched_random_state(), forgotten_code():
+            return forecast(self._splits(decision), plugins, Memory(self.cache))
+
+    def _splits(self, decision: Decision) -> dict[str, Split]:
+        plan = decision.plan
+        return {
+            name: split(program, plan[name].partitions, self.composition.annotations(plan[name]))
+            for name, program in decision.programs.items()
+        }
+
+    def _crew(self, memory: Memory) -> Crew | None:
         if self.executor is not None:
-            return Crew(lane_of(self.executor), self.cache)
+            return Crew(lane_of(self.executor), memory)
         if self.jobs == 1:
             return None
         processes = Processes(self.jobs - 1)
         processes.start()
-        return Crew(processes, self.cache)
+        return Crew(processes, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; returns what puts the methods together, afresh at every call."""
-        plan = decision.plan
-        tell.total, tell.done = len(plan.partitions), 0
+        tell.total, tell.done = len(decision.plan.partitions), 0
         with decision.stages.stage("compile"):
-            splits = {
-                name: split(
-                    program, plan[name].partitions, self.composition.annotations(plan[name])
-                )
-                for name, program in decision.programs.items()
-            }
+            splits = self._splits(decision)
             lowered = compiler.compile(splits)
 
         def build() -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import asdict, has
 from blake3 import blake3
 
-from etdev.composition import Composition
+from etdev.compilation import Compilation
 from etdev.delegate.cache.origins import versions
 from etdev.lowered import Lowered
 from etdev.pte.read import compiled
@@ -19,8 +19,9 @@ from etdev.schema.device import Device
 from etdev.schema.lock import Lock
 
 
-def setup_of(composition: Composition) -> dict[str, Any]:
+def setup_of(compilation: Compilation) -> dict[str, Any]:
     """What decides about a .pte, beside the model."""
+    composition = compilation.composition
     rules = composition.rules
     names = [plugin.distribution for plugin in composition.plugins if plugin.version]
     return {
@@ -35,14 +36,16 @@ def setup_of(composition: Composition) -> dict[str, Any]:
         "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
         "budget": asdict(rules.budget) if rules.budget else None,
         "strict": rules.strict,
+        # With a fallback, what can't be compiled on one machine is another plugin's there.
+        "on_failure": compilation.on_failure,
     }
 
 
-def lock_of(composition: Composition, lowered: Lowered, path: Path) -> Lock:
+def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
     """The lock of a .pte.
 
     Args:
-        composition: What it was made with.
+        compilation: What it was made with.
         lowered: The lowering.
         path: The .pte that it was saved to.
     """
@@ -66,7 +69,7 @@ def lock_of(composition: Composition, lowered: Lowered, path: Path) -> Lock:
     beside = sorted(path.parent.glob(f"{path.stem}.*.ptd"))
     digests = {file.name.removeprefix(path.stem): _digest(file.read_bytes()) for file in beside}
     digests[path.suffix] = _digest(path.read_bytes())
-    return Lock(setup_of(composition), program, digests)
+    return Lock(setup_of(compilation), program, digests)
 
 
 def _plugin(plugin: Plugin) -> dict[str, Any]:

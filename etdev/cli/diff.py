@@ -17,21 +17,24 @@ from etdev.schema.diff import Difference, Gained, diff
 from etdev.schema.diff_sheets import sheets
 from etdev.schema.figures import changed
 from etdev.schema.figures import outline as planned
+from etdev.schema.lock import Lock, is_lock
+from etdev.schema.lock_diff import lock_diff
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
 
-_CURE = "give the JSON of etdev plan, or a .pte"
+_CURE = "give the JSON of etdev plan, a .pte, or the lock of one"
 
 
 @frozen(eq=False)
 class _Side:
-    """One of the two: a plan, a .pte, or a .pte with its plan in it."""
+    """One of the two: a plan, a .pte, a .pte with its plan in it, or a lock."""
 
     file: Path
     plan: Plan | None = None
     artifact: Artifact | None = None
+    lock: Lock | None = None
 
     def outline(self) -> dict[str, int]:
         """The figures that plans and .pte files have in common."""
@@ -52,20 +55,22 @@ class _Side:
 @options.as_json
 @options.debug
 def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
-    """Show what is different in AFTER: a plan, as JSON, or a .pte.
+    """Show what is different in AFTER: a plan, as JSON, a .pte, or a lock of etdev lower.
 
     Two plans, or .pte files that were lowered with --with-ledger, are compared node by node:
     owners, devices, partitions, copies, bytes. Of a .pte without a ledger delegates, copies,
-    kernels and sizes are known.
+    kernels and sizes are known. Of two locks that is all the .pte files were made with: versions,
+    plugins and their options, devices, pins, limits, and the digests of what was compiled.
 
     \b
     etdev diff old.json new.json
     etdev diff old.pte new.pte --all
     etdev diff plan.json net.pte --json
+    etdev diff old.lock etdev.lock
 
     Exit codes: 0 if nothing changed, 1 if something did or for an error, 2 for wrong usage.
     """
-    if before.suffix == after.suffix == ".json":
+    if ".pte" not in (before.suffix, after.suffix):
         difference = _difference(_read(before), _read(after))
     else:
         with working(options.debugging()) as say:
@@ -82,10 +87,12 @@ def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
 
 
 def _read(file: Path) -> _Side:
+    if file.suffix != ".pte" and (file.suffix == ".lock" or is_lock(file)):
+        return _Side(file, lock=Lock.read(file))
     if file.suffix == ".json":
         return _Side(file, plan=plans.read_plan(file))
     if file.suffix != ".pte":
-        raise EtdevError(str(file), "is neither a plan nor a .pte", _CURE)
+        raise EtdevError(str(file), "is neither a plan, nor a .pte, nor a lock", _CURE)
     from etdev.pte.ledger import read_ledger
     from etdev.pte.read import read
 
@@ -95,6 +102,12 @@ def _read(file: Path) -> _Side:
 
 def _difference(before: _Side, after: _Side) -> Difference:
     names = (str(before.file), str(after.file))
+    if before.lock and after.lock:
+        return lock_diff(before.lock, after.lock, *names)
+    for side in (before, after):
+        if side.lock:
+            cure = "give two locks, or two of plans and .pte files"
+            raise EtdevError(str(side.file), "is a lock, and the other is not", cure)
     difference = Difference(*names)
     if before.plan and after.plan:
         difference = diff(before.plan, after.plan, *names)

@@ -40,7 +40,7 @@ class Locking:
         if self.path is None:
             return
         if self.locked:
-            Lock.read(self.path).check_setup(setup_of(lowerer.composition), self.path)
+            Lock.read(self.path).check_setup(setup_of(lowerer.compilation), self.path)
         elif not self.path.parent.is_dir():
             what = f"there is no folder {str(self.path.parent)!r}"
             raise LockError(str(self.path), what, "create it first")
@@ -55,7 +55,7 @@ class Locking:
 
         if self.path is None:
             return
-        self._made = lock_of(lowerer.composition, lowered, written)
+        self._made = lock_of(lowerer.compilation, lowered, written)
         if self.locked:
             Lock.read(self.path).check(self._made, self.path)
 

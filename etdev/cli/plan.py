@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,9 +13,14 @@ from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError
 from etdev.files import write_text
+from etdev.schema.documents import CONVERTER
 from etdev.schema.explanation import Explanation, Query
 from etdev.schema.node_data import node_data
+from etdev.schema.outcomes import Forecast
 from etdev.schema.plan import Plan
+
+if TYPE_CHECKING:
+    from etdev.lowerer import Lowerer
 
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)
@@ -27,6 +32,12 @@ from etdev.schema.plan import Plan
     type=options.FILE,
     help="Write owner.json, device.json and reason.json there, as node data for Model Explorer.",
 )
+@click.option(
+    "--forecast",
+    "forecasting",
+    is_flag=True,
+    help="Also say what a lowering would find in the cache, and what it would compile.",
+)
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -34,6 +45,7 @@ def command(
     source: str,
     why: str | None,
     folder: Path | None,
+    forecasting: bool,
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -48,30 +60,48 @@ def command(
     etdev plan net.py:model --plugin trt --plugin cpu --device trt=cuda:1
     etdev plan net.py:model --why "aten_linear_*"
     etdev plan net.py:model --json > plan.json
+    etdev plan net.py:model --forecast
 
     Exit codes: 0 for a plan, 1 for an error, 2 for wrong usage.
     """
+    if why and forecasting:
+        raise click.UsageError("give --why or --forecast, not both")
     query = explain_tables.query(node=why)
     options.check(source, **lowering)
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
-        plan = lowerer.plan(sources.methods(source, say))
+        plan, told = _planned(lowerer, sources.methods(source, say), forecasting)
     if folder:
         _write_node_data(plan, folder)
     rows = tables.limit(every)
     if query == Query():
         if as_json:
-            results.document(plan.to_dict())
+            results.document({**plan.to_dict(), **_forecast_document(told)})
         else:
             results.show(tables.plan_report(plan, rows))
+            if told is not None:
+                results.show(tables.forecast_report(told, rows))
         return
     explanation = explain_tables.known(Explanation(plan, query))
     if as_json:
         results.document(explanation.to_dict())
     else:
         results.show(explain_tables.nodes_report(explanation, rows))
+
+
+def _planned(
+    lowerer: Lowerer, methods: Any, forecasting: bool
+) -> tuple[Plan, list[Forecast] | None]:
+    if not forecasting:
+        return lowerer.plan(methods), None
+    decision = lowerer.decide(methods)
+    return decision.plan, lowerer.compilation.forecast(decision)
+
+
+def _forecast_document(told: list[Forecast] | None) -> dict[str, Any]:
+    return {} if told is None else {"forecast": CONVERTER.unstructure(told)}
 
 
 def _write_node_data(plan: Plan, folder: Path) -> None:

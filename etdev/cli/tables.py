@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from etdev.schema import plan_sheets
-from etdev.schema.outcomes import Outcome
+from etdev.schema.outcomes import Forecast, Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.rich_table import rich_table, table
 from etdev.schema.sheet import ROWS, Sheet, size
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from etdev.runtime.verify import Verification
 
 __all__ = [
-    "ROWS", "fill", "limit", "outcome_lines", "plan_report", "report_of", "size",
+    "ROWS", "fill", "forecast_report", "limit", "outcome_lines", "plan_report", "report_of", "size",
     "stages_report", "table", "verification_fields", "verification_lines",
 ]  # fmt: skip
 _HINT = "; --all shows them"
@@ -79,6 +79,14 @@ def verification_fields(verification: Verification | None) -> dict[str, Any] | N
         "tolerance": max(bounds, default=0.0),
         "unverified": list(verification.unverified),
     }
+
+
+def forecast_report(told: Sequence[Forecast], rows: int | None = ROWS) -> RenderableType:
+    """Show what a lowering would find in the cache."""
+    counts = Counter(each.state for each in told)
+    lines = [(f"{each.method}/{each.partition}", each.state, each.why) for each in told]
+    title = "cache: " + (", ".join(f"{state} {n}" for state, n in counts.items()) or "nothing")
+    return report_of([Sheet(("partition", "would be", "why"), lines, title)], rows)
 
 
 def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import frozen
@@ -13,8 +15,11 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
+from etdev.delegate.split import settled_heap
 from etdev.errors import CompileError, first_line
 from etdev.graph.nodes import modules_of
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
 from etdev.schema.plan import Partition
 
 # More source modules than these are counted instead of named.
@@ -69,6 +74,23 @@ class Call:
         results = checked_together(partitions, _guarded(self.jobs[0], call))
         # Methods follow each other in the jobs as in the dict, so the lists line up.
         return [result for method in programs for result in results[method]]
+
+
+@contextmanager
+def prepared(
+    batch: Sequence[Job], plugin: Plugin
+) -> Iterator[tuple[list[Call], Mapping[str, str]]]:
+    """The calls of a batch, inside the compile context of its plugin.
+
+    Also what the context changed in the environment of the process.
+
+    Raises:
+        CompileError: The backend is not loaded.
+    """
+    before = dict(os.environ)
+    with settled_heap(), answers.compile_context(plugin, batch[0].partition.device):
+        changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
+        yield calls_of(batch), changes
 
 
 def calls_of(batch: Sequence[Job]) -> list[Call]:

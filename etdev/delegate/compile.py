@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
-from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.errors import Unhashable
-from etdev.delegate.cache.key import Keys, about
-from etdev.delegate.cache.results import Unstorable, packed, unpacked
-from etdev.delegate.calls import Call, calls_of
+from etdev.delegate.calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of, module_of
+from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split, settled_heap
 from etdev.delegate.tasks import Done, Task
-from etdev.errors import CacheError, CompileError
-from etdev.graph.nodes import fingerprint
+from etdev.errors import CompileError
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
@@ -37,7 +32,7 @@ class Compiler:
 
     Args:
         plugins: Asked for the context in which their partitions are compiled.
-        cache: Asked first, and given what was compiled; None compiles everything.
+        memory: Asked first, and given what was compiled.
         tell: Told of each partition that it is `waiting`, `compiling`, then what its outcome is, or
             `failed`.
         crew: Who compiles; None for this process, one call after the other.
@@ -47,16 +42,13 @@ class Compiler:
     """
 
     plugins: Sequence[Plugin]
-    cache: Cache | None = None
+    memory: Memory = field(factory=Memory)
     tell: Tell | None = None
     crew: Crew | None = None
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
     failures: list[Done] = field(factory=list, init=False)
-    _keys: Keys = field(factory=Keys, init=False)
     _lowered: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
-    # What was compiled before a failure, for the next plan.
-    _kept: dict[Hashable, tuple[list[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Compile every partition of every method.
@@ -84,8 +76,7 @@ class Compiler:
         if self.crew:
             self._by_crew(self.crew, tasks)
         self.outcomes.sort(key=lambda outcome: order[outcome.method, outcome.partition])
-        if self.cache:
-            self.cache.close()
+        self.memory.close()
         if self.failures:
             return {}
         return {
@@ -95,16 +86,18 @@ class Compiler:
 
     def _batch(self, batch: Sequence[Job]) -> list[Task]:
         """Compile a batch, inside the context of its plugin; what is left is for the crew."""
-        first, before, rest = batch[0].partition, dict(os.environ), []
-        plugin = {plugin.name: plugin for plugin in self.plugins}[first.plugin]
-        with settled_heap(), answers.compile_context(plugin, first.device):
-            changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
-            for call in calls_of(batch):
+        plugin, rest = (
+            {plugin.name: plugin for plugin in self.plugins}[batch[0].partition.plugin],
+            [],
+        )
+        with prepared(batch, plugin) as (calls, changes):
+            for call in calls:
                 start = time.perf_counter()
-                if self._from_before(call):
+                if earlier := self.memory.before(call):
+                    self._use(call, *earlier)
                     continue
-                task = self._task(call, plugin, changes)
-                if results := self._cached(task):
+                task = self.memory.task(call, plugin, changes, bool(self.crew))
+                if results := self.memory.results(task):
                     seconds = time.perf_counter() - start
                     self._take(Done(task, results, seconds=seconds), "hit")
                 elif self.crew:
@@ -119,13 +112,15 @@ class Compiler:
         first: dict[str, Task] = {}
         once, again = list[Task](), list[Task]()
         for task in tasks:
-            known = self._caches and task.key and first.setdefault(task.key, task) is not task
+            known = (
+                self.memory.enabled and task.key and first.setdefault(task.key, task) is not task
+            )
             (again if known else once).append(task)
         crew.begun = lambda task: self._tell_all(task.call, "compiling")
         for done in crew.run(once, self._here):
             self._finish(done)
         for task in again:
-            if results := self._cached(task):
+            if results := self.memory.results(task):
                 self._take(Done(task, results), "hit")
             else:
                 self._finish(self._here(task))
@@ -138,12 +133,12 @@ class Compiler:
     def _compiled(self, task: Task, start: float) -> Done:
         first, limit_s = task.call.first, task.plugin.limits.compile_timeout_s
         try:
-            with waiting_for(first.plugin, f"{compiler_of(first)} on {first.where}", limit_s):
+            what = f"{compiler_of(first)} on {first.where}"
+            with waiting_for(first.plugin, what, limit_s), self.memory.shelf(task):
                 results = task.call.compile()
         except CompileError as error:
             return Done(task, error=error, seconds=time.perf_counter() - start)
-        if self._caches and task.key:
-            task = evolve(task, why=self._store(results, task.key, about(task.call)))
+        task = self.memory.keep(task, results)
         return Done(task, results, seconds=time.perf_counter() - start)
 
     def _finish(self, done: Done) -> None:
@@ -163,9 +158,10 @@ class Compiler:
     def _take(self, done: Done, state: str) -> None:
         task, results = done.task, done.results or []
         why = task.why or (task.stays and f"compiled in this process: {task.stays}")
-        outcome = Outcome("", "", "", state, why, done.seconds, task.key if self._caches else "")
+        key = task.key if self.memory.enabled else ""
+        outcome = Outcome("", "", "", state, why, done.seconds, key)
         if self.tolerant:
-            self._kept[_likeness(task.call)] = results, outcome
+            self.memory.note(task.call, results, outcome)
         self._use(task.call, results, outcome)
 
     def _use(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:
@@ -182,46 +178,6 @@ class Compiler:
             self.outcomes.append(own)
             self._tell(partition, own.state, own.seconds)
 
-    @property
-    def _caches(self) -> bool:
-        return self.cache is not None and self.cache.enabled
-
-    def _from_before(self, call: Call) -> bool:
-        """Use what was compiled for the plan before, if this call is the same."""
-        if not self._kept or (kept := self._kept.get(_likeness(call))) is None:
-            return False
-        self._use(call, *kept)
-        return True
-
-    def _task(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Task:
-        """A call with its key, or why it has none; neither if nothing needs it."""
-        if not self.crew and not self._caches:
-            return Task(call, plugin)
-        try:
-            return Task(call, plugin, self._keys.key(call, plugin, environment))
-        except Unhashable as error:
-            return Task(call, plugin, why=str(error) if self._caches else "", stays=str(error))
-
-    def _cached(self, task: Task) -> list[PreprocessResult] | None:
-        entry = self.cache.load(task.key) if self.cache and task.key else None
-        if entry is None or self.cache is None:
-            return None
-        try:
-            return unpacked(entry, len(task.call.jobs), f"cache entry {task.key[:12]}")
-        except CacheError:
-            self.cache.forget(task.key)
-            return None
-
-    def _store(self, results: list[PreprocessResult], key: str, notes: Mapping[str, str]) -> str:
-        """Keep results; why that is not possible, if it isn't."""
-        try:
-            entry = packed(results, key, notes)
-        except Unstorable as error:
-            return str(error)
-        if self.cache:
-            self.cache.store(entry)
-        return ""
-
     def _tell_all(self, call: Call, state: str, seconds: float = 0.0) -> None:
         for job in call.jobs:
             self._tell(job.partition, state, seconds)
@@ -229,15 +185,3 @@ class Compiler:
     def _tell(self, partition: Partition, state: str, seconds: float = 0.0) -> None:
         if self.tell:
             self.tell(partition, state, seconds)
-
-
-def _likeness(call: Call) -> Hashable:
-    """What two calls of one lowering have in common if they compile the same."""
-    return call.backend, tuple(
-        (
-            evolve(job.partition, name="", split_by=None),
-            repr(job.split.annotations.get(job.partition.name)),
-            *fingerprint(job.program.graph),
-        )
-        for job in call.jobs
-    )

@@ -19,6 +19,8 @@ class Task:
         call: The call.
         plugin: Its plugin.
         key: Its key in the cache; empty if it has none.
+        place: What tasks of the same backend, versions and circumstances have in common; empty
+            without a key.
         why: Why it has none.
         stays: Why it is compiled in this process although there are workers; empty if it isn't.
     """
@@ -26,6 +28,7 @@ class Task:
     call: Call
     plugin: Plugin
     key: str = ""
+    place: str = ""
     why: str = ""
     stays: str = ""
 

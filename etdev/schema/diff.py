@@ -64,8 +64,9 @@ class Gained:
     """A partition, a copy or a plugin that only one of the two has, or that became another.
 
     Args:
-        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file.
-        method: Its method; empty for plugins and contents.
+        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file; of a lock also
+            `setup`.
+        method: Its method; empty for plugins, setup and contents.
         before: What the first has, in words; None if it has none.
         after: Likewise of the second.
     """

@@ -4,7 +4,8 @@ A version changes when a key is renamed, removed or means something else; a new 
 it. tests/cli/documents.txt lists the keys of each version. Most are the fields of frozen values,
 which their classes explain:
 
-    etdev.plan           Plan, in plan.py
+    etdev.plan           Plan, in plan.py; with --forecast also forecast: Forecast of each
+                         partition, in outcomes.py
     etdev.explanation    query, plugins, missed (Missed) and nodes (Told), in explanation.py; owned
                          is the number of nodes by owner, by method
     etdev.difference     Difference, in diff.py; changed tells whether there is any
@@ -57,12 +58,14 @@ class Document:
         version: What stands under `version`.
         holds: What its other keys are.
         source: What writes it, for messages.
+        beside: Keys that it may have and that are not read.
     """
 
     name: str
     version: int
     holds: str
     source: str
+    beside: tuple[str, ...] = ()
 
     def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The document with these keys."""
@@ -89,7 +92,7 @@ class Document:
         if version != self.version:
             what = f"has version {version!r} of {self.name}, this etdev reads {self.version}"
             raise EtdevError(who, what, f"{cure} of this etdev")
-        return data
+        return {key: value for key, value in data.items() if key not in self.beside}
 
     def read(self, text: str, kind: type[T], who: str) -> T:
         """Make a value of a document's text.
@@ -129,7 +132,7 @@ def _size(value: Any, _: object) -> int | str:
 
 CONVERTER = converter()
 
-PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json")
+PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json", ("forecast",))
 EXPLANATION = Document("etdev.explanation", 1, "an explanation", "etdev explain --json")
 DIFFERENCE = Document("etdev.difference", 1, "a difference", "etdev diff --json")
 LOWERING = Document("etdev.lowering", 1, "what was written", "etdev lower --json")

@@ -22,7 +22,8 @@ class Lock:
     """What a .pte was made with, as plain data.
 
     Args:
-        setup: Versions, plugins with their options, devices, pins, limits, budget.
+        setup: Versions, plugins with their options, devices, pins, limits, budget, and what becomes
+            of a partition that can't be compiled.
         program: By method, the partitions in run order: name, plugin, backend, device, the key of
             what was compiled (empty if it has none), and the digest of its payload.
         files: Digests of the .pte and its .ptd files, by suffix.
@@ -83,6 +84,15 @@ class Lock:
         _refuse(path, problems or list(_differences(self.files, made.files, ("digest",))))
 
 
+def is_lock(path: Path) -> bool:
+    """Whether a file is JSON that says of itself that it is a lock."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and "lock" in data and "schema" not in data
+
+
 def _refuse(path: Path, problems: Sequence[str]) -> None:
     if problems:
         more = len(problems) - _SHOWN
@@ -99,8 +109,16 @@ def _differences(locked: Any, made: Any, path: tuple[str, ...]) -> Iterator[str]
     elif isinstance(locked, list) and isinstance(made, list) and len(locked) == len(made):
         for number, (one, other) in enumerate(zip(locked, made, strict=True)):
             yield from _differences(one, other, (*path, str(number)))
-    elif locked != made:
+    elif locked != made and not unkeyed(path[-1], locked, made):
         yield f"{'.'.join(path)} is {_text(made)}, locked {_text(locked)}"
+
+
+def unkeyed(name: str, one: Any, other: Any) -> bool:
+    """Whether two values are keys of what was compiled, one of them without a cache.
+
+    It says nothing of the bytes, which have a digest of their own.
+    """
+    return name.endswith("key") and "" in (one, other)
 
 
 def _text(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen, validators
 
 STATES = ("compiled", "hit", "bypassed")
+FORECASTS = ("hit", "miss", "bypassed", "unfit")
 
 
 @frozen
@@ -41,4 +42,26 @@ class Outcome:
     state: str = field(validator=validators.in_(STATES))
     why: str = ""
     seconds: float = 0.0
+    key: str = ""
+
+
+@frozen
+class Forecast:
+    """What a lowering would find in the cache for one partition.
+
+    Args:
+        plugin: Name of its plugin.
+        method: Name of its method.
+        partition: Name of the partition in the plan.
+        state: `hit` in the cache, `miss`: it would be compiled, `bypassed`: compiled and not kept,
+            or `unfit`: it can't be compiled on this machine, so that its key isn't known.
+        why: Why it is bypassed or unfit, or which partition before it is the same; else empty.
+        key: The key of its entry in the cache; empty without one.
+    """
+
+    plugin: str
+    method: str
+    partition: str
+    state: str = field(validator=validators.in_(FORECASTS))
+    why: str = ""
     key: str = ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from models import nets
 from shell import cells, fails, invoke, succeeds
 
 from etdev import Lowerer, Pin
+from etdev.locking import lock_of
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +93,83 @@ def test_a_method_that_only_one_has_is_gone(files, tmp_path, mlp_lowered):
 
 def test_what_is_neither_is_named(files):
     assert fails("diff", files / "one.json", "net.bin") == (
-        "net.bin: is neither a plan nor a .pte; give the JSON of etdev plan, or a .pte"
+        "net.bin: is neither a plan, nor a .pte, nor a lock; "
+        "give the JSON of etdev plan, a .pte, or the lock of one"
     )
     assert fails("diff", files / "one.json", "gone.json") == (
         "gone.json: can't be read (No such file or directory); give a file"
     )
+
+
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory, files):
+    """The lock of a .pte, and that of one with a pin."""
+    folder = tmp_path_factory.mktemp("locks")
+    for name, pins in (("one", []), ("two", [Pin("portable", op="aten.relu.*")])):
+        lowerer = Lowerer(["cpu"], pins=pins)
+        lowered = lowerer.lower(*nets.mlp())
+        lock = lock_of(lowerer.compilation, lowered, lowered.save(folder / f"{name}.pte"))
+        (folder / f"{name}.lock").write_text(lock.to_json())
+    return folder
+
+
+def test_two_locks_tell_what_differs(locks):
+    assert not difference(locks, "one.lock", "one.lock")["changed"]
+    document = difference(locks, "one.lock", "two.lock")
+    parts = [(part["kind"], part["before"], part["after"]) for part in document["parts"]]
+    assert ("setup", "pins []", "pins [op=aten.relu.*:plugin=portable]") in parts
+    assert {kind for kind, *_ in parts} == {"setup", "partition", "contents"}
+    assert all(before and after and before != after for _, before, after in parts)
+
+
+def altered(locks, name, change):
+    lock = json.loads((locks / "one.lock").read_text())
+    change(lock)
+    (locks / name).write_text(json.dumps(lock))
+    return [
+        (part["kind"], part["method"], part["before"], part["after"])
+        for part in difference(locks, "one.lock", name)["parts"]
+    ]
+
+
+def test_every_part_of_a_lock_counts(locks):
+    def upgrade(lock):
+        lock["setup"]["versions"]["torch"] = "9.9"
+        lock["setup"]["plugins"].insert(0, {"name": "other", "version": "1"})
+        lock["setup"]["on_failure"] = "fallback"
+        lock["program"]["forward"][0]["payload"] = "f" * 64
+        # A lowering without a cache has no keys, and the same bytes.
+        lock["program"]["forward"][0]["key"] = "e" * 64
+        del lock["program"]["forward"][1]
+        lock["program"]["second"] = []
+        lock["files"][".ptd"] = "0" * 64
+
+    (one, _) = json.loads((locks / "one.lock").read_text())["program"]["forward"]
+    payload = f"cpu_0.payload {one['payload'][:12]}"
+    parts = altered(locks, "upgraded.lock", upgrade)
+    assert ("setup", "", f"versions.torch {torch.__version__}", "versions.torch 9.9") in parts
+    assert ("setup", "", "plugins.order cpu", "plugins.order other, cpu") in parts
+    assert ("setup", "", None, "plugins.other.version 1") in parts
+    assert ("setup", "", "on_failure error", "on_failure fallback") in parts
+    assert ("partition", "forward", payload, "cpu_0.payload ffffffffffff") in parts
+    assert not [part for part in parts if "cpu_0.key" in str(part)]
+    assert ("partition", "forward", "order cpu_0, cpu_1", "order cpu_0") in parts
+    assert ("partition", "forward", "cpu_1.plugin cpu", None) in parts
+    assert ("method", "second", None, "method second") in parts
+    assert ("contents", "", None, ".ptd 000000000000") in parts
+
+
+@pytest.mark.parametrize("value", [None, 3, "text", [1], [{}], [{"name": "a"}, {"name": "a"}]])
+def test_a_lock_with_other_values_is_a_difference(locks, value):
+    parts = altered(locks, "odd.lock", lambda lock: lock["program"].update(forward=value))
+    assert {kind for kind, *_ in parts} <= {"partition", "method"}
+    assert parts
+
+
+def test_a_lock_beside_something_else_is_named(locks, files):
+    cure = "is a lock, and the other is not; give two locks, or two of plans and .pte files"
+    one = locks / "one.lock"
+    assert fails("diff", one, files / "one.json") == f"{one}: {cure}"
+    assert fails("diff", files / "one.pte", one) == f"{one}: {cure}"
+    (locks / "no.lock").write_text("{}")
+    assert "no.lock: is not a lock of version 1" in fails("diff", locks / "no.lock", one)

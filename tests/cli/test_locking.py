@@ -55,6 +55,8 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
     lock = json.loads((desk / "other.lock").read_text())
     assert [p["key"] for p in lock["program"]["forward"]] == ["", ""]
     assert lock["files"] == json.loads((desk / "etdev.lock").read_text())["files"]
+    again("--no-cache")
+    again("--lock", "other.lock")
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,9 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
         ('[plugins.cpu]\n[[pin]]\nop = "aten.gelu*"\nplugin = "portable"\n', "pins is ['"),
         ("[plugins.openvino]\n[plugins.cpu]\n", "plugins is 2 of them, locked 1 of them"),
         ("strict = true\n[plugins.cpu]\n", "strict is True, locked False"),
+        ('on_failure = "fallback"\n[plugins.cpu]\n', "on_failure is fallback, locked error"),
     ],
-    ids=["an option", "a limit", "a pin", "a plugin", "strict"],
+    ids=["an option", "a limit", "a pin", "a plugin", "strict", "what becomes of failures"],
 )
 def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     (desk / "registry.toml").write_text('unlisted = "ignore"\n' + registry)
@@ -80,6 +83,10 @@ def test_another_setup_is_refused_before_the_lowering(desk, registry, problem):
     assert message.startswith("etdev.lock: is not what would be made: ")
     assert problem.removeprefix("setup.") in message
     assert message.endswith("; restore that, or lock it anew without --locked")
+
+
+def test_another_option_of_the_command_is_refused(desk):
+    assert "on_failure is fallback, locked error" in refused("--on-failure", "fallback")
 
 
 def test_another_version_of_torch_is_refused(desk):

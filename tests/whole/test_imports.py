@@ -15,7 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 STOREYS = (
     ("errors",),
     ("files", "stages"),
-    ("waiting",),
+    ("waiting", "shelf"),
     ("schema",),
     ("hookspecs",),
     ("graph",),

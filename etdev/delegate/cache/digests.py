@@ -1,4 +1,8 @@
-"""Digests: of the bytes of weights, each made once."""
+"""Digests: of the bytes of weights, each made once; and weights by their digests.
+
+Backends hand most weights on as they are. The cache keeps the digest of such a buffer in place of
+its bytes, which every program with the same key has itself.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ class Digests:
 
     # With the tensor, so that no other can get its id meanwhile.
     _known: dict[int, tuple[Any, str]] = field(factory=dict)
+    _weights: dict[str, Tensor] = field(factory=dict)
+    _sizes: set[int] = field(factory=set)
 
     def of(self, name: str, value: object) -> str:
         """Text that only tensors of equal bytes, type and layout have.
@@ -30,31 +36,57 @@ class Digests:
             Unhashable: It is not a tensor, or one whose bytes can't be read.
         """
         if id(value) not in self._known:
-            self._known[id(value)] = (value, _text(name, value))
+            self._known[id(value)] = (value, self._text(name, value))
         return self._known[id(value)][1]
 
+    def find(self, data: bytes) -> str | None:
+        """The digest of some bytes if a weight has the same; None if none has."""
+        if not data or len(data) not in self._sizes:
+            return None
+        digest = _hash(data)
+        return digest if digest in self._weights else None
 
-def _text(name: str, value: object) -> str:
+    def content(self, digest: str) -> bytes | None:
+        """The bytes of the weight that has a digest; None without it."""
+        weight = self._weights.get(digest)
+        return None if weight is None else _elements(weight).tobytes()
+
+    def _text(self, name: str, value: object) -> str:
+        tensor = _plain(name, value)
+        storage = tensor.untyped_storage()
+        parts = [
+            f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}",
+            f"{tensor.storage_offset()} of {storage.nbytes()}",
+            self._digest(tensor),
+        ]
+        if not tensor.is_contiguous():
+            # ExecuTorch stores these as they lie, gaps included.
+            whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+            parts.append(self._digest(whole))
+        return " ".join(parts)
+
+    def _digest(self, tensor: Tensor) -> str:
+        elements = _elements(tensor)
+        digest = _hash(elements)
+        self._weights.setdefault(digest, tensor)
+        self._sizes.add(elements.nbytes)
+        return digest
+
+
+def _plain(name: str, value: object) -> Tensor:
     plain = type(value) in (Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not isinstance(value, Tensor) or not plain or isinstance(value, FakeTensor):
         raise Unhashable(f"{name} is a {type(value).__name__}, whose bytes aren't known")
     if value.is_meta or value.layout != torch.strided or value.is_quantized:
         raise Unhashable(f"{name} is a {value.layout} tensor on {value.device}")
-    tensor = value.detach().resolve_conj().resolve_neg()
-    storage = tensor.untyped_storage()
-    parts = [
-        f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}",
-        f"{tensor.storage_offset()} of {storage.nbytes()}",
-        _digest(tensor.cpu().contiguous()),
-    ]
-    if not tensor.is_contiguous():
-        # ExecuTorch stores these as they lie, gaps included.
-        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-        parts.append(_digest(whole.cpu()))
-    return " ".join(parts)
+    return value.detach().resolve_conj().resolve_neg()
 
 
-def _digest(tensor: Tensor) -> str:
-    data: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-    threads = blake3.AUTO if data.nbytes >= _THREADS_FROM_BYTES else 1
-    return blake3(data, max_threads=threads).hexdigest()
+def _elements(tensor: Tensor) -> Any:
+    """The elements of a tensor in order, as bytes in an array."""
+    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _hash(data: Any) -> str:
+    threads = blake3.AUTO if memoryview(data).nbytes >= _THREADS_FROM_BYTES else 1
+    return str(blake3(data, max_threads=threads).hexdigest())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
-from attrs import asdict, define, field, has
+from attrs import asdict, define, field, frozen, has
 from blake3 import blake3
+from executorch.exir.backend.backend_details import BackendDetails
 
 from etdev.delegate.cache.canonical import Canonical
 from etdev.delegate.cache.digests import Digests
@@ -21,18 +23,41 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.outcomes import Bypass
 
+# What a plugin's cache_key says.
+Told = dict[str, str] | None
+
 # Changes with what is in a key and with how partitions are handed to backends.
-_VERSION = "1"
+_VERSION = "2"
+
+
+@frozen
+class Name:
+    """What a call is known by.
+
+    Args:
+        key: Digest of all that the bytes it gives depend on.
+        place: Digest of all of that except the programs: equal for calls of one backend, in the
+            same versions and under the same circumstances.
+    """
+
+    key: str
+    place: str
 
 
 @define
 class Keys:
-    """Makes the keys of one lowering's calls."""
+    """Makes the keys of one lowering's calls.
 
-    _digests: Digests = field(factory=Digests, init=False)
+    Args:
+        weights: The weights of their programs by their digests.
+    """
 
-    def key(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> str:
-        """The key of a call, made inside the compile context of its plugin.
+    weights: Digests = field(factory=Digests, init=False)
+    # Every call of a backend asks for them, and they don't change within a lowering.
+    _origins: dict[type, tuple[str | None, ...]] = field(factory=dict, init=False)
+
+    def name(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Name:
+        """The name of a call, made inside the compile context of its plugin.
 
         Args:
             call: The call.
@@ -42,58 +67,72 @@ class Keys:
         Raises:
             Unhashable: Something that the bytes may depend on can't be told from its like.
         """
-        digest = blake3()
-        for name, value in self.ingredients(call, plugin, environment).items():
-            digest.update(f"{name}: {value!r}\n".encode())
-        return digest.hexdigest()
-
-    def ingredients(
-        self, call: Call, plugin: Plugin, environment: Mapping[str, str]
-    ) -> dict[str, object]:
-        """What the key is made of, by name.
-
-        Raises:
-            Unhashable: As `key`.
-        """
         told = [_told(plugin, job) for job in call.jobs]
+        place = self._place(call, plugin, environment, told)
+        return Name(_digest({**place, "jobs": self._jobs(call)}), _digest(place))
+
+    def _place(
+        self, call: Call, plugin: Plugin, environment: Mapping[str, str], told: Sequence[Told]
+    ) -> dict[str, object]:
         return {
             "format": _VERSION,
             "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
             "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
-            "code": _code(call, plugin, told),
+            "code": self._code(call, plugin, told),
             "device": _device(call.first.device),
             "context": _context(plugin, environment),
-            "jobs": [self._job(call, job) for job in call.jobs],
             "plugin": told,
         }
 
+    def _code(self, call: Call, plugin: Plugin, told: Sequence[Told]) -> object:
+        """Versions of the backend, of the plugin and of what both require."""
+        backend = call.backend
+        if backend not in self._origins:
+            self._origins[backend] = tuple(map(origin, _compilers(backend)))
+        origins = self._origins[backend]
+        if None in origins and None in told:
+            raise Unhashable(
+                f"{backend.__qualname__} is not of an installed version of a distribution; "
+                "the plugin can tell its version with cache_key"
+            )
+        names = [known.split()[0] for known in origins if known]
+        names += [plugin.distribution] if plugin.version else []
+        return origins, versions(names)
+
+    def _jobs(self, call: Call) -> list[tuple[object, ...]]:
+        return [self._job(call, job) for job in call.jobs]
+
     def _job(self, call: Call, job: Job) -> tuple[object, ...]:
-        text = "\n".join(Canonical(job.program, self._digests).lines())
+        text = "\n".join(Canonical(job.program, self.weights).lines())
         specs = [(spec.key, spec.value) for spec in job.partition.compile_specs]
         # Only a backend that compiles several methods together is told their names.
         method = job.partition.method if call.together else ""
         return method, specs, blake3(text.encode()).hexdigest()
 
 
-def _told(plugin: Plugin, job: Job) -> dict[str, str] | None:
+def _digest(ingredients: Mapping[str, object]) -> str:
+    digest = blake3()
+    for name, value in ingredients.items():
+        digest.update(f"{name}: {value!r}\n".encode())
+    return str(digest.hexdigest())
+
+
+def _compilers(backend: type[BackendDetails]) -> list[Callable[..., Any]]:
+    """The functions of a backend that compile, and those of the backend that it goes on to."""
+    equals = getattr(backend, "equals", None)
+    others = [other for other in BackendDetails.__subclasses__() if other.__name__ == equals]
+    return [
+        function
+        for known in (backend, *others)
+        for function in (known.preprocess, known.preprocess_multimethod)
+    ]
+
+
+def _told(plugin: Plugin, job: Job) -> Told:
     answer = answers.cache_key(plugin, job.partition)
     if isinstance(answer, Bypass):
         raise Unhashable(answer.why)
     return None if answer is None else dict(sorted(answer.items()))
-
-
-def _code(call: Call, plugin: Plugin, told: list[dict[str, str] | None]) -> object:
-    """Versions of the backend, of the plugin and of what both require."""
-    backend = call.backend
-    origins = [origin(backend.preprocess), origin(backend.preprocess_multimethod)]
-    if None in origins and None in told:
-        raise Unhashable(
-            f"{backend.__qualname__} is not of an installed version of a distribution; "
-            "the plugin can tell its version with cache_key"
-        )
-    names = [known.split()[0] for known in origins if known]
-    names += [plugin.distribution] if plugin.version else []
-    return origins, versions(names)
 
 
 def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:

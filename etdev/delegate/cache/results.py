@@ -1,4 +1,7 @@
-"""Results: what a backend's compiler returns becomes an entry, and an entry becomes that again."""
+"""Results: what a backend's compiler returns becomes an entry, and an entry becomes that again.
+
+A buffer with the very bytes of one of the program's weights is kept as their digest.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.scalar_type import ScalarType
 from executorch.exir.tensor_layout import TensorLayout
 
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
 
@@ -19,30 +23,39 @@ class Unstorable(Exception):
     """A result has something that an entry can't keep; the text says what."""
 
 
-def packed(results: Sequence[PreprocessResult], key: str, about: Mapping[str, str]) -> Entry:
+def packed(
+    results: Sequence[PreprocessResult], key: str, about: Mapping[str, str], weights: Digests
+) -> Entry:
     """Make an entry of the results of one call.
+
+    Args:
+        results: The results.
+        key: The key of the call.
+        about: What people are told of the entry.
+        weights: The weights that the key was made of.
 
     Raises:
         Unstorable: A result has something that an entry can't keep.
     """
     blobs: list[bytes] = []
-    content = [_packed(result, blobs) for result in results]
+    content = [_packed(result, blobs, weights) for result in results]
     return Entry(key, about, content, blobs)
 
 
-def unpacked(entry: Entry, count: int, who: str) -> list[PreprocessResult]:
+def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:
     """The results that an entry was made of.
 
     Args:
         entry: The entry.
         count: How many results the call has.
         who: Where it comes from, for messages.
+        weights: The weights that the key was made of.
 
     Raises:
         CacheError: It does not hold that many results, or something else.
     """
     try:
-        results = [_unpacked(item, entry.blobs) for item in entry.content]
+        results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         cure = "etdev cache verify removes it"
         raise CacheError(who, "has results that make no sense", cure) from error
@@ -52,40 +65,42 @@ def unpacked(entry: Entry, count: int, who: str) -> list[PreprocessResult]:
     return results
 
 
-def _packed(result: PreprocessResult, blobs: list[bytes]) -> dict[str, Any]:
+def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
     if getattr(result, "_delegate_info_meta", None) is not None:
         raise Unstorable("the backend adds delegate info to the graph")
     return {
         "payload": _blob(result.processed_bytes, blobs),
         "handles": _plain(result.debug_handle_map),
-        "data": _packed_data(result.data_store_output, blobs),
+        "data": _packed_data(result.data_store_output, blobs, weights),
     }
 
 
-def _unpacked(item: Mapping[str, Any], blobs: Sequence[bytes | memoryview]) -> PreprocessResult:
+def _unpacked(
+    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests
+) -> PreprocessResult:
     return PreprocessResult(
         processed_bytes=bytes(blobs[_natural(item["payload"])]),
         debug_handle_map=_restored(item["handles"]),
-        data_store_output=_unpacked_data(item["data"], blobs),
+        data_store_output=_unpacked_data(item["data"], blobs, weights),
     )
 
 
-def _packed_data(data: NamedDataStoreOutput | None, blobs: list[bytes]) -> Any:
+def _packed_data(data: NamedDataStoreOutput | None, blobs: list[bytes], weights: Digests) -> Any:
     if data is None:
         return None
     return {
-        "buffers": [_blob(buffer, blobs) for buffer in data.buffers],
+        "buffers": [_packed_buffer(buffer, blobs, weights) for buffer in data.buffers],
         "inside": _packed_entries(data.pte_data),
         "outside": [[name, _packed_entries(keys)] for name, keys in data.external_data.items()],
     }
 
 
 def _unpacked_data(
-    item: Mapping[str, Any] | None, blobs: Sequence[bytes | memoryview]
+    item: Mapping[str, Any] | None, blobs: Sequence[bytes | memoryview], weights: Digests
 ) -> NamedDataStoreOutput | None:
     if item is None:
         return None
-    buffers = [bytes(blobs[_natural(number)]) for number in item["buffers"]]
+    buffers = [_unpacked_buffer(kept, blobs, weights) for kept in item["buffers"]]
     return NamedDataStoreOutput(
         buffers=buffers,
         pte_data=_unpacked_entries(item["inside"], len(buffers)),
@@ -93,6 +108,24 @@ def _unpacked_data(
             _text(name): _unpacked_entries(keys, len(buffers)) for name, keys in item["outside"]
         },
     )
+
+
+def _packed_buffer(buffer: Any, blobs: list[bytes], weights: Digests) -> int | str:
+    """The number of a blob, or the digest of a weight."""
+    content = _content(buffer)
+    digest = weights.find(content)
+    return _blob(content, blobs) if digest is None else digest
+
+
+def _unpacked_buffer(
+    kept: int | str, blobs: Sequence[bytes | memoryview], weights: Digests
+) -> bytes:
+    if not isinstance(kept, str):
+        return bytes(blobs[_natural(kept)])
+    content = weights.content(kept)
+    if content is None:
+        raise ValueError(kept)
+    return content
 
 
 def _packed_entries(entries: Mapping[str, DataEntry]) -> list[Any]:
@@ -127,14 +160,20 @@ def _unpacked_layout(item: Sequence[Any] | None) -> TensorLayout | None:
 
 
 def _blob(data: Any, blobs: list[bytes]) -> int:
-    """Add bytes, of the same kind as torch's or ExecuTorch's buffers; their number."""
+    """Add bytes; their number."""
+    blobs.append(_content(data))
+    return len(blobs) - 1
+
+
+def _content(data: Any) -> bytes:
+    """Bytes, of the same kind as torch's or ExecuTorch's buffers."""
+    if type(data) is bytes:
+        return data
     try:
         # A file-backed buffer can be read as a prefix only.
-        content = data.prefix(len(data)) if hasattr(data, "prefix") else bytes(memoryview(data))
+        return data.prefix(len(data)) if hasattr(data, "prefix") else bytes(memoryview(data))
     except TypeError:
         raise Unstorable(f"the backend returns a buffer of {type(data).__name__}") from None
-    blobs.append(content)
-    return len(blobs) - 1
 
 
 def _plain(value: Any) -> Any:

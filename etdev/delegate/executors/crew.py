@@ -16,7 +16,6 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from attrs import define, evolve, field
 from torch import Tensor
 
-from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.results import unpacked
 from etdev.delegate.calls import Call, compile_error
@@ -26,6 +25,7 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.travel import Parcel, pack
 from etdev.delegate.executors.weights import Weights
 from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, settings_of, surroundings
+from etdev.delegate.memory import Memory
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 
@@ -57,12 +57,12 @@ class Crew:
 
     Args:
         lane: Takes orders.
-        cache: Where the workers keep what they compile.
+        memory: Where the workers keep what they compile, and what is known of the weights.
         begun: Told of each task when its compilation begins, or is ordered.
     """
 
     lane: Lane
-    cache: Cache | None = None
+    memory: Memory = field(factory=Memory)
     begun: Callable[[Task], None] | None = None
     _weights: Weights = field(factory=Weights, init=False)
     _orders: dict[Future[Reply], tuple[Task, Order, float]] = field(factory=dict, init=False)
@@ -114,7 +114,7 @@ class Crew:
             except Stays as error:
                 staying.append(evolve(task, stays=str(error)))
                 continue
-            order = Order(parcel, task.key, surroundings(), settings_of(self.cache))
+            order = Order(parcel, task.key, surroundings(), settings_of(self.memory.cache))
             self._submit(task, order)
 
     def _submit(self, task: Task, order: Order) -> None:
@@ -152,7 +152,8 @@ class Crew:
             if reply.stays:
                 raise Stays(reply.stays)
             entry = Entry.from_bytes(reply.entry, "a worker's reply", task.key)
-            results = unpacked(entry, len(task.call.jobs), "a worker's reply")
+            weights = self.memory.keys.weights
+            results = unpacked(entry, len(task.call.jobs), "a worker's reply", weights)
         except (Stays, CacheError) as error:
             staying.append(evolve(task, stays=str(error)))
             return
@@ -225,8 +226,9 @@ class Crew:
 
     def _keep(self, reply: Reply, task: Task) -> None:
         """Put what a worker sent into the cache of this machine; ours have done so themselves."""
-        if self.cache and reply.entry and not self._shares:
-            self.cache.store(Entry.from_bytes(reply.entry, "a worker's reply", task.key))
+        cache = self.memory.cache
+        if cache and reply.entry and not self._shares:
+            cache.store(Entry.from_bytes(reply.entry, "a worker's reply", task.key))
 
 
 def _warn(text: str) -> None:

@@ -19,10 +19,12 @@ from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.results import Unstorable, packed
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
+from etdev.delegate.memory import CacheShelf
 from etdev.delegate.split import settled_heap
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.registry import answers
 from etdev.schema.caching import CacheSettings
+from etdev.shelf import standing
 
 # Backends' passes share state of their modules, so that two threads would disturb each other.
 ONE_AT_A_TIME = threading.RLock()
@@ -132,15 +134,19 @@ def work(order: Order, *handles: File | bytes) -> Reply:
 def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
     arrival = Arrival.of(order.parcel)
     first, before = arrival.plan.partitions[0], dict(os.environ)
+    cache = None if order.cache is None else Cache(CacheSettings(**order.cache))
     with settled_heap(), answers.compile_context(arrival.plugin, first.device):
         changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
         call = arrival.call(lambda number: _storage(handles[number]))
         # The same key means the same bytes: of one program, in the same versions of everything.
-        if Keys().key(call, arrival.plugin, changes) != order.key:
+        keys = Keys()
+        name = keys.name(call, arrival.plugin, changes)
+        if name.key != order.key:
             raise Stays("it is not the same there: a version or the program differs")
-        entry = packed(call.compile(), order.key, about(call))
-    if order.cache is not None:
-        cache = Cache(CacheSettings(**order.cache))
+        with standing(CacheShelf(cache, call, name.place) if cache else None):
+            results = call.compile()
+        entry = packed(results, order.key, about(call), keys.weights)
+    if cache:
         cache.store(entry)
         cache.close()
     return entry.to_bytes()

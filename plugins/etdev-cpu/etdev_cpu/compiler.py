@@ -7,9 +7,10 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
+from etdev import shelf
 from etdev.graph import interpreted_copy
 from etdev_cpu.payload import BACKEND_ID
-from etdev_cpu.structure import structure_of
+from etdev_cpu.structure import Structure, structure_of
 from etdev_cpu.template import Template, template_of
 
 # A template is as large as a payload without weights: a few kilobytes.
@@ -50,15 +51,29 @@ class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
         structure = structure_of(edge_program, compile_specs)
         if structure is None:
             return _compiled(edge_program, compile_specs)
-        template = _TEMPLATES.get(structure.key)
+        template = _TEMPLATES.get(structure.key) or _kept(structure)
         if template and (filled := template.fill(structure)):
             return filled
         result = _compiled(edge_program, compile_specs)
         if template := template_of(structure, result):
-            _TEMPLATES[structure.key] = template
-            while len(_TEMPLATES) > _MOST:
-                _TEMPLATES.pop(next(iter(_TEMPLATES)))
+            _remember(structure, template)
+            shelf.keep(structure.key, template.to_bytes())
         return result
+
+
+def _kept(structure: Structure) -> Template | None:
+    """The template that another process has compiled."""
+    data = shelf.kept(structure.key)
+    template = Template.from_bytes(data, structure) if data else None
+    if template:
+        _remember(structure, template)
+    return template
+
+
+def _remember(structure: Structure, template: Template) -> None:
+    _TEMPLATES[structure.key] = template
+    while len(_TEMPLATES) > _MOST:
+        _TEMPLATES.pop(next(iter(_TEMPLATES)))
 
 
 def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:

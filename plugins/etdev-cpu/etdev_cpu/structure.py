@@ -8,6 +8,7 @@ norms, quantises, permutes or converts weights, or computes with constants alone
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,11 @@ class Structure:
     key: bytes
     weights: Sequence[torch.Tensor]
     handles: Sequence[int | None]
+
+    @functools.cached_property
+    def digests(self) -> list[str]:
+        """The key under which XNNPACK stores each weight."""
+        return [hashlib.sha256(contents(weight)).hexdigest() for weight in self.weights]
 
 
 def structure_of(program: ExportedProgram, specs: Sequence[Any]) -> Structure | None:

@@ -7,7 +7,7 @@ which partition of a structure it is.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import struct
 from collections.abc import Sequence
 
@@ -15,6 +15,7 @@ from attrs import frozen
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import PreprocessResult
 
+from etdev.errors import EtdevError
 from etdev_cpu.flatbuffer import handles_of, keys_of
 from etdev_cpu.structure import Structure, contents
 
@@ -50,13 +51,12 @@ class Template:
 
     def fill(self, structure: Structure) -> PreprocessResult | None:
         """What XNNPACK would give for a partition of this structure; None if that isn't certain."""
-        keys, store = _keys(structure), NamedDataStore()
-        payload = self._payload(structure, keys)
+        payload, store = self._payload(structure), NamedDataStore()
         if payload is None:
             return None
         for index in self._stored:
             data = bytes(contents(structure.weights[index]))
-            store.add_named_data(keys[index], data, self.alignment)
+            store.add_named_data(structure.digests[index], data, self.alignment)
         return PreprocessResult(payload, {}, store.get_named_data_store_output())
 
     @property
@@ -64,10 +64,10 @@ class Template:
         """The weights that are stored, in order."""
         return [min(place.candidates) for place in self.weights]
 
-    def _payload(self, structure: Structure, keys: Sequence[str]) -> bytes | None:
+    def _payload(self, structure: Structure) -> bytes | None:
         payload = bytearray(self.payload)
         for place in self.weights:
-            names = {keys[index].encode() for index in place.candidates}
+            names = {structure.digests[index].encode() for index in place.candidates}
             key = names.pop()
             if names:
                 return None
@@ -83,8 +83,8 @@ class Template:
 
     def gives(self, structure: Structure, result: PreprocessResult) -> bool:
         """Whether filling it with the partition it comes from gives what it comes from."""
-        keys, data = _keys(structure), result.data_store_output
-        if self._payload(structure, keys) != result.processed_bytes:
+        keys, data = structure.digests, result.data_store_output
+        if self._payload(structure) != result.processed_bytes:
             return False
         entries = data.pte_data if data else {}
         if list(entries) != list(dict.fromkeys(keys[index] for index in self._stored)):
@@ -96,9 +96,30 @@ class Template:
             for position, (key, entry) in enumerate(entries.items())
         )
 
+    def to_bytes(self) -> bytes:
+        """The template as text, which `from_bytes` reads."""
+        content = {
+            "payload": self.payload.hex(),
+            "weights": [[place.offset, sorted(place.candidates)] for place in self.weights],
+            "handles": [[place.offset, sorted(place.candidates)] for place in self.handles],
+            "alignment": self.alignment,
+        }
+        return json.dumps(content).encode()
 
-def _keys(structure: Structure) -> list[str]:
-    return [hashlib.sha256(contents(weight)).hexdigest() for weight in structure.weights]
+    @classmethod
+    def from_bytes(cls, data: bytes, structure: Structure) -> Template | None:
+        """Read what `to_bytes` made; None of anything that is not a template of this structure."""
+        try:
+            content = json.loads(data)
+            payload = bytes.fromhex(content["payload"])
+            weights = _read(content["weights"], keys_of(payload), len(structure.weights))
+            handles = _read(content["handles"], handles_of(payload), len(structure.handles))
+            alignment = content["alignment"]
+            if type(alignment) is not int or alignment < 1:
+                return None
+        except (ValueError, TypeError, KeyError, IndexError, struct.error, EtdevError):
+            return None
+        return cls(payload, weights, handles, alignment)
 
 
 def template_of(structure: Structure, result: PreprocessResult) -> Template | None:
@@ -109,7 +130,7 @@ def template_of(structure: Structure, result: PreprocessResult) -> Template | No
         return None
     if len(alignments) > 1 or getattr(data, "external_data", None):
         return None
-    weights = _places(keys_of(result.processed_bytes), _keys(structure))
+    weights = _places(keys_of(result.processed_bytes), structure.digests)
     handles = _places(handles_of(result.processed_bytes), structure.handles)
     if weights is None or handles is None:
         return None
@@ -125,3 +146,16 @@ def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> lis
     if any(value is None or value not in indices for _, value in found):
         return None
     return [_Place(offset, frozenset(indices[value])) for offset, value in found]
+
+
+def _read(
+    places: Sequence[tuple[int, Sequence[int]]], found: Sequence[tuple[int, object]], count: int
+) -> list[_Place]:
+    """Places as `to_bytes` wrote them, if they are those where a payload names something."""
+    read = [_Place(offset, frozenset(candidates)) for offset, candidates in places]
+    if [place.offset for place in read] != [offset for offset, _ in found]:
+        raise ValueError(places)
+    for place in read:
+        if not place.candidates or not place.candidates <= set(range(count)):
+            raise ValueError(places)
+    return read

@@ -1,6 +1,7 @@
 """One structure is compiled once, and every delegate has the bytes of a compile of its own."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -277,6 +278,27 @@ def test_a_node_without_a_handle_is_compiled_each_time():
         structure = structure_of(program, [])
         result = XnnpackBackend.preprocess(program, [])
         assert template_of(structure, result) is None
+
+
+def test_a_template_survives_and_a_spoiled_one_is_refused():
+    """What another process kept may have been made by anyone."""
+    program = edge(nn.Linear(8, 8))
+    structure = structure_of(program, [])
+    template = template_of(structure, XnnpackBackend.preprocess(copy.deepcopy(program), []))
+    data = template.to_bytes()
+    assert Template.from_bytes(data, structure) == template
+    content = json.loads(data)
+    (first, *rest), payload = content["weights"], content["payload"]
+    spoiled = [
+        *({**content, "weights": [[first[0], spot], *rest]} for spot in ([99], [-1], [], None)),
+        *({**content, "weights": [[at, first[1]], *rest]} for at in (10**9, first[0] + 1, -1)),
+        *({**content, "weights": rest}, {**content, "handles": []}, {**content, "handles": None}),
+        *({**content, "alignment": value} for value in (0, "16", None)),
+        *({**content, "payload": value} for value in ("", "00", payload[:80], "no hex", 3)),
+        *([], {}, None),
+    ]
+    texts = [b"", b"\xff", data[:-1], *(json.dumps(bad).encode() for bad in spoiled)]
+    assert [text for text in texts if Template.from_bytes(text, structure)] == []
 
 
 def test_notes_on_nodes_are_part_of_the_structure():

@@ -9,6 +9,7 @@ from collections import Counter
 import fsspec
 import pytest
 import torch
+from etdev_cpu import compiler
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from fsspec.implementations.memory import MemoryFileSystem
@@ -19,10 +20,23 @@ from toys.accelerator import Accelerator
 
 import etdev
 from etdev import Bypass, CacheSettings, EtdevWarning, Lowerer, hookimpl
+from etdev.delegate.cache.entry import Entry
 from etdev.delegate.calls import Call
 from etdev.errors import CacheError
 
 X = torch.randn(3, 8)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process(monkeypatch):
+    """What XNNPACK's compiler remembers of other lowerings of this process."""
+    monkeypatch.setattr(compiler, "_TEMPLATES", {})
+
+
+def entries(folder):
+    """The files of results; others are a compiler's own."""
+    files = sorted(folder.rglob("*.entry"))
+    return [file for file in files if Entry.from_bytes(file.read_bytes(), "test").content]
 
 
 def states(lowered):
@@ -114,6 +128,40 @@ def test_one_changed_weight_compiles_one_partition(tmp_path):
     assert bytes_of(warm) == bytes_of(Lowerer(["cpu"], cache=False).lower(model, inputs))
 
 
+def chain(count=3):
+    """Linear layers of one size, with nodes between them that XNNPACK doesn't have."""
+    torch.manual_seed(count)
+    layers = [layer for _ in range(count) for layer in (nn.Linear(8, 8), nn.LayerNorm(8))]
+    return nn.Sequential(*layers).requires_grad_(False)
+
+
+@pytest.fixture
+def own_compiles(monkeypatch):
+    """The programs that XNNPACK's own compiler is given."""
+    programs, compiled = [], compiler._compiled
+
+    def spy(program, specs):
+        programs.append(program)
+        return compiled(program, specs)
+
+    monkeypatch.setattr(compiler, "_compiled", spy)
+    return programs
+
+
+def test_changed_weights_compile_nothing_where_the_structure_is_known(tmp_path, own_compiles):
+    model = chain()
+    Lowerer(["cpu"], cache=tmp_path).lower(model, (X,))
+    assert 0 < len(own_compiles) < 3
+    compiler._TEMPLATES.clear()
+    own_compiles.clear()
+    with torch.no_grad():
+        model[2].weight.add_(1)
+    warm = Lowerer(["cpu"], cache=tmp_path).lower(model, (X,))
+    assert (states(warm), own_compiles) == ({"compiled": 1, "hit": 2}, [])
+    compiler._TEMPLATES.clear()
+    assert bytes_of(warm) == bytes_of(Lowerer(["cpu"], cache=False).lower(model, (X,)))
+
+
 def test_a_program_from_the_cache_computes_what_the_model_does(tmp_path):
     model, inputs, shapes = pooled()
     Lowerer(["cpu"], cache=tmp_path).lower(model, inputs, dynamic_shapes=shapes)
@@ -127,7 +175,7 @@ def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch):
     assert states(Lowerer(["cpu"], cache=False).lower(*nets.mlp())) == {"compiled": 2}
     assert list(tmp_path.iterdir()) == []
     Lowerer(["cpu"]).lower(*nets.mlp())
-    assert len(list(tmp_path.rglob("*.entry"))) == 2
+    assert len(entries(tmp_path)) == 2
 
 
 def test_the_registry_names_the_folder(tmp_path, monkeypatch):
@@ -136,7 +184,7 @@ def test_the_registry_names_the_folder(tmp_path, monkeypatch):
     folder = tmp_path / "kept"
     registry.write_text(f'[plugins.cpu]\n[cache]\nlocation = "{folder}"\nsize = "1 MiB"\n')
     Lowerer(["cpu"], registry=registry).lower(*nets.mlp())
-    assert len(list(folder.rglob("*.entry"))) == 2
+    assert len(entries(folder)) == 2
 
 
 def test_the_folder_keeps_to_its_size(tmp_path):
@@ -191,7 +239,7 @@ def damage(path, number):
 @pytest.mark.parametrize("number", range(5))
 def test_a_damaged_entry_is_compiled_again(number, tmp_path):
     cold = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
-    damage(next(tmp_path.rglob("*.entry")), number)
+    damage(entries(tmp_path)[0], number)
     with pytest.warns(EtdevWarning, match="compile cache: "):
         again = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
     assert states(again) == {"compiled": 1, "hit": 1}
@@ -227,7 +275,7 @@ def test_machines_share_a_url(scheme, tmp_path):
     assert (states(cold), states(warm)) == ({"compiled": 2}, {"hit": 2})
     assert bytes_of(cold) == bytes_of(warm)
     # Also kept here now.
-    assert len(list((tmp_path / "two").rglob("*.entry"))) == 2
+    assert len(entries(tmp_path / "two")) == 2
 
 
 def test_a_damaged_entry_behind_a_url_is_compiled_again(tmp_path):
@@ -263,7 +311,7 @@ def test_a_url_that_hangs_costs_its_time_limit_once(tmp_path):
     Hanging.released.set()
     assert states(lowered) == {"compiled": 2}
     assert time.monotonic() - start < 120
-    assert len(list(tmp_path.rglob("*.entry"))) == 2
+    assert len(entries(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket", "file:///dev/null/x"])

@@ -10,6 +10,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.delegate.cache.results import Unstorable, packed, unpacked
 from etdev.errors import CacheError
@@ -31,8 +32,8 @@ def result(payload: bytes, handles=None, data: bytes = b"weights") -> Preprocess
 
 
 def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
-    data = packed(results, KEY, {"plugin": "x"}).to_bytes()
-    return unpacked(Entry.from_bytes(data, "test", KEY), len(results), "test")
+    data = packed(results, KEY, {"plugin": "x"}, Digests()).to_bytes()
+    return unpacked(Entry.from_bytes(data, "test", KEY), len(results), "test", Digests())
 
 
 @settings(deadline=None, max_examples=50)
@@ -41,8 +42,36 @@ def again(results: list[PreprocessResult]) -> list[PreprocessResult]:
 def test_results_survive(payloads):
     results = [result(payload, handles) for payload, handles in payloads]
     assert again(results) == results
-    entry = packed(results, KEY, {})
-    assert entry.to_bytes() == packed(again(results), KEY, {}).to_bytes()
+    entry = packed(results, KEY, {}, Digests())
+    assert entry.to_bytes() == packed(again(results), KEY, {}, Digests()).to_bytes()
+
+
+def test_a_weight_is_kept_by_its_digest():
+    import torch
+
+    weight = torch.arange(6.0).reshape(2, 3)
+    known, other = Digests(), Digests()
+    known.of("weight", weight)
+    one = result(b"x", data=weight.numpy().tobytes())
+    entry = packed([one], KEY, {}, known)
+    assert one.data_store_output.buffers[0] not in entry.blobs
+    assert len(packed([one], KEY, {}, other).blobs) == len(entry.blobs) + 1
+    assert unpacked(entry, 1, "test", known) == [one]
+    with pytest.raises(CacheError, match="make no sense"):
+        unpacked(entry, 1, "test", other)
+
+
+def test_a_view_is_known_by_the_bytes_that_a_backend_stores():
+    import torch
+
+    known = Digests()
+    for weight in (torch.randn(4, 4).t(), torch.randn(8)[2:6], torch.empty(0), torch.tensor(2)):
+        known.of("weight", weight)
+        data = weight.contiguous().numpy().tobytes()
+        digest = known.find(data)
+        assert (digest is None) == (not data)
+        assert not digest or known.content(digest) == data
+    assert known.find(b"????????????????") is None
 
 
 def test_a_buffer_in_a_file_is_read(tmp_path):
@@ -65,10 +94,10 @@ def test_a_buffer_in_a_file_is_read(tmp_path):
 def test_what_an_entry_can_not_keep_is_named(fault, why):
     broken = PreprocessResult(**{"processed_bytes": b"", **fault})
     with pytest.raises(Unstorable, match=why):
-        packed([broken], KEY, {})
+        packed([broken], KEY, {}, Digests())
 
 
-SOUND = packed([result(b"payload", {1: (2,)})], KEY, {"plugin": "x"}).to_bytes()
+SOUND = packed([result(b"payload", {1: (2,)})], KEY, {"plugin": "x"}, Digests()).to_bytes()
 
 
 @settings(deadline=None)
@@ -132,7 +161,7 @@ INSIDE = {"buffers": [0], "inside": [["k", 0, 1, None]], "outside": []}
 def test_a_forged_entry_is_refused_or_gives_results(head, content, blobs):
     data = forged({"content": content, "blobs": blobs, **head})
     try:
-        results = unpacked(Entry.from_bytes(data, "test", KEY), 1, "test")
+        results = unpacked(Entry.from_bytes(data, "test", KEY), 1, "test", Digests())
     except CacheError:
         return
     assert type(results[0].processed_bytes) is bytes
@@ -145,9 +174,9 @@ def test_named_data_that_makes_no_sense_is_refused(entry):
     data = {**INSIDE, "inside": [entry]}
     forgery = forged({"key": KEY, "about": {}, "content": [{**RESULT, "data": data}], "blobs": [4]})
     with pytest.raises(CacheError, match="make no sense"):
-        unpacked(Entry.from_bytes(forgery, "test", KEY), 1, "test")
+        unpacked(Entry.from_bytes(forgery, "test", KEY), 1, "test", Digests())
 
 
 def test_the_number_of_results_counts():
     with pytest.raises(CacheError, match="has 1 results, not 2"):
-        unpacked(Entry.from_bytes(SOUND, "test", KEY), 2, "test")
+        unpacked(Entry.from_bytes(SOUND, "test", KEY), 2, "test", Digests())

@@ -56,7 +56,7 @@ def keys(
                 for job in call.jobs:
                     if change:
                         change(job.program)
-                texts.append(Keys().key(call, plugin, settled))
+                texts.append(Keys().name(call, plugin, settled).key)
     return texts
 
 

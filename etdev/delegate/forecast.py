@@ -1,0 +1,75 @@
+"""The forecast: what a lowering would find in the cache, without compiling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from etdev.delegate.calls import Call, prepared
+from etdev.delegate.jobs import Job, batches, jobs_of
+from etdev.delegate.memory import Memory
+from etdev.delegate.split import Split
+from etdev.delegate.tasks import Task
+from etdev.errors import EtdevError
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
+from etdev.schema.outcomes import Forecast
+
+_OFF = "there is no cache"
+
+
+def forecast(
+    splits: Mapping[str, Split], plugins: Mapping[str, Plugin], memory: Memory
+) -> list[Forecast]:
+    """What a lowering would find for each partition, in plan order.
+
+    Args:
+        splits: The methods, split into programs.
+        plugins: By name; asked for the context in which their partitions are compiled.
+        memory: Asked for each call of a backend.
+    """
+    jobs = jobs_of(splits.values())
+    known: dict[str, str] = {}
+    told = {
+        (told.method, told.partition): told
+        for batch in batches(jobs)
+        for told in _batch(batch, plugins[batch[0].partition.plugin], memory, known)
+    }
+    return [told[job.partition.method, job.partition.name] for job in jobs]
+
+
+def _batch(
+    batch: Sequence[Job], plugin: Plugin, memory: Memory, known: dict[str, str]
+) -> Iterator[Forecast]:
+    if unfit := answers.probe(plugin).unfit:
+        yield from _all(batch, "unfit", unfit)
+        return
+    try:
+        with prepared(batch, plugin) as (calls, changes):
+            # In one go, as the context may be left only once.
+            told = [
+                each
+                for call in calls
+                for each in _call(memory.task(call, plugin, changes, False), memory, known)
+            ]
+    except EtdevError as error:
+        yield from _all(batch, "unfit", f"{error.who}: {error.what}")
+    else:
+        yield from told
+
+
+def _call(task: Task, memory: Memory, known: dict[str, str]) -> Iterator[Forecast]:
+    call: Call = task.call
+    if not task.key:
+        return _all(call.jobs, "bypassed", task.why or _OFF)
+    if memory.results(task):
+        return _all(call.jobs, "hit", key=task.key)
+    if task.key in known:
+        return _all(call.jobs, "hit", f"the same as {known[task.key]}", task.key)
+    known[task.key] = call.first.where
+    return _all(call.jobs, "miss", key=task.key)
+
+
+def _all(jobs: Sequence[Job], state: str, why: str = "", key: str = "") -> Iterator[Forecast]:
+    for job in jobs:
+        partition = job.partition
+        yield Forecast(partition.plugin, partition.method, partition.name, state, why, key)
