@@ -27,10 +27,11 @@ import pytest
 import torch
 
 from etdev.testing.contract import CHECKS, Check
+from etdev.testing.execution import Calls
 from etdev.testing.requirements import Requirements
 from etdev.testing.scoreboard import Result, Scoreboard, result_of
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Calls, Subject
+from etdev.testing.subject import Subject
 
 
 class PluginConformance:

@@ -12,9 +12,10 @@ from attrs import asdict, frozen
 from etdev.hookspecs import API
 from etdev.testing import checks as checks
 from etdev.testing.contract import CHECKS, Broken, Check, perform
+from etdev.testing.execution import Calls
 from etdev.testing.requirements import Requirements
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Calls, Skipped, Subject
+from etdev.testing.subject import Skipped, Subject
 
 # A plugin that can't plan fails everywhere; this one says why.
 FIRST = "claims"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from attrs import define, field
@@ -16,12 +15,9 @@ from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
 from etdev.schema.plan import MethodPlan
-from etdev.testing.execution import assert_eager, runner
+from etdev.testing.execution import Calls, Run, assert_eager, runner
 from etdev.testing.requirements import Requirements
 from etdev.testing.simulation import Simulator
-
-# The arguments of each call.
-Calls = Sequence[Sequence[torch.Tensor]]
 
 
 class Skipped(Exception):
@@ -95,7 +91,7 @@ class Subject:
         assert_eager(self.runner(lowered), copy.deepcopy(model), calls, loosest)
         return True
 
-    def runner(self, lowered: Lowered) -> Any:
+    def runner(self, lowered: Lowered) -> Run:
         """What runs a program, in ExecuTorch's runtime if that has its backends."""
         run, simulated = runner(lowered, self.simulators)
         if run is None:

@@ -110,6 +110,14 @@ class Freezer(Adder):
         return partition.constants
 
 
+class Holder(Adder):
+    """Puts state into delegates of XNNPACK, which can't write it."""
+
+    @hookimpl
+    def claim_constants(self, partition):
+        return [constant for constant in partition.constants if partition.may_hold(constant)]
+
+
 @define(eq=False)
 class Fickle(Adder):
     """Takes nothing of a method that it has seen before."""
@@ -321,6 +329,7 @@ SINS = {
     "is wrong": (on_backend("Sums"), "values", "step 1: Tensor-likes", differences),
     "is wrong beside others": (on_backend("Sums"), "values_beside_others", "", differences),
     "is wrong about weights": (on_backend("Sums"), "shared_constants", "", differences),
+    "holds state": (Holder, "state", "step 1: the process died"),
     "has a memory": (on_backend("Sums"), "state", "Tensor-likes are not", stale()),
     "has a memory in branches": (on_backend("Sums"), "control_flow", "step 2: ", stale()),
     "pads": (on_backend("Sums"), "dynamic_shapes", "shape", largest),
