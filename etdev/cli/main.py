@@ -10,7 +10,7 @@ from etdev.cli.group import Group
 # A command is a file of this folder that defines `command`; here it gets its place in the help.
 COMMANDS = (
     *("plugins", "plan", "explain", "diff", "lower"),
-    *("run", "inspect", "check", "cache"),
+    *("run", "inspect", "check", "cache", "new"),
 )
 
 
@@ -30,6 +30,7 @@ def main() -> None:
     etdev inspect net.pte                    what a .pte holds
     etdev check net.pte --target cpu,cuda:0  what would not load or not run there
     etdev cache info                         what compiled partitions are kept, and where
+    etdev new plugin my-npu                  write a plugin of your own to begin with
 
     Results go to stdout, everything else to stderr. Exit codes: 0 for success, 1 for an error, 2
     for wrong usage, 130 for Ctrl-C.

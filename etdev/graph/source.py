@@ -9,7 +9,8 @@ from pathlib import Path
 from torch.fx import Node
 
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>[0-9]+)')
+# What torch generates is numbered through the process, so that its names are not the same twice.
+_FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
 
 
 def where(node: Node) -> str:

@@ -3,7 +3,9 @@
 `PluginConformance` needs pytest, `pip install etdev[testing]`; `run` needs nothing but etdev.
 """
 
-from etdev.testing.checks import CHECKS, Check, Requirements
+from etdev.testing.contract import CHECKS, Check
+from etdev.testing.requirements import Requirements
 from etdev.testing.scoreboard import Scoreboard, run
+from etdev.testing.simulation import Simulation
 
-__all__ = ["CHECKS", "Check", "Requirements", "Scoreboard", "run"]
+__all__ = ["CHECKS", "Check", "Requirements", "Scoreboard", "Simulation", "run"]

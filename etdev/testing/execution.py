@@ -1,9 +1,10 @@
-"""Execution: a lowered program is run in ExecuTorch's runtime and compared with eager PyTorch."""
+"""Execution: a lowered program is run, and compared with eager PyTorch."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,24 +12,53 @@ from executorch.runtime import Runtime
 from torch.utils import _pytree as pytree
 
 from etdev.lowered import Lowered
+from etdev.runtime.isolation import Job, isolated
+from etdev.testing.fakes import FAKE
+from etdev.testing.simulation import Simulation, Simulator
+
+Calls = Sequence[Sequence[Any]]
+# The outputs of each call, one after the other, state carried on.
+Run = Callable[[Calls], Sequence[Sequence[Any]]]
+# A tiny program that takes longer hangs.
+_LIMIT_S = 120.0
 
 
-def can_run(lowered: Lowered) -> bool:
-    """Whether this machine's runtime has every backend of the plan."""
-    backends = Runtime.get().backend_registry
-    return all(backends.is_available(p.backend_id) for p in lowered.plan.partitions)
+def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run | None, str]:
+    """What runs a lowered program, its state carried on from call to call.
+
+    Args:
+        lowered: What was lowered.
+        simulators: What runs the payloads of backends that ExecuTorch's runtime does not have.
+
+    Returns:
+        The runner, and the backends that it simulates; None, and the backends that nothing runs.
+    """
+    backends = {partition.backend_id for partition in lowered.plan.partitions}
+    known = Runtime.get().backend_registry
+    absent = sorted(backend for backend in backends if not known.is_available(backend))
+    if not absent:
+        return lambda calls: _in_the_runtime(lowered, calls), ""
+    # A program runs in one place or in the other.
+    if unknown := sorted(backends - simulators.keys() - {FAKE}):
+        return None, ", ".join(unknown)
+    simulation = Simulation.of(lowered, simulators)
+    simulated = [backend for backend in absent if backend != FAKE]
+    return lambda calls: [simulation(*inputs) for inputs in calls], ", ".join(simulated)
 
 
-def assert_eager(
-    lowered: Lowered, model: torch.nn.Module, calls: Sequence[Sequence[Any]], tolerance: float
-) -> None:
+def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
+    """In a process of its own, since a delegate that is wrong may end it."""
+    with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        path = lowered.save(Path(folder) / "net.pte")
+        data = next(Path(folder).glob("*.ptd"), None)
+        (result,) = isolated([Job(path, "forward", calls, data)], _LIMIT_S)
+    assert result.failure is None, f"step {len(result.calls) + 1}: {result.failure}"
+    return [call.outputs for call in result.calls]
+
+
+def assert_eager(run: Run, model: torch.nn.Module, calls: Calls, tolerance: float) -> None:
     """Each call gives what eager PyTorch gives; state is carried on from call to call."""
-    # The runtime reads the bytes as long as the program lives.
-    buffer = lowered.to_executorch().buffer
-    method = Runtime.get().load_program(buffer).load_method("forward")
-    assert method is not None
-    for step, inputs in enumerate(calls, 1):
-        outputs = [copy.deepcopy(value) for value in method.execute(list(inputs))]
+    for step, (inputs, outputs) in enumerate(zip(calls, run(calls), strict=True), 1):
         with torch.no_grad():
             expected = pytree.tree_leaves(model(*inputs))
         for output, value in zip(outputs, expected, strict=True):

@@ -12,14 +12,26 @@ from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, Group
 from etdev.schema.device import Device
 
+# As ExecuTorch knows it.
+FAKE = "FakeAccelerator"
+
 
 class FakeAccelerator(BackendDetails):  # type: ignore[misc]
-    """Stands in for a backend with a compiler we don't have; its delegates can't be run."""
+    """Stands in for a backend with a compiler we don't have; a Simulation runs its delegates."""
 
     @staticmethod
     def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
         """The same bytes for every program."""
         return PreprocessResult(processed_bytes=b"fake")
+
+
+class FakeUnbuildable(BackendDetails):  # type: ignore[misc]
+    """Stands in for a backend whose compiler fails on everything."""
+
+    @staticmethod
+    def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
+        """Fails."""
+        raise RuntimeError("this compiler fails on everything")
 
 
 @define(eq=False)
@@ -29,6 +41,7 @@ class Accelerator:
     Args:
         name: The plugin's name.
         ops: Parts of op names, such as `add`.
+        nodes: Names of nodes; if there are any, only these.
         device: Where its partitions run.
         constants: Take the constants along.
         backend: Another backend instead of the fake one.
@@ -36,16 +49,18 @@ class Accelerator:
 
     name: str = "accelerator"
     ops: tuple[str, ...] = ("",)
+    nodes: tuple[str, ...] = ()
     device: Device | None = None
     constants: bool = True
-    backend: str = "FakeAccelerator"
+    backend: str = FAKE
 
     @hookimpl
     def claim_nodes(self, program: Any) -> Claim:
-        """All nodes of its ops, each a group of its own."""
+        """Its nodes, each a group of its own."""
         calls = [n for n in program.graph.nodes if n.op == "call_function"]
         mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]
-        groups = [Group([node]) for node in mine]
+        named = [n for n in mine if not self.nodes or n.name in self.nodes]
+        groups = [Group([node]) for node in named]
         return Claim(self.backend, groups, device_types=("cpu", "cuda"))
 
     @hookimpl
@@ -58,3 +73,8 @@ class Accelerator:
     def resolve_device(self) -> Device | None:
         """The one it was given."""
         return self.device
+
+
+def unbuildable(name: str = "unbuildable") -> Accelerator:
+    """A plugin that claims everything for a backend whose compiler fails."""
+    return Accelerator(name, backend="FakeUnbuildable")

@@ -44,7 +44,18 @@ class Shared(nn.Module):
         self.weight = nn.Parameter(torch.full((4,), 1.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.erf(x * self.weight) * self.weight
+        return torch.erf(x + self.weight) * self.weight
+
+
+class Scaled(nn.Module):
+    """A weight that only a product reads, and a sum that has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4,), 1.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + x) * self.weight + x
 
 
 class Counter(nn.Module):
@@ -90,11 +101,14 @@ def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
 
 
 @functools.cache
-def delegated() -> ExportedProgram:
-    """An edge program that comes with a delegate between nodes that are not in one."""
-    lowered = Lowerer([Accelerator("earlier", ops=("mul",))], registry=_empty()).lower(
-        exported(Pointwise)
-    )
+def delegated(kind: Any = Pointwise) -> ExportedProgram:
+    """An edge program that comes with delegates, which get their weights as inputs.
+
+    Args:
+        kind: Class of one of these modules; its products are the delegates.
+    """
+    earlier = Accelerator("earlier", ops=("mul",), constants=False)
+    lowered = Lowerer([earlier], registry=_empty(), cache=False).lower(exported(kind))
     program: ExportedProgram = lowered.edge.exported_program()
     return program
 
@@ -106,4 +120,4 @@ def _empty() -> Any:
 
 
 # From the smallest on, so that the first that fails is the one to look at.
-PROGRAMS: tuple[Any, ...] = (Pointwise, Layer, Shared, Counter, Branch)
+PROGRAMS: tuple[Any, ...] = (Pointwise, Layer, Scaled, Shared, Counter, Branch)

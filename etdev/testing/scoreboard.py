@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from attrs import asdict, frozen
 
 from etdev.hookspecs import API
-from etdev.testing.checks import CHECKS, Broken, Check, Requirements, Skipped, Subject, perform
+from etdev.testing import checks as checks
+from etdev.testing.contract import CHECKS, Broken, Check, perform
+from etdev.testing.execution import Calls
+from etdev.testing.requirements import Requirements
+from etdev.testing.simulation import Simulator
+from etdev.testing.subject import Skipped, Subject
 
 # A plugin that can't plan fails everywhere; this one says why.
 FIRST = "claims"
@@ -22,7 +28,7 @@ class Result:
     Args:
         check: Its name.
         outcome: `kept`, `broken` or `skipped`.
-        text: Why it is broken or skipped.
+        text: Why it is broken or skipped, or how it was looked at.
     """
 
     check: str
@@ -37,10 +43,12 @@ class Scoreboard:
     Args:
         plugin: Its name.
         results: One for each check.
+        opt_outs: What its requirements ask otherwise than by default.
     """
 
     plugin: str
     results: tuple[Result, ...]
+    opt_outs: tuple[str, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -49,11 +57,13 @@ class Scoreboard:
 
     @property
     def badge(self) -> str:
-        """One line: `etdev hooks 1: 15 of 15 kept` or what is missing."""
+        """One line: `etdev hooks 1: 22 of 22 kept` or what is missing."""
         counts = Counter(result.outcome for result in self.results)
         line = f"etdev hooks {API}: {counts['kept']} of {len(self.results)} kept"
         more = [f"{counts[kind]} {kind}" for kind in ("broken", "skipped") if counts[kind]]
-        return ", ".join([line, *more])
+        if simulated := sum(r.outcome == "kept" and bool(r.text) for r in self.results):
+            more.append(f"{simulated} in a simulator")
+        return ", ".join([line, *more, *self.opt_outs])
 
     def to_json(self) -> str:
         """The results as JSON text."""
@@ -64,6 +74,8 @@ def run(
     make: Callable[[], object],
     requirements: Requirements | None = None,
     checks: Sequence[Check] | None = None,
+    simulators: Mapping[str, Simulator] | None = None,
+    models: Sequence[tuple[torch.nn.Module, Calls]] = (),
 ) -> Scoreboard:
     """Hold a plugin to the contract.
 
@@ -71,23 +83,27 @@ def run(
         make: Makes the plugin, a new one each time; its class will do.
         requirements: What may be asked of it.
         checks: Some of `CHECKS`; all if None.
+        simulators: By the name of a backend that ExecuTorch's runtime does not have, what computes
+            a payload: `simulate(payload, inputs)` returns the outputs.
+        models: Models of your own, and the arguments of each call of them.
     """
-    subject = Subject(make, requirements or Requirements())
+    subject = Subject(make, requirements or Requirements(), simulators or {}, models)
     checks = CHECKS if checks is None else checks
     results: list[Result] = []
     for check in checks:
         results.append(result_of(check, subject, results))
-    return Scoreboard(subject.name, tuple(results))
+    return Scoreboard(subject.name, tuple(results), subject.requirements.opt_outs)
 
 
 def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) -> Result:
     """Do a check, unless an earlier one says that all that plan would fail like it."""
     if any(result.check == FIRST and result.outcome == "broken" for result in earlier):
         return Result(check.name, "skipped", f"it doesn't keep to {FIRST}")
+    subject.notes.clear()
     try:
         perform(check, subject)
     except Skipped as reason:
         return Result(check.name, "skipped", str(reason))
     except Broken as error:
         return Result(check.name, "broken", str(error))
-    return Result(check.name, "kept")
+    return Result(check.name, "kept", "; ".join(subject.notes))

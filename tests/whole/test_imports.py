@@ -27,7 +27,7 @@ STOREYS = (
     ("compilation",),
     ("lowerer", "locking"),
     ("composed",),
-    ("testing",),
+    ("testing", "scaffold"),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
@@ -57,6 +57,8 @@ TREES = {module(file): ast.parse(file.read_text("utf-8")) for file in FOLDER.rgl
         "from etdev.cli.main import main; main(['plan', '--help'])",
         "from etdev.cli.main import main; main(['plugins'])",
         "from etdev.cli.main import main; main(['plugins', '--json'])",
+        "from etdev.cli.main import main; main(['new', 'plugin', 'npu'])",
+        "from etdev.cli.main import main; main(['new', 'backend', 'npu'])",
     ],
 )
 def test_torch_is_not_imported_by(code, tmp_path):

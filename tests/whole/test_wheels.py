@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-import venv
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from attrs import frozen
 from examples import documents
 from examples.documents import GUIDE, README, ROOT
+from shell.environments import NO_NETWORK, Environment, run
 
 pytest.importorskip("hatchling", reason="hatchling builds the wheels; pip install -e '.[test]'")
 pytestmark = pytest.mark.slow
@@ -29,79 +25,22 @@ PACKAGES = {
     **{path.name.replace("-", "_"): path for path in sorted((ROOT / "plugins").glob("etdev-*"))},
 }
 PLUGINS = ("cpu", "cuda", "openvino", "trt")
-# The build backend is here, and the test asks no network for it.
-NO_NETWORK = ("--no-build-isolation", "--no-deps")
 NET = """
 import torch
 
 def model():
     return torch.nn.Linear(4, 4), (torch.ones(2, 4),)
 """
-WHERE = """
-import importlib.util, json, sys
-names = ("etdev", *(f"etdev_{name}" for name in sys.argv[1:]))
-print(json.dumps({name: importlib.util.find_spec(name).origin for name in names}))
+SUM = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x + x
+
+def model():
+    return Net(), (torch.ones(2, 4),)
 """
-
-
-def run(command: Sequence[object], folder: Path, **environ: str) -> str:
-    """What a command prints, run as if neither this repository nor an outer make were there."""
-    unset = ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
-    inherited = {key: value for key, value in os.environ.items() if key not in unset}
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=folder,
-        env={**inherited, **environ},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@frozen
-class Environment:
-    """A fresh environment that sees torch and the rest, and nothing of etdev.
-
-    Args:
-        folder: Where it is.
-    """
-
-    folder: Path
-
-    @classmethod
-    def make(cls, folder: Path) -> Environment:
-        venv.create(folder, with_pip=False)
-        (packages,) = folder.glob("lib/python*/site-packages")
-        (packages / "shared.pth").write_text(str(_shared(folder / "shared")))
-        # It installs into this environment and downloads nothing.
-        pip = f'"{sys.executable}" -m pip --python "{folder}/bin/python"'
-        script = folder / "bin" / "pip"
-        script.write_text(f'#!/bin/sh\nexec {pip} "$@" --quiet {" ".join(NO_NETWORK)}\n')
-        script.chmod(0o755)
-        return cls(folder)
-
-    def run(self, command: Sequence[object], folder: Path, **environ: str) -> str:
-        path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        return run(command, folder, PATH=path, **environ)
-
-    def origins(self, plugins: Sequence[str], folder: Path) -> dict[str, Path]:
-        """Where the packages are imported from."""
-        told = self.run(["python", "-c", WHERE, *plugins], folder)
-        return {name: Path(path) for name, path in json.loads(told).items()}
-
-
-def _shared(folder: Path) -> Path:
-    """All that is installed where the tests run, but for etdev and what editable installs leave."""
-    folder.mkdir()
-    for path in sys.path:
-        if Path(path).name not in ("site-packages", "dist-packages"):
-            continue
-        for entry in sorted(Path(path).iterdir()):
-            own = entry.name.startswith(("etdev", "_editable", "__editable__"))
-            if not own and entry.suffix != ".pth" and not (folder / entry.name).exists():
-                (folder / entry.name).symlink_to(entry)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +49,21 @@ def outside(tmp_path_factory):
     folder = tmp_path_factory.mktemp("outside")
     checkout = folder / "etdev"
     checkout.mkdir()
-    ignored = shutil.ignore_patterns("__pycache__", ".*_cache", "tests")
     for name in CHECKOUT:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, checkout / name, ignore=ignored)
+            shutil.copytree(ROOT / name, checkout / name, ignore=_unneeded)
         else:
             shutil.copy(ROOT / name, checkout / name)
     here = (f"BIN={Path(sys.executable).parent}", "--old-file=.venv/made")
     run(["make", "wheels", *here, f"WHEEL_OPTIONS={NO_NETWORK[0]}"], checkout)
     (folder / "net.py").write_text(NET)
     return folder
+
+
+def _unneeded(folder: str, names: list[str]) -> set[str]:
+    """What is no part of a wheel; a template has tests that are."""
+    caches = {name for name in names if name == "__pycache__" or name.endswith("_cache")}
+    return caches if "templates" in Path(folder).parts else caches | ({"tests"} & set(names))
 
 
 def wheel(outside: Path, name: str) -> zipfile.ZipFile:
@@ -137,7 +81,11 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     folder = PACKAGES[name] if name == "etdev" else PACKAGES[name] / name
     modules = {f"{name}/{path.relative_to(folder)}" for path in folder.rglob("*.py")}
     inside = {entry for entry in wheel(outside, name).namelist() if ".dist-info/" not in entry}
+    templates = {
+        f"{name}/{path.relative_to(folder)}" for path in folder.rglob("templates/**/*.txt")
+    }
     own = {"etdev/registry.toml"} if name == "etdev" else set()
+    own |= templates
     assert inside == modules | {f"{name}/py.typed"} | own
 
 
@@ -203,3 +151,37 @@ def test_the_package_of_the_guide_is_found_when_it_is_installed(installed, outsi
         ("adder", True),
         ("cpu", True),
     ]
+
+
+# Of the second one, what the first does not show; `make suites` runs all of both.
+SOME = ("-k", "values or own_models or state or dtypes")
+
+
+@pytest.mark.parametrize(
+    ("kind", "some"),
+    [
+        ("backend", ()),
+        ("plugin", SOME),
+        pytest.param("plugin", (), marks=pytest.mark.suite),
+    ],
+)
+def test_a_new_plugin_installs_lowers_and_passes_its_own_tests(kind, some, installed, tmp_path):
+    fresh = Environment.make(tmp_path / "env", beneath=installed)
+    fresh.run(["etdev", "new", kind, "My_NPU"], tmp_path)
+    folder = tmp_path / "etdev-my-npu"
+    fresh.run(["pip", "install", folder], tmp_path)
+    listed = json.loads(fresh.run(["etdev", "plugins", "--json"], tmp_path))["plugins"]
+    (entry,) = [entry for entry in listed if entry["name"] == "my-npu"]
+    assert (entry["distribution"], entry["ready"]) == ("etdev-my-npu", True)
+    (tmp_path / "net.py").write_text(SUM)
+    command = ["etdev", "lower", "net.py:model", "-o", "net.pte", "--plugin", "my-npu"]
+    fresh.run([*command, "--no-cache"], tmp_path)
+    backend = b"MyNpuBackend" if kind == "backend" else b"XnnpackBackend"
+    assert backend in (tmp_path / "net.pte").read_bytes()
+    ruff = Path(sys.executable).with_name("ruff")
+    for check in ([ruff, "check"], [ruff, "format", "--check"], ["python", "-m", "mypy"]):
+        fresh.run(check, folder)
+    told = fresh.run(["python", "-m", "pytest", "-q", "-p", "no:xdist", *some], folder)
+    assert "SKIPPED" not in told
+    board = json.loads((folder / "conformance.json").read_text())
+    assert {result["outcome"] for result in board["results"]} == {"kept"}

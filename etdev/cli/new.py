@@ -1,0 +1,88 @@
+"""`etdev new`: the distribution of a new plugin, ready to be installed and tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from etdev.cli import options, results
+from etdev.cli.group import Command
+from etdev.scaffold import Names, write
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    into = click.option(
+        "--into",
+        type=options.FILE,
+        default=Path(),
+        metavar="DIR",
+        help="The folder to put the distribution's folder in; this one if left out.",
+    )
+    decorated: Callable[..., Any] = click.argument("name")(into(options.debug(command)))
+    return decorated
+
+
+@click.group("new")
+def command() -> None:
+    """Write a new plugin: a distribution that installs, lowers a model and passes its tests.
+
+    \b
+    etdev new plugin my-npu          for a backend that ExecuTorch's runtime has
+    etdev new backend my-npu         with a backend of its own, and a simulator for its tests
+    cd etdev-my-npu
+    pip install --editable ".[test]"
+    etdev plugins                    it is there
+    pytest                           it keeps to what etdev asks of every plugin
+
+    Then make it yours, file by file; its README says what belongs where.
+
+    Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
+    """
+
+
+@command.command(cls=Command)
+@_options
+def plugin(name: str, into: Path) -> None:
+    """Write a plugin for a backend that ExecuTorch's runtime has.
+
+    NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
+    compared as pip compares them: My_NPU is my-npu. As it is written, the plugin gives float32 sums
+    and products to XNNPACK, so that its tests run delegates at once.
+
+    \b
+    etdev new plugin my-npu
+    etdev new plugin my-npu --into plugins
+
+    Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
+    """
+    _write("plugin", Names.parse(name), into)
+
+
+@command.command(cls=Command)
+@_options
+def backend(name: str, into: Path) -> None:
+    """Write a plugin with a backend of its own, and a simulator of it.
+
+    NAME is the plugin's name in registries and plans; its distribution is etdev-NAME and its
+    ExecuTorch backend NAMEBackend. The compiler has ten lines, and so has the simulator that runs
+    its delegates in tests: ExecuTorch's runtime can't be given a backend from Python.
+
+    \b
+    etdev new backend my-npu
+    etdev new backend my-npu --into plugins
+
+    Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
+    """
+    names = Names.parse(name)
+    names.check_backend()
+    _write("backend", names, into)
+
+
+def _write(kind: str, names: Names, into: Path) -> None:
+    folder = write(kind, names, into)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        results.line(str(path))
+    results.line(f'\nplugin {names.plugin}; next: pip install --editable "{folder}[test]"')

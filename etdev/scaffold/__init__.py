@@ -1,0 +1,6 @@
+"""The scaffold: distributions of new plugins and backends, written for `etdev new`."""
+
+from etdev.scaffold.names import Names
+from etdev.scaffold.project import KINDS, write
+
+__all__ = ["KINDS", "Names", "write"]

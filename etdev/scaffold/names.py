@@ -1,0 +1,94 @@
+"""Names: what a new plugin is called, everywhere that it has a name, all made from one."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from attrs import frozen
+from packaging.utils import InvalidName, canonicalize_name
+
+from etdev.errors import PluginError
+from etdev.registry.names import DISTRIBUTIONS
+from etdev.registry.plugin import RESERVED_NAMES
+
+PREFIX = "etdev-"
+# No file system takes longer names, and these get endings.
+_LONGEST = 100
+_BACKEND = re.compile(r"^class (\w+)\((?:\w+, )*BackendDetails\b", re.MULTILINE)
+
+
+@frozen
+class Names:
+    """The names of a plugin.
+
+    Args:
+        plugin: Its entry point, `my-npu`; normalised as PEP 503 says.
+    """
+
+    plugin: str
+
+    @classmethod
+    def parse(cls, text: str) -> Names:
+        """The names of a plugin that is called so; `etdev-npu` is the distribution of `npu`.
+
+        Raises:
+            PluginError: No distribution can have the name, or it is taken.
+        """
+        try:
+            name: str = canonicalize_name(text, validate=True)
+        except InvalidName:
+            cure = "use letters, digits, -, _ and ., with a letter or a digit at both ends"
+            raise PluginError("new", f"{text!r} is not a name that PEP 503 allows", cure) from None
+        name = name.removeprefix(PREFIX)
+        if len(name) > _LONGEST:
+            raise PluginError("new", f"the name has {len(name)} letters", "choose a shorter one")
+        if name in RESERVED_NAMES:
+            raise PluginError(name, RESERVED_NAMES[name], "choose another name")
+        if name in DISTRIBUTIONS or name == "etdev":
+            what = f"is the name of etdev's own {DISTRIBUTIONS.get(name, name)}"
+            raise PluginError(name, what, "choose another name")
+        return cls(name)
+
+    @property
+    def distribution(self) -> str:
+        """What pip calls it: `etdev-my-npu`."""
+        return f"{PREFIX}{self.plugin}"
+
+    @property
+    def package(self) -> str:
+        """What Python imports: `etdev_my_npu`."""
+        return self.distribution.replace("-", "_")
+
+    @property
+    def stem(self) -> str:
+        """What its classes begin with: `MyNpu`."""
+        stem = "".join(part.capitalize() for part in self.plugin.split("-"))
+        return stem if stem[0].isalpha() else f"Etdev{stem}"
+
+    @property
+    def backend(self) -> str:
+        """Its ExecuTorch backend: `MyNpuBackend`."""
+        return f"{self.stem}Backend"
+
+    def check_backend(self) -> None:
+        """Refuse a backend that ExecuTorch would find twice, since it finds them by class name.
+
+        Raises:
+            PluginError: ExecuTorch's wheel has a backend of that name.
+        """
+        taken = {name.lower(): name for name in _backends()}
+        if known := taken.get(self.backend.lower()):
+            what = f"ExecuTorch has a backend {known} already"
+            cure = f"choose another name, or write a plugin for it: etdev new plugin {self.plugin}"
+            raise PluginError(self.plugin, what, cure)
+
+
+def _backends() -> set[str]:
+    """Names of the backends in ExecuTorch's wheel; none of them is imported."""
+    spec = find_spec("executorch")
+    places = (spec.submodule_search_locations if spec else None) or ()
+    files = [file for place in places for file in Path(place, "backends").rglob("*.py")]
+    texts = (file.read_text("utf-8", errors="ignore") for file in files)
+    return {name for text in texts for name in _BACKEND.findall(text)}

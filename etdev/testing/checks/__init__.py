@@ -1,0 +1,8 @@
+"""The checks, in the order of a report: what is planned first, what is run last."""
+
+# Each file adds its own to the contract.
+from etdev.testing.checks import planning as planning  # isort: skip
+from etdev.testing.checks import repeating as repeating  # isort: skip
+from etdev.testing.checks import neighbours as neighbours  # isort: skip
+from etdev.testing.checks import compiling as compiling  # isort: skip
+from etdev.testing.checks import values as values  # isort: skip

@@ -1,0 +1,63 @@
+"""Planning: a plugin answers, says why, and changes nothing of the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+
+from etdev.graph.snapshot import Snapshot
+from etdev.registry import answers
+from etdev.testing.contract import contract, on
+from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared, exported
+from etdev.testing.subject import Skipped, Subject
+
+
+@contract(
+    "its probe answers with a Probe within a second",
+    "`etdev plugins` asks every plugin and must stay quick",
+)
+def probe(subject: Subject) -> None:
+    start = time.perf_counter()
+    answers.probe(subject.plugin)
+    if subject.requirements.quick_probe:
+        seconds = time.perf_counter() - start
+        assert seconds < 1, f"it took {seconds:.1f} s; leave what is slow to compile_context"
+
+
+@contract(
+    "it plans every small program, with claims that the host can keep",
+    "the host refuses what names no node, tears the graph, or changes it or the process",
+)
+def claims(subject: Subject) -> None:
+    for kind in PROGRAMS:
+        with on(exported(kind)):
+            subject.lowerer().plan(exported(kind))
+
+
+@contract(
+    "nothing of the caller's changes: program, weights, or what is on stdout",
+    "users go on with their model, and `etdev plan --json` prints to stdout",
+)
+def callers_own(subject: Subject) -> None:
+    program = exported(Layer)
+    before, out = Snapshot.of(program), io.StringIO()
+    with on(program), contextlib.redirect_stdout(out):
+        subject.lowerer().plan(program)
+    changed = before.difference(program)
+    assert not changed, f"{changed} changed"
+    assert not out.getvalue(), f"it printed {out.getvalue()[:60]!r}"
+
+
+@contract(
+    "it says of every node that it doesn't claim why",
+    "the reasons are all that its users see of it when a model is slow",
+)
+def reasons(subject: Subject) -> None:
+    if not subject.requirements.reasons:
+        raise Skipped("requirements.reasons is off")
+    for kind in (Pointwise, Layer, Shared):
+        with on(exported(kind)):
+            ledger = subject.lowerer().plan(exported(kind))["forward"].ledger
+            silent = [e.node for e in ledger for v in e.verdicts if v.code == "silent"]
+            assert not silent, f"it says nothing of {', '.join(silent)}"

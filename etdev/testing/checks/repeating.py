@@ -1,0 +1,90 @@
+"""Repeating: the same program gets the same plan and bytes, whatever came before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from executorch.exir.lowered_backend_module import get_lowered_submodules
+
+from etdev.testing import programs, seeds
+from etdev.testing.contract import contract, on
+from etdev.testing.programs import PROGRAMS, Layer, Pointwise, exported
+from etdev.testing.subject import Skipped, Subject
+
+
+@contract(
+    "the same program gets the same plan, from a new plugin and from one that was asked before",
+    "the same model must give the same bytes, today and in a process that lowers many",
+)
+def repeatable(subject: Subject) -> None:
+    for kind in (Pointwise, Layer):
+        with on(exported(kind)):
+            lowerer = subject.lowerer()
+            plans = [lowerer.plan(exported(kind)) for _ in range(2)]
+            plans.append(subject.lowerer().plan(exported(kind)))
+            texts = {plan.to_json() for plan in plans}
+            assert len(texts) == 1, f"it got {len(texts)} different plans"
+
+
+@contract(
+    "the same program gets the same plan in another process, under another PYTHONHASHSEED",
+    "sets of text have another order in every process, and with it whatever is made of them",
+)
+def hash_seeds(subject: Subject) -> None:
+    if not subject.requirements.other_process:
+        raise Skipped("requirements.other_process is off")
+    here = {kind: subject.lowerer().plan(exported(kind)).to_json() for kind in PROGRAMS}
+    try:
+        there = seeds.plans(subject.make(), PROGRAMS)
+    except seeds.Stays as error:
+        raise Skipped(f"it can't be sent to another process: {error}") from error
+    for kind in PROGRAMS:
+        with on(exported(kind)):
+            assert there[kind] == here[kind], _difference(here[kind], there[kind])
+
+
+def _difference(here: str, there: str) -> str:
+    """The first line in which two plans differ."""
+    pairs = zip(here.splitlines(), there.splitlines(), strict=False)
+    lines = [(a.strip(), b.strip()) for a, b in pairs if a != b]
+    own, other = lines[0] if lines else ("", "")
+    return f"another process plans it in another way: {other[:200]} and not {own[:200]}"
+
+
+@contract(
+    "its compiler gives the same bytes for the same program",
+    "whoever builds a release again must get it again, and the compile cache keeps one of them",
+)
+def same_bytes(subject: Subject) -> None:
+    if not subject.requirements.same_bytes:
+        raise Skipped("requirements.same_bytes is off")
+    if not subject.owned(subject.lowerer().plan(exported(Layer))["forward"]):
+        raise Skipped("it claims nothing of the program")
+    subject.compiling()
+    with on(exported(Layer)):
+        first, second = (_payloads(subject) for _ in range(2))
+        assert first == second, "compiled twice, its delegates have other bytes"
+
+
+def _payloads(subject: Subject) -> list[bytes]:
+    program = subject.lowerer().lower(exported(Layer)).edge.exported_program()
+    modules = get_lowered_submodules(program.graph_module)
+    return [bytes(module.processed_bytes) for _, module, _ in modules]
+
+
+@contract(
+    "what it remembers of one method is not used for another, in either order",
+    "programs have several methods, such as a prefill and a decode step",
+)
+def methods(subject: Subject) -> None:
+    both = programs.methods()
+    plan = subject.lowerer().plan(both)
+    turned = subject.lowerer().plan(dict(reversed(both.items())))
+    for name, one in both.items():
+        alone = subject.lowerer().plan({name: one})[name]
+        kind: Any = type(one[0])
+        with on(exported(kind)):
+            apart = [(p.nodes, p.constants, p.device) for p in alone.partitions]
+            for other in (plan, turned):
+                own = [(p.nodes, p.constants, p.device) for p in other[name].partitions]
+                assert own == apart, f"method {name!r} gets another plan beside the other one"

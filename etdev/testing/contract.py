@@ -1,0 +1,79 @@
+"""The contract: its parts as checks, and what becomes of one that a plugin breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import frozen
+
+from etdev.errors import EtdevError, first_line
+from etdev.testing.subject import Skipped, Subject
+
+
+@frozen(eq=False)
+class Check:
+    """A part of the contract.
+
+    Args:
+        name: What it is called in reports.
+        wants: What the contract wants, in a sentence.
+        why: What goes wrong for users otherwise.
+        call: Raises what is broken: an AssertionError, or what the host says.
+    """
+
+    name: str
+    wants: str
+    why: str
+    call: Callable[[Subject], None]
+
+
+class Broken(AssertionError):
+    """A check failed: what the contract wants, why, the smallest graph, and what happened."""
+
+    def __init__(self, check: Check, graph: str, error: BaseException) -> None:
+        said = str(error) if isinstance(error, (EtdevError, AssertionError)) else first_line(error)
+        text = f"{check.name}: {check.wants}\n  why: {check.why}\n  what happened: {said}"
+        super().__init__(text + (f"\n  the smallest graph:\n{graph}" if graph else ""))
+        self.check = check
+
+
+_GRAPH: list[str] = []
+
+
+@contextmanager
+def on(program: Any) -> Iterator[None]:
+    """Note the program that is looked at, for the message."""
+    graph = program.graph if hasattr(program, "graph") else ""
+    _GRAPH[:] = [str(graph).strip()]
+    yield
+
+
+def perform(check: Check, subject: Subject) -> None:
+    """Do a check.
+
+    Raises:
+        Broken: The plugin breaks this part of the contract.
+        Skipped: It does not apply.
+    """
+    _GRAPH.clear()
+    try:
+        check.call(subject)
+    except Skipped:
+        raise
+    except Exception as error:
+        raise Broken(check, "\n".join(_GRAPH), error) from error
+
+
+CHECKS: list[Check] = []
+
+
+def contract(wants: str, why: str) -> Callable[[Callable[[Subject], None]], Any]:
+    """Make a check of a function and add it to the contract."""
+
+    def add(call: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        CHECKS.append(Check(call.__name__, wants, why, call))
+        return call
+
+    return add

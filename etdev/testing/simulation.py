@@ -1,0 +1,88 @@
+"""Simulation: a lowered method runs in Python, its delegates through simulators of their backends.
+
+For backends that ExecuTorch's runtime on this machine does not have. The nodes outside of delegates
+run in eager PyTorch, so that nothing here tests portable kernels or ExecuTorch's emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.lowered_backend_module import LoweredBackendModule
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from etdev.lowered import Lowered
+from etdev.testing.fakes import FAKE
+
+# Computes what a payload says, of its inputs.
+Simulator = Callable[[bytes, Sequence[Any]], Sequence[Any]]
+
+
+@define(eq=False)
+class Simulation:
+    """A method whose delegates are simulated; its state lives from call to call.
+
+    Args:
+        program: The method, split and compiled.
+        state: Values of its parameters, buffers and lifted tensors.
+        simulators: By the name of a backend.
+    """
+
+    program: ExportedProgram
+    state: dict[str, torch.Tensor]
+    simulators: Mapping[str, Simulator]
+
+    @classmethod
+    def of(
+        cls, lowered: Lowered, simulators: Mapping[str, Simulator], method: str = "forward"
+    ) -> Simulation:
+        """A method as it was lowered."""
+        program = lowered.edge.exported_program(method)
+        held = {**program.constants, **program.state_dict}
+        tensors = {key: v for key, v in held.items() if isinstance(v, torch.Tensor)}
+        state = {key: value.detach().clone() for key, value in tensors.items()}
+        return cls(program, state, simulators)
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """What the method returns for these inputs."""
+        signature, rest = self.program.graph_signature, iter(inputs)
+        arguments = [
+            next(rest) if spec.kind == InputKind.USER_INPUT else self.state[str(spec.target)]
+            for spec in signature.input_specs
+        ]
+        with torch.no_grad():
+            values = _Interpreter(self).run(*arguments, enable_io_processing=False)
+        returned = []
+        for spec, value in zip(signature.output_specs, values, strict=True):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                self.state[str(spec.target)] = value.clone()
+            else:
+                returned.append(value.clone() if isinstance(value, torch.Tensor) else value)
+        return returned
+
+    def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Call a delegate. A subclass may need more of it than its bytes, such as named data."""
+        if module.backend_id == FAKE:
+            # Its bytes say nothing.
+            outputs: Sequence[Any] = module.original_module.module()(*inputs)
+            return outputs
+        return self.simulators[module.backend_id](bytes(module.processed_bytes), inputs)
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a graph, and gives its delegates to the simulation."""
+
+    def __init__(self, owner: Simulation) -> None:
+        super().__init__(owner.program.graph_module)
+        self.owner = owner
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is not executorch_call_delegate:
+            return super().call_function(target, args, kwargs)
+        module, *inputs = args
+        return self.owner.call(module, inputs)

@@ -1,0 +1,106 @@
+"""The subject: the plugin that is held to the contract, and what may be asked of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from attrs import define, field
+from torch.export import ExportedProgram
+
+from etdev.lowered import Lowered
+from etdev.lowerer import Lowerer
+from etdev.registry import Registry, answers
+from etdev.registry.plugin import Plugin
+from etdev.registry.selection import from_object
+from etdev.schema.plan import MethodPlan
+from etdev.testing.execution import Calls, Run, assert_eager, runner
+from etdev.testing.requirements import Requirements
+from etdev.testing.simulation import Simulator
+
+
+class Skipped(Exception):
+    """A check does not apply; the text is the reason."""
+
+
+@define(eq=False)
+class Subject:
+    """The plugin that is looked at.
+
+    Args:
+        make: Makes it, a new one each time.
+        requirements: What may be asked of it.
+        simulators: What runs the payloads of its backends where ExecuTorch's runtime can't.
+        models: Models of its author's own, and calls of each.
+        notes: What the report says of a check that it keeps.
+    """
+
+    make: Callable[[], object]
+    requirements: Requirements = field(factory=Requirements)
+    simulators: Mapping[str, Simulator] = field(factory=dict)
+    models: Sequence[tuple[torch.nn.Module, Calls]] = ()
+    notes: list[str] = field(factory=list)
+
+    def lowerer(
+        self, *others: object, first: Sequence[object] = (), on_failure: str | None = None
+    ) -> Lowerer:
+        """The plugin, with others before it and behind it, and nothing kept in a cache."""
+        plugins = [*first, self.make(), *others]
+        return Lowerer(plugins, registry=Registry(), cache=False, on_failure=on_failure)
+
+    @property
+    def plugin(self) -> Plugin:
+        """The plugin as the host asks it."""
+        return from_object(self.make())
+
+    @property
+    def name(self) -> str:
+        """What the plugin is called."""
+        return self.plugin.name
+
+    def compiling(self) -> None:
+        """Skip what is compiled where nothing can be."""
+        if not self.requirements.compiles:
+            raise Skipped("requirements.compiles is off")
+        if reason := answers.probe(self.plugin).unfit:
+            raise Skipped(f"it can't compile here: {reason}")
+
+    def can_compile(self, plugin: Plugin) -> bool:
+        """Whether its backend's compiler works here."""
+        return self.requirements.compiles and not answers.probe(plugin).unfit
+
+    def compare(
+        self,
+        lowerer: Lowerer,
+        program: ExportedProgram,
+        model: torch.nn.Module,
+        calls: Calls,
+        tolerance: float = 0.0,
+    ) -> bool:
+        """Lower a program that the plugin has a part of, and compare its calls with a model's.
+
+        Returns:
+            Whether it has a part of it.
+        """
+        if not self.owned(lowerer.plan(program)["forward"]):
+            return False
+        self.compiling()
+        lowered = lowerer.lower(program)
+        loosest = max(self.requirements.tolerance, tolerance)
+        assert_eager(self.runner(lowered), copy.deepcopy(model), calls, loosest)
+        return True
+
+    def runner(self, lowered: Lowered) -> Run:
+        """What runs a program, in ExecuTorch's runtime if that has its backends."""
+        run, simulated = runner(lowered, self.simulators)
+        if run is None:
+            raise Skipped(f"this runtime does not have {simulated}, and no simulator is given")
+        note = f"in the simulator of {simulated}, not in ExecuTorch's runtime"
+        if simulated and note not in self.notes:
+            self.notes.append(note)
+        return run
+
+    def owned(self, plan: MethodPlan) -> set[str]:
+        """Names of the nodes that the plugin has in a plan."""
+        return {entry.node for entry in plan.ledger if entry.owner == self.name}

@@ -1,0 +1,337 @@
+"""Plugins that keep the contract of `etdev.testing`, and such as break one part of it each."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+from attrs import define, field
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from torch import nn
+
+from etdev import Claim, Device, Group, Probe, Refusal, hookimpl
+from etdev.graph import op_name
+
+
+@define(eq=False)
+class Adder:
+    """Gives XNNPACK the float32 additions; keeps the contract."""
+
+    name: str = "adder"
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
+
+        calls = [node for node in program.graph.nodes if node.op == "call_function"]
+        mine = [node for node in calls if self.fits(node)]
+        refusals = [Refusal(node, "op", op_name(node)) for node in calls if node not in mine]
+        return Claim("XnnpackBackend", [Group([node]) for node in mine], refusals)
+
+    def fits(self, node):
+        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
+        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
+        return op_name(node) == "aten.add.Tensor" and right and not node.kwargs
+
+    @hookimpl
+    def claim_constants(self, partition):
+        return [constant for constant in partition.constants if not constant.mutated]
+
+
+def with_claim(change):
+    """An adder whose claim is changed by a function of the program and the claim."""
+
+    class Changed(Adder):
+        @hookimpl
+        def claim_nodes(self, program, method, taken):
+            return change(program, super().claim_nodes(program, method, taken), method)
+
+    return Changed
+
+
+def calls(program):
+    return [node for node in program.graph.nodes if node.op == "call_function"]
+
+
+def zeroes(program, claim, method):
+    for value in program.state_dict.values():
+        value.data.zero_()
+    return claim
+
+
+def rewires(program, claim, method):
+    calls(program)[0].meta["mine"] = True
+    return claim
+
+
+def changes_dtype(program, claim, method):
+    torch.set_default_dtype(torch.float64)
+    return claim
+
+
+def contradicts(program, claim, method):
+    refusals = [Refusal(name, "op") for group in claim.groups for name in group.nodes]
+    return Claim(claim.backend_id, claim.groups, refusals)
+
+
+def one_group(program, claim, method):
+    return Claim(claim.backend_id, [Group([n for g in claim.groups for n in g.nodes])])
+
+
+def borrows_a_code(program, claim, method):
+    return Claim(claim.backend_id, [], [Refusal(node, "lost") for node in calls(program)])
+
+
+def names_strangers(program, claim, method):
+    return Claim(claim.backend_id, [Group(["aten_add_tensor_99"])])
+
+
+def says_nothing(program, claim, method):
+    return Claim(claim.backend_id, claim.groups)
+
+
+def prints(program, claim, method):
+    print("claiming")
+    return claim
+
+
+def takes_delegates(program, claim, method):
+    foreign = [node for node in calls(program) if op_name(node) == "call_delegate"]
+    groups = [*claim.groups, *(Group([node]) for node in foreign)]
+    refusals = [refusal for refusal in claim.refusals if refusal.code == "op"]
+    names = {node.name for node in foreign}
+    return Claim(claim.backend_id, groups, [r for r in refusals if r.node not in names])
+
+
+class Freezer(Adder):
+    @hookimpl
+    def claim_constants(self, partition):
+        return partition.constants
+
+
+class Holder(Adder):
+    """Puts state into delegates of XNNPACK, which can't write it."""
+
+    @hookimpl
+    def claim_constants(self, partition):
+        return [constant for constant in partition.constants if partition.may_hold(constant)]
+
+
+@define(eq=False)
+class Fickle(Adder):
+    """Takes nothing of a method that it has seen before."""
+
+    seen: set = field(factory=set)
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        if method not in self.seen:
+            self.seen.add(method)
+            return claim
+        return Claim("XnnpackBackend", [], [Refusal(node, "mood") for node in calls(program)])
+
+
+class Timid(Adder):
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        if not taken:
+            return claim
+        return Claim("XnnpackBackend", [], [Refusal(node, "busy") for node in calls(program)])
+
+
+@define(eq=False)
+class Forgetful(Adder):
+    """Remembers what it took of the first method, for all methods."""
+
+    seen: list = field(factory=list)
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        self.seen.append(method)
+        if self.seen[0] == method:
+            return claim
+        return Claim("XnnpackBackend", [], [Refusal(node, "method") for node in calls(program)])
+
+
+class Slow(Adder):
+    @hookimpl
+    def probe(self):
+        time.sleep(1.1)
+        return Probe()
+
+
+class Liar(Adder):
+    @hookimpl
+    def payload_device(self, backend_id, payload):
+        return Device("cuda", 1)
+
+
+class Hider(Adder):
+    @hookimpl
+    def compile_context(self):
+        import contextlib
+
+        return contextlib.suppress(RuntimeError)
+
+
+class Hasher(Adder):
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        groups = [Group(group.nodes, str(hash(group.nodes))) for group in claim.groups]
+        return Claim(claim.backend_id, groups, claim.refusals)
+
+
+@define(eq=False)
+class Expectant(Adder):
+    """Takes its partitions to be all that it claimed, in that order."""
+
+    wishes: dict = field(factory=dict)
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        self.wishes[method] = [name for group in claim.groups for name in group.nodes]
+        return claim
+
+    @hookimpl
+    def annotate(self, partition):
+        (name,) = partition.nodes
+        assert self.wishes[partition.method].pop(0) == name, f"{name} is not the next one"
+
+
+@define(eq=False)
+class Sulker(Adder):
+    """Never again wants what another plugin once had."""
+
+    seen: set = field(factory=set)
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        self.seen |= set(taken)
+        groups = [group for group in claim.groups if not self.seen & set(group.nodes)]
+        others = [n for n in calls(program) if n.name in self.seen and self.fits(n)]
+        refusals = [*claim.refusals, *(Refusal(node, "sulking") for node in others)]
+        return Claim(claim.backend_id, groups, refusals)
+
+
+class Greedy(Adder):
+    """Takes any sum, and XNNPACK is given integers."""
+
+    def fits(self, node):
+        return op_name(node) == "aten.add.Tensor"
+
+
+class Careless(Adder):
+    """Forgets about alpha, which XNNPACK ignores."""
+
+    def fits(self, node):
+        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
+        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
+        return op_name(node) == "aten.add.Tensor" and right
+
+
+class Dice(BackendDetails):
+    """A compiler that gives other bytes each time."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=os.urandom(16))
+
+
+class Sums(BackendDetails):
+    """A compiler for partitions of one sum, which needs nothing to be said about it."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=b"a sum")
+
+
+def on_backend(name):
+    """An adder for another backend, a delegate for each sum."""
+
+    class Other(Adder):
+        @hookimpl
+        def claim_nodes(self, program, method, taken):
+            claim = super().claim_nodes(program, method, taken)
+            return Claim(name, claim.groups, claim.refusals, merge=False)
+
+    return Other
+
+
+def sums(payload, inputs):
+    """What the Sums backend computes."""
+    return [inputs[0] + inputs[-1]]
+
+
+def differences(payload, inputs):
+    return [inputs[0] - inputs[-1]]
+
+
+def largest(payload, inputs):
+    result = torch.zeros(8, *inputs[0].shape[1:])
+    (value,) = sums(payload, inputs)
+    result[: len(value)] = value
+    return [result if len(value) != 2 else value]
+
+
+def finite(payload, inputs):
+    return [torch.nan_to_num(value) for value in sums(payload, inputs)]
+
+
+def stale():
+    """A simulator that computes but once."""
+    kept = {}
+
+    def simulate(payload, inputs):
+        key = tuple(inputs[0].shape)
+        return [kept.setdefault(key, sums(payload, inputs)[0])]
+
+    return simulate
+
+
+class Tripled(nn.Module):
+    """A sum with alpha, for those who look at plain sums only."""
+
+    def forward(self, x, y):
+        return torch.add(x, y, alpha=3)
+
+
+SINS = {
+    "zeroes weights": (with_claim(zeroes), "claims", "changed the values of"),
+    "writes to nodes": (with_claim(rewires), "claims", "changed meta['mine'] of"),
+    "changes the dtype": (with_claim(changes_dtype), "claims", "changed torch's default dtype"),
+    "contradicts itself": (with_claim(contradicts), "claims", "do one of the two"),
+    "tears the graph": (with_claim(one_group), "claims", "lies between them"),
+    "borrows a code": (with_claim(borrows_a_code), "claims", "which is the host's"),
+    "names strangers": (with_claim(names_strangers), "claims", "'aten_add_tensor_99'"),
+    "freezes state": (Freezer, "claims", "would freeze the buffer 'total'"),
+    "says nothing": (with_claim(says_nothing), "reasons", "it says nothing of aten_"),
+    "prints": (with_claim(prints), "callers_own", "it printed 'claiming"),
+    "takes delegates": (with_claim(takes_delegates), "foreign_delegates", "claims the call"),
+    "is fickle": (Fickle, "repeatable", "different plans"),
+    "is timid": (Timid, "beside_others", "which nobody took"),
+    "forgets the method": (Forgetful, "methods", "gets another plan"),
+    "is slow": (Slow, "probe", "it took 1."),
+    "lies about devices": (Liar, "devices", "planned on cpu, the payload is for cuda:1"),
+    "hides errors": (Hider, "failures", "compile_context for cpu hid an error"),
+    "orders by hashes": (Hasher, "hash_seeds", "another process plans it in another way"),
+    "rolls dice": (on_backend("Dice"), "same_bytes", "its delegates have other bytes"),
+    "expects all": (Expectant, "torn_claims", "aten_add_tensor_1 is not the next one"),
+    "sulks": (Sulker, "others_failures", "it got []"),
+    "is too greedy": (Greedy, "dtypes", ""),
+    "forgets alpha": (Careless, "own_models", "step 1: Tensor-likes are not close!"),
+    "is wrong": (on_backend("Sums"), "values", "step 1: Tensor-likes", differences),
+    "is wrong beside others": (on_backend("Sums"), "values_beside_others", "", differences),
+    "is wrong about weights": (on_backend("Sums"), "shared_constants", "", differences),
+    "holds state": (Holder, "state", "step 1: the process died"),
+    "has a memory": (on_backend("Sums"), "state", "Tensor-likes are not", stale()),
+    "has a memory in branches": (on_backend("Sums"), "control_flow", "step 2: ", stale()),
+    "pads": (on_backend("Sums"), "dynamic_shapes", "shape", largest),
+    "loses NaN": (on_backend("Sums"), "dtypes", "step 2: Tensor-likes", finite),
+}
