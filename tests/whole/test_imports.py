@@ -15,6 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 STOREYS = (
     ("errors",),
     ("stages",),
+    ("alarm",),
     ("waiting",),
     ("schema",),
     ("hookspecs",),
