@@ -97,9 +97,9 @@ def head(path):
 def read_all(path):
     """Everything that etdev reads of a .pte."""
     facts = read(path)
+    with suppress(EtdevError):
+        compiled(path)
     for method in facts.methods:
-        with suppress(EtdevError):
-            compiled(path, method.name)
         with suppress(EtdevError):
             steps(path, method.name)
     with suppress(EtdevError):
