@@ -42,6 +42,7 @@ suites: $(VENV)/test
 bench: export PYTHONPATH := tests
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
+	$(BIN)/python -m benchmarks.groups
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.executors
