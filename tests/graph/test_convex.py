@@ -199,4 +199,4 @@ def test_all_work_grows_with_the_number_of_groups(width, apart):
     small, large = (calls(size, width, apart) for size in (100, 400))
     # Four times the groups, and a little for what does not divide; and few calls for each unit.
     assert large <= 4.3 * small
-    assert large <= 400 * (30 + width + 20 * apart)
+    assert large <= 400 * (60 + width + 30 * apart)
