@@ -62,10 +62,9 @@ def _decompressed(data: bytes) -> bytes:
     """What was compressed, of which a thousandfold fits into a file."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(data, _MOST_BYTES)
-    if unpacker.unconsumed_tail:
-        raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
     if not unpacker.eof:
-        raise ValueError("it is cut short")
+        larger = len(text) == _MOST_BYTES
+        raise ValueError(f"it has over {_MOST_BYTES} bytes" if larger else "it is cut short")
     return text
 
 

@@ -91,10 +91,10 @@ def tells(done: Result) -> None:
 
 
 @st.composite
-def damaged(draw: Callable[[Any], Any], good: bytes) -> bytes:
+def damaged(draw: Callable[[Any], Any], good: bytes, changes: int = 4) -> bytes:
     """Bytes with a few changes: words, bytes, pieces cut out, moved, or written twice."""
     data = bytearray(good)
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, changes))):
         if not data:
             break
         place = draw(st.integers(0, len(data) - 1))

@@ -24,6 +24,7 @@ from etdev.pte.read import compiled, read
 from etdev.pte.steps import steps
 from etdev.registry import parse
 from etdev.runtime.check import check
+from etdev.runtime.run import run_apart
 from etdev.schema.lock import Lock
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
@@ -114,6 +115,29 @@ def test_a_damaged_pte_is_refused_or_read(good, scratch, data):
     path = scratch / "hostile.pte"
     path.write_bytes(data.draw(damaged(front)) + rest)
     taken(lambda: read_all(path))
+
+
+@budget(3)
+@given(data=st.data())
+def test_a_damaged_pte_that_is_run_takes_down_another_process_at_most(good, scratch, data):
+    front, rest = head(good / "net.pte")
+    path = scratch / "hostile.pte"
+    path.write_bytes(data.draw(damaged(front, changes=1)) + rest)
+    inputs = nets.mlp()[1]
+    taken(lambda: run_apart(path, inputs))
+
+
+def test_a_name_in_a_pte_is_not_obeyed_by_the_terminal(good, scratch):
+    content = (good / "net.pte").read_bytes()
+    for name in (b"\x1b[2J\x07\x08x", b"[/red]x", b"\xe2\x80\xae\xe2\x80\xaex"):
+        assert len(name) == len(b"forward")
+        path = scratch / "named.pte"
+        path.write_bytes(content.replace(b"forward", name))
+        done = invoke("inspect", path)
+        assert done.exit_code == 0
+        tells(done)
+        for words in ("check", "explain", "explain --json", "run"):
+            tells(invoke(words, path))
 
 
 @budget(60)
