@@ -12,7 +12,7 @@ COMPAT := executorch-1.4.1 torch-2.14.1
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix suites bench compat clean
+.PHONY: demo test wheels matrix suites fuzz bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -38,10 +38,17 @@ matrix: $(VENV)/test
 suites: $(VENV)/test
 	$(BIN)/pytest tests/whole/test_suites.py plugins/etdev-cuda/tests/test_cuda_compiled.py -m ''
 
+# Hostile files, many more than `make test` tries; `make fuzz FUZZ=20000` tries that many of each.
+FUZZ := 2000
+fuzz: export ETDEV_FUZZ := $(FUZZ)
+fuzz: $(VENV)/test
+	$(BIN)/pytest -m fuzz
+
 # In turn, since they would disturb each other; the numbers land in build/bench.
 bench: export PYTHONPATH := tests
 bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
+	$(BIN)/python -m benchmarks.groups
 	$(BIN)/python -m benchmarks.lowering
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.executors

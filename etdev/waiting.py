@@ -8,26 +8,21 @@ the listener is told that it is overdue, and what it gives in the end is refused
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from types import FrameType
 
 from attrs import define, field
 
+from etdev.alarm import Alarm, Overdue, keep_signal_stack
 from etdev.errors import PluginError
 from etdev.stages import Listener
 
 # A hook that takes less is not worth a word.
 PATIENCE_S = 3.0
 _TICK_S = 0.25
-
-
-class _Overdue(BaseException):
-    """Raised in what takes too long; no plugin's `except Exception` may catch it."""
 
 
 @define(eq=False)
@@ -63,7 +58,11 @@ class _Watch:
                 if wait.seconds > self.patience_s:
                     over = f", over its limit of {wait.limit_s:g} s" if wait.overdue else ""
                     detail = f"{wait.seconds:.0f} s{over}"
-                    self.listener(f"waiting for {wait.who}: {wait.what}", detail)
+                    try:
+                        self.listener(f"waiting for {wait.who}: {wait.what}", detail)
+                    # It has nobody to raise to here; what is waited for is not at fault.
+                    except Exception:
+                        return
 
     def stop(self) -> None:
         self._done.set()
@@ -103,16 +102,20 @@ def waiting_for(who: str, what: str, limit_s: float | None = None) -> Iterator[N
         PluginError: It took longer.
     """
     watch, wait = _WATCH.get(), _Wait(who, what, limit_s)
+    alarm = Alarm(limit_s) if limit_s is not None and Alarm.possible() else None
     if watch:
         watch.waits.append(wait)
     try:
-        with _alarm(limit_s) if limit_s is not None and _can_end() else nullcontext():
+        with alarm.running() if alarm else nullcontext():
             yield
-    except _Overdue:
+    except Overdue as overdue:
+        if overdue.alarm is not alarm:
+            raise
         raise _error(wait) from None
     finally:
         if watch:
             watch.waits.remove(wait)
+        keep_signal_stack()
     if wait.overdue:
         raise _error(wait)
 
@@ -123,30 +126,3 @@ def _error(wait: _Wait) -> PluginError:
         f"{wait.what} took more than {wait.limit_s:g} s",
         "give it more time in the plugin's limits, or leave the plugin out",
     )
-
-
-def _can_end() -> bool:
-    main = threading.current_thread() is threading.main_thread()
-    return main and hasattr(signal, "setitimer")
-
-
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise in this thread after some seconds; an alarm of the caller's goes on afterwards."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise _Overdue
-
-    handler: Callable[[int, FrameType | None], object] | int | None
-    handler = signal.signal(signal.SIGALRM, end)
-    start = time.monotonic()
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        # First of all, as the alarm may go off right here.
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
-        if left:
-            rest = max(left - (time.monotonic() - start), 0.001)
-            signal.setitimer(signal.ITIMER_REAL, rest, interval)

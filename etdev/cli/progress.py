@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from etdev.cli.plain import plain
 from etdev.cli.streams import without_noise
 from etdev.cli.view import View
 from etdev.cli.voice import Voice
@@ -32,7 +33,8 @@ def console() -> Console:
 def complain(text: str, style: str, err: Console | None = None) -> None:
     """Print a line of plain text in a colour."""
     # Never folded: a message is one line, and scripts look for its beginning and end.
-    (err or console()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    shown = err or console()
+    shown.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def stage(context: click.Context) -> str:
@@ -129,4 +131,4 @@ class _Lines:
             self._print(f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
 
     def _print(self, text: str) -> None:
-        self._err.print(f"{text} …", markup=False, highlight=False, soft_wrap=True)
+        self._err.print(f"{plain(text)} …", markup=False, highlight=False, soft_wrap=True)

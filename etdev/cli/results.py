@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from etdev.cli.plain import Plain, plain
 from etdev.cli.streams import results
 
 # Piped, a table is as wide as it needs to be: cells folded at 80 columns can't be searched.
@@ -17,7 +18,7 @@ _PIPED = 160
 
 def line(text: str) -> None:
     """Print a line."""
-    print(text, file=results(), flush=True)
+    print(plain(text), file=results(), flush=True)
 
 
 def document(data: Mapping[str, Any]) -> None:
@@ -37,4 +38,6 @@ def show(report: RenderableType) -> None:
     """Print a report."""
     stream = results()
     width = None if stream.isatty() else _PIPED
-    Console(file=stream, width=width).print(report, markup=False, highlight=False)
+    console = Console(file=stream, width=width, markup=False)
+    console.push_render_hook(Plain())
+    console.print(report, highlight=False)

@@ -75,7 +75,7 @@ def command(
     as_json: bool,
     **lowering: Any,
 ) -> None:
-    """Run a .pte in ExecuTorch's runtime.
+    """Run a .pte in ExecuTorch's runtime, in a process of its own.
 
     Prints the shape of each output, with --check its error against PyTorch, and the latency. Inputs
     come from --inputs, else from the model given with --check, else they are random. A profile
@@ -99,8 +99,10 @@ def command(
     verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
-        from etdev.runtime.run import run
+        from etdev.runtime.isolation import prepare
+        from etdev.runtime.run import run_apart
 
+        prepare()
         model = sources.method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
         if model and steps is not None:
@@ -110,7 +112,7 @@ def command(
             given = {method: [values]} if inputs else None
             verification = verifier.verify(given)
         say("run", str(program))
-        result = run(program, values, method, repeat, data)
+        result = run_apart(program, values, method, repeat, data)
         if model:
             say("check", str(check))
         comparison = _compared(model, values, result) if model else None

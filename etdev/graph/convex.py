@@ -7,7 +7,7 @@ close a cycle, and `_join_groups` would find no group to refuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field, frozen
 
@@ -54,10 +54,9 @@ def find_partitions(
     for block in blocks:
         units.join(block)
     torn: dict[int, int] = {}
-    joinable = _join_groups(units, groups, torn)
-    order = units.order()
+    joinable, order = _join_groups(units, groups, torn)
     if not merge:
-        single = [tuple(units.members[unit]) for unit in order if unit in joinable]
+        single = [tuple(units.members(unit)) for unit in order if unit in joinable]
         return Convexity(tuple(single), torn, (None,) * len(single))
     levels, causes = _levels(units, order, joinable)
     _delay(units, order, joinable, levels)
@@ -65,7 +64,7 @@ def find_partitions(
     split_by: dict[int, int | None] = {}
     for unit in order:
         if unit in joinable:
-            by_level.setdefault(levels[unit], []).extend(units.members[unit])
+            by_level.setdefault(levels[unit], []).extend(units.members(unit))
             split_by.setdefault(levels[unit], causes.get(levels[unit]))
     ranks = sorted(by_level)
     return Convexity(
@@ -81,50 +80,63 @@ class _Units:
 
     inputs: Sequence[Sequence[int]]
     unit_of: list[int] = field(init=False)
-    members: dict[int, list[int]] = field(init=False)
+    # Of the units of several nodes: there may be millions of the others.
+    _joined: dict[int, list[int]] = field(factory=dict, init=False)
+    _reads: dict[int, list[int]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.unit_of = list(range(len(self.inputs)))
-        self.members = {node: [node] for node in self.unit_of}
+
+    def __iter__(self) -> Iterator[int]:
+        """All units, ascending."""
+        return iter([unit for node, unit in enumerate(self.unit_of) if node == unit])
+
+    def members(self, unit: int) -> Sequence[int]:
+        """The nodes of a unit, ascending."""
+        return self._joined.get(unit) or (unit,)
 
     def join(self, nodes: Iterable[int]) -> int:
         """Join the units of some nodes; the joined unit has the number of its smallest node."""
         units = sorted({self.unit_of[node] for node in nodes})
-        first, rest = units[0], units[1:]
-        for unit in rest:
-            for node in self.members[unit]:
-                self.unit_of[node] = first
-            self.members[first].extend(self.members.pop(unit))
-        if rest:
-            self.members[first].sort()
+        first = units[0]
+        if len(units) == 1:
+            return first
+        members = units
+        if not self._joined.keys().isdisjoint(units):
+            members = sorted(node for unit in units for node in self.members(unit))
+        for unit in units:
+            self._joined.pop(unit, None)
+        self._joined[first] = members
+        for node in members:
+            self.unit_of[node] = first
+        self._reads.clear()
         return first
 
     def split(self, unit: int) -> None:
         """Undo a join: every node is its own unit again."""
-        for node in self.members.pop(unit):
+        for node in self._joined.pop(unit):
             self.unit_of[node] = node
-            self.members[node] = [node]
+        self._reads.clear()
 
     def reads(self, unit: int) -> list[int]:
-        """The other units that a unit reads."""
-        of = self.unit_of
-        sources = {of[source] for node in self.members[unit] for source in self.inputs[node]}
+        """The other units that a unit reads, ascending."""
+        if (known := self._reads.get(unit)) is not None:
+            return known
+        of, inputs = self.unit_of, self.inputs
+        sources = {of[source] for node in self.members(unit) for source in inputs[node]}
         sources.discard(unit)
-        return sorted(sources)
+        self._reads[unit] = ordered = sorted(sources)
+        return ordered
 
     @property
     def single(self) -> bool:
         """Whether every unit is one node, so that there is no cycle and numbers are an order."""
-        return len(self.members) == len(self.inputs)
-
-    def order(self) -> list[int]:
-        """Units so that each comes after what it reads; the graph of units must have no cycle."""
-        if self.single:
-            return sorted(self.members)
-        return [unit for component in _components(self) for unit in component]
+        return not self._joined
 
 
-def _join_groups(units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]) -> set[int]:
+def _join_groups(
+    units: _Units, groups: Sequence[Sequence[int]], torn: dict[int, int]
+) -> tuple[set[int], list[int]]:
     """Join each group; where units then wait for each other, merge or refuse groups.
 
     A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group: the
@@ -136,36 +148,57 @@ def _join_groups(units: _Units, groups: Sequence[Sequence[int]], torn: dict[int,
         torn: Filled with the refused groups, see `Convexity`.
 
     Returns:
-        The units that are groups, or several merged.
+        The units that are groups, or several merged; and all units so that each comes after what it
+        reads.
     """
     group_of = {units.join(group): index for index, group in enumerate(groups)}
     if units.single:
-        return set(group_of)
-    pending: list[int] | None = None
+        return set(group_of), list(units)
+    components = _tear(units, group_of, torn)
+    joinable, merged = set(group_of), False
+    for component in components:
+        if len(component) > 1:
+            first = units.join(node for unit in component for node in units.members(unit))
+            joinable -= set(component)
+            joinable.add(first)
+            merged = True
+    if merged:
+        components = _components(units)
+    return joinable, [unit for component in components for unit in component]
+
+
+def _tear(units: _Units, group_of: dict[int, int], torn: dict[int, int]) -> list[list[int]]:
+    """Refuse groups until no cycle has anything but groups.
+
+    Args:
+        units: The units; the refused ones are split.
+        group_of: The positions of the groups by unit; the refused ones are removed.
+        torn: Filled with the refused groups, see `Convexity`.
+
+    Returns:
+        The strongly connected components of all units, sources first.
+    """
+    components = _components(units)
+    pending = components
     while True:
         again: list[int] = []
-        for component in _components(units, pending):
+        for component in pending:
             if len(component) == 1:
                 continue
             others = [unit for unit in component if unit not in group_of]
             if not others:
                 continue
             # Only a group of several nodes can close a cycle: the graph itself has none.
-            wide = [u for u in component if u in group_of and len(units.members[u]) > 1]
-            worst = max(wide, key=lambda u: (units.members[u][-1] - units.members[u][0], u))
+            wide = {u: units.members(u) for u in component if u in group_of}
+            spans = ((nodes[-1] - nodes[0], u) for u, nodes in wide.items() if len(nodes) > 1)
+            _, worst = max(spans)
             torn[group_of.pop(worst)] = others[0]
-            again += [unit for unit in component if unit != worst] + units.members[worst]
+            again += [unit for unit in component if unit != worst] + [*units.members(worst)]
             units.split(worst)
         if not again:
             break
-        pending = again
-    joinable = set(group_of)
-    for component in _components(units):
-        if len(component) > 1:
-            first = units.join(node for unit in component for node in units.members[unit])
-            joinable -= set(component)
-            joinable.add(first)
-    return joinable
+        pending = _components(units, again)
+    return _components(units) if torn else components
 
 
 def _components(units: _Units, only: list[int] | None = None) -> list[list[int]]:
@@ -176,7 +209,7 @@ def _components(units: _Units, only: list[int] | None = None) -> list[list[int]]
     path: list[int] = []
     on_path: set[int] = set()
     components: list[list[int]] = []
-    for root in sorted(units.members if only is None else only):
+    for root in units if only is None else sorted(only):
         if root in number:
             continue
         number[root] = low[root] = len(number)
@@ -232,7 +265,7 @@ def _levels(
                 level = levels[source] + step
         levels[unit] = level
         if unit not in joinable:
-            causes.setdefault(level, units.members[unit][0])
+            causes.setdefault(level, units.members(unit)[0])
     return levels, causes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from etdev.errors import ArtifactError
@@ -33,31 +34,40 @@ def delegates(
         used = devices.setdefault(call.delegate_index, {})
         used.update(dict.fromkeys(device(v) for v in values if type(v).__name__ == "Tensor"))
     counts = Counter(call.delegate_index for call in calls)
+    read = cache(lambda index: bytes(program.backend_delegate_data[index].data))
+    # Any number of delegates may share a payload, which plugins may take long to read.
+    asked = cache(lambda *asked: _read(plugins, read(asked[0]), *asked[1:]))
     uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
     for index in (*devices, *uncalled):
         delegate = plan.delegates[index]
-        payload = bytes(program.backend_delegate_data[delegate.processed.index].data)
-        real, fault = _payload(plugins, delegate.id, payload, arguments.get(index))
+        number = delegate.processed.index
+        real, fault, data = (
+            asked(number, delegate.id, arguments.get(index)) if plugins else _NOTHING
+        )
         yield Delegate(
             backend_id=delegate.id,
             devices=tuple(sorted(devices.get(index, ()))),
-            size_bytes=len(payload),
+            size_bytes=len(program.backend_delegate_data[number].data),
             calls=counts[index],
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
             payload_device=real,
-            data=answers.payload_data(plugins, delegate.id, payload),
+            data=data,
             fault=fault,
         )
 
 
-def _payload(
-    plugins: Sequence[Plugin], backend_id: str, payload: bytes, arguments: int | None
-) -> tuple[Device | None, str]:
-    """The device that a payload uses, and why it can't run; both as a plugin reads it."""
+_NOTHING: tuple[Device | None, str, tuple[str, ...]] = (None, "", ())
+
+
+def _read(
+    plugins: Sequence[Plugin], payload: bytes, backend_id: str, arguments: int | None
+) -> tuple[Device | None, str, tuple[str, ...]]:
+    """The device that a payload uses, why it can't run, and its data, as a plugin reads them."""
+    data = tuple(answers.payload_data(plugins, backend_id, payload))
     try:
-        return answers.payload_device(plugins, backend_id, payload, arguments), ""
+        return answers.payload_device(plugins, backend_id, payload, arguments), "", data
     except ArtifactError as error:
-        return None, f"{error.what}; {error.cure}" if error.cure else error.what
+        return None, f"{error.what}; {error.cure}" if error.cure else error.what, data
 
 
 def device(tensor: Any) -> Device:

@@ -9,15 +9,25 @@ from executorch.exir import EdgeProgramManager
 
 from etdev.errors import ArtifactError, first_line
 from etdev.pte.artifact import LEDGER
-from etdev.pte.read import opened
+from etdev.pte.opening import named_data, opened
 from etdev.schema.plan import Plan
+
+# A plan of half a million nodes has fewer.
+_MOST_BYTES = 1 << 28
 
 
 def embed(manager: EdgeProgramManager, plan: Plan) -> None:
-    """Have a program carry its plan; the runtime never looks at it."""
+    """Have a program carry its plan; the runtime never looks at it.
+
+    Raises:
+        ArtifactError: The plan is too large to be read again.
+    """
+    text = plan.to_json(indent=None).encode()
+    if len(text) > _MOST_BYTES:
+        what = f"would be {len(text)} bytes, more than {_MOST_BYTES}"
+        raise ArtifactError("ledger", what, "write the plan with etdev plan --json instead")
     # ExecuTorch fills this store from delegates only, and has no public way to add to it.
-    text = plan.to_json(indent=None)
-    manager._named_data_store.add_named_data(LEDGER, zlib.compress(text.encode()))
+    manager._named_data_store.add_named_data(LEDGER, zlib.compress(text))
 
 
 def has_ledger(path: Path) -> bool:
@@ -41,18 +51,22 @@ def read_ledger(path: Path) -> Plan:
         cure = "lower it with --with-ledger, or name the model or its plan instead"
         raise ArtifactError(str(path), "holds no ledger", cure)
     try:
-        text = zlib.decompress(data).decode()
-    except (zlib.error, UnicodeDecodeError) as error:
+        text = _decompressed(data).decode()
+    except (zlib.error, ValueError) as error:
         what = f"has a damaged ledger ({first_line(error)})"
         raise ArtifactError(str(path), what, "lower it again") from error
     return Plan.from_json(text, f"{path}, ledger")
 
 
-def _data(path: Path) -> bytes | None:
-    def data(_: int, parsed: object) -> bytes | None:
-        named = getattr(parsed, "named_data", None)
-        if named is None or LEDGER not in named.pte_data:
-            return None
-        return bytes(named.buffers[named.pte_data[LEDGER].buffer_index])
+def _decompressed(data: bytes) -> bytes:
+    """What was compressed, of which a thousandfold fits into a file."""
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(data, _MOST_BYTES)
+    if not unpacker.eof:
+        larger = len(text) == _MOST_BYTES
+        raise ValueError(f"it has over {_MOST_BYTES} bytes" if larger else "it is cut short")
+    return text
 
-    return opened(path, data)
+
+def _data(path: Path) -> bytes | None:
+    return opened(path, lambda data: named_data(data, LEDGER))

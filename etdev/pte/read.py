@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import frozen
 
-from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.pte.artifact import LEDGER, Arena, Artifact, MethodArtifact, Value
 from etdev.pte.delegates import delegates, device
+from etdev.pte.opening import opened, program_of, restored
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
 
-_Read = TypeVar("_Read")
-_MAGIC = slice(4, 6)
 # Operators that copy between devices.
 COPIES = "et_copy::"
-_CURE = "give a .pte that ExecuTorch wrote"
 # ExecuTorch's ScalarType in torch's names.
 _DTYPES = {
     "BYTE": "uint8", "CHAR": "int8", "SHORT": "int16", "INT": "int32", "LONG": "int64",
@@ -58,7 +54,7 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
         ArtifactError: It is missing, truncated, or not a .pte.
     """
     file = Path(path)
-    return _opened(file, lambda data: _artifact(file, data, plugins))
+    return opened(file, lambda data: _artifact(file, data, plugins))
 
 
 def compiled(path: str | Path) -> dict[str, list[Compiled]]:
@@ -67,39 +63,10 @@ def compiled(path: str | Path) -> dict[str, list[Compiled]]:
     Raises:
         ArtifactError: As for `read`.
     """
-    return opened(Path(path), _compiled)
+    return opened(Path(path), lambda data: _compiled(restored(data)))
 
 
-def opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
-    """What `use` makes of a file's size and of ExecuTorch's schema object of it.
-
-    Raises:
-        ArtifactError: It is missing, truncated, or not a .pte.
-    """
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    return _opened(file, lambda data: use(len(data), deserialize_pte_binary(bytes(data))))
-
-
-def _opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
-    try:
-        data = _mapped(file)
-    except OSError as error:
-        raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
-    if bytes(data[_MAGIC]) != b"ET":
-        raise ArtifactError(str(file), "is not a .pte file", _CURE)
-    try:
-        return use(data)
-    except EtdevError:
-        raise
-    except Exception as error:
-        # ExecuTorch trusts its input; damaged bytes surface as whatever error they cause first.
-        raise ArtifactError(
-            str(file), f"is damaged or truncated ({first_line(error)})", _CURE
-        ) from error
-
-
-def _compiled(_: int, parsed: Any) -> dict[str, list[Compiled]]:
+def _compiled(parsed: Any) -> dict[str, list[Compiled]]:
     data = parsed.program.backend_delegate_data
     return {
         plan.name: [
@@ -136,7 +103,7 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
 
 
 def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifact:
-    program, named = _program(data)
+    program, named = program_of(data)
     _, ledger_bytes = named.pop(LEDGER, (0, 0))
     return Artifact(
         path=str(file),
@@ -148,39 +115,6 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
         methods=methods_of(program, plugins),
         ledger_bytes=ledger_bytes,
     )
-
-
-def _program(data: memoryview) -> tuple[Any, dict[str, tuple[int, int]]]:
-    """ExecuTorch's schema object of a program, its weights left where they are.
-
-    ExecuTorch's own `deserialize_pte_binary` copies them three times.
-
-    Returns:
-        The program, and the segment and size of all named data, by key.
-    """
-    from executorch.exir._serialize import _program as serialize
-
-    header = serialize._get_extended_header(data)
-    if not (header and header.is_valid() and header.segment_base_offset):
-        return serialize.deserialize_pte_binary(bytes(data)).program, {}
-    program = serialize._flatbuffer_to_program(bytes(data[: header.program_size]))
-    segments = program.segments
-    named = {
-        entry.key: (entry.segment_index, segments[entry.segment_index].size)
-        for entry in program.named_data or ()
-    }
-    # Only this has to be a copy for ExecuTorch.
-    program.named_data = []
-    restored = serialize._restore_segments(program, data[header.segment_base_offset :])
-    return restored.program, named
-
-
-def _mapped(file: Path) -> memoryview:
-    """The bytes of a file, of which only those that are looked at come into memory."""
-    with file.open("rb") as opened:
-        if not opened.seek(0, 2):
-            return memoryview(b"")
-        return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifact:

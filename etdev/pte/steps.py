@@ -7,7 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.pte.read import COPIES, opened, operator_name
+from etdev.pte.opening import opened, program_of
+from etdev.pte.read import COPIES, operator_name
 
 
 @frozen
@@ -33,8 +34,9 @@ def steps(path: Path, method: str) -> list[Step]:
         ArtifactError: The file is not a .pte.
     """
 
-    def read(_: int, parsed: Any) -> list[Step]:
-        plan = next(plan for plan in parsed.program.execution_plan if plan.name == method)
+    def read(data: memoryview) -> list[Step]:
+        program, _ = program_of(data)
+        plan = next(plan for plan in program.execution_plan if plan.name == method)
         order: dict[int, int] = {}
         instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
         return [_step(plan, instruction, order) for instruction in instructions]

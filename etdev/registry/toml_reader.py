@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from etdev.errors import RegistryError
+from etdev.errors import RegistryError, first_line
 from etdev.schema.structuring import CONVERTER, REFUSALS, Problem, problems
 
 if sys.version_info >= (3, 11):
@@ -18,6 +18,8 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+# Mistakes that an error lists.
+_SHOWN = 20
 
 
 def read_toml(text: str, path: Path, kind: type[T]) -> T:
@@ -37,23 +39,31 @@ def read_toml(text: str, path: Path, kind: type[T]) -> T:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RegistryError(str(path), f"is not valid TOML: {error}", "mend that line") from error
+    # Of numbers with thousands of digits, and of values in thousands of brackets.
+    except (ValueError, RecursionError) as error:
+        what = f"has a value that can't be read ({first_line(error)})"
+        raise RegistryError(str(path), what, "write a shorter one") from error
     try:
         return CONVERTER.structure(data, kind)
     except REFUSALS as refusal:
         faults = list(problems(refusal))
-    raise _error(path, [(line_of(text, problem.key) or 0, problem) for problem in faults])
+    raise _error(path, text, faults)
 
 
-def _error(path: Path, faults: Sequence[tuple[int, Problem]]) -> RegistryError:
+def _error(path: Path, text: str, faults: Sequence[Problem]) -> RegistryError:
+    # A generated file may have thousands, and the lines of each are looked for.
+    placed = [(line_of(text, fault.key) or 0, fault) for fault in faults[:_SHOWN]]
     if len(faults) == 1:
-        [(line, fault)] = faults
+        [(line, fault)] = placed
         where = f"{path}, line {line}" if line else str(path)
         return RegistryError(where, f"{fault.key} {fault.what}", fault.cure)
     lines = [
         f"\n  line {line}: {fault.key} {fault.what}; {fault.cure}"
-        for line, fault in sorted(faults, key=lambda item: item[0])
+        for line, fault in sorted(placed, key=lambda item: item[0])
     ]
-    return RegistryError(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
+    if len(faults) > _SHOWN:
+        lines.append(f"\n  and {len(faults) - _SHOWN} more")
+    return RegistryError(str(path), f"has {len(faults)} mistakes{''.join(lines)}")
 
 
 def line_of(text: str, key: str) -> int | None:
@@ -64,8 +74,8 @@ def line_of(text: str, key: str) -> int | None:
     table: str = ""
     seen: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
-            table = header[2].replace('"', "")
+        if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):
+            table = header[2].strip().replace('"', "")
             if header[1] == "[[":
                 seen[table] += 1
                 table = f"{table}[{seen[table] - 1}]"

@@ -13,6 +13,7 @@ from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
 from etdev.pte.read import read
 from etdev.runtime.compare import flat
+from etdev.runtime.memory import check_memory
 
 
 def load_inputs(path: str | Path) -> list[Any]:
@@ -34,8 +35,14 @@ def load_inputs(path: str | Path) -> list[Any]:
 
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
     """Make inputs that fit a method: normal floats, and zeros where a number may be an index."""
-    generator = torch.Generator().manual_seed(seed)
-    return [_random(value, generator) for value in method_of(read(path), method).inputs]
+    generator, facts = torch.Generator().manual_seed(seed), method_of(read(path), method)
+    check_memory(facts)
+    try:
+        return [_random(value, generator) for value in facts.inputs]
+    # Of sizes below 0, and of types that torch doesn't have.
+    except (RuntimeError, AttributeError) as error:
+        what = f"has inputs that can't be made ({first_line(error)})"
+        raise RunError(f"method {method!r}", what, "give --inputs") from error
 
 
 def method_of(artifact: Artifact, name: str) -> MethodArtifact:

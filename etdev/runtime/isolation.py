@@ -26,20 +26,26 @@ class Job:
         method: Its method.
         calls: Inputs of each call, flat.
         data: Its .ptd, if it has one.
+        repeat: How often each call is repeated under the clock.
     """
 
     path: Path
     method: str
     calls: Sequence[Sequence[Any]]
     data: Path | None = None
+    repeat: int = 0
 
 
 @frozen(eq=False)
 class Call:
-    """What a call left behind, flat: its outputs, and its inputs, which it may have written to."""
+    """What a call left behind, flat: its outputs, and its inputs, which it may have written to.
+
+    Of a call that is repeated, those of the last time, and the wall time of each in milliseconds.
+    """
 
     outputs: Sequence[Any]
     inputs: Sequence[Any]
+    latency_ms: Sequence[float] = ()
 
 
 @frozen(eq=False)
@@ -75,7 +81,13 @@ class _Worker:
                 process.stdin.flush()
             except BrokenPipeError:
                 pass
-            answer = process.stdout.readline()
+            try:
+                answer = process.stdout.readline()
+            except BaseException:
+                # Such as Ctrl-C: what runs there may never come to an end.
+                timer.cancel()
+                self._kill()
+                raise
             if answer:
                 timer.cancel()
                 return "did not finish"
@@ -88,8 +100,22 @@ class _Worker:
     def close(self) -> None:
         """End the process."""
         if process := self._process:
+            try:
+                process.communicate(timeout=_GRACE_S)
+            except subprocess.TimeoutExpired:
+                self._kill()
             self._process = None
-            process.communicate()
+
+    def start(self) -> None:
+        """Begin to load ExecuTorch there."""
+        with self._lock:
+            self._started()
+
+    def _kill(self) -> None:
+        if process := self._process:
+            self._process = None
+            process.kill()
+            process.wait()
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -108,8 +134,15 @@ class _Worker:
 
 # A method that runs for longer than this is taken for one that hangs.
 LIMIT_S = 1800.0
+# What an idle worker takes to end.
+_GRACE_S = 10.0
 _WORKER = _Worker()
 atexit.register(_WORKER.close)
+
+
+def prepare() -> None:
+    """Start the other process ahead of its jobs, since it takes seconds to load ExecuTorch."""
+    _WORKER.start()
 
 
 def isolated(jobs: Sequence[Job], limit_s: float = LIMIT_S) -> list[Result]:
@@ -147,6 +180,7 @@ def _plain(jobs: Mapping[int, Job]) -> dict[int, Any]:
             "path": str(job.path.absolute()),
             "method": job.method,
             "data": str(job.data.absolute()) if job.data else None,
+            "repeat": job.repeat,
             "calls": [[_own(value) for value in call] for call in job.calls],
         }
         for index, job in jobs.items()
@@ -161,7 +195,7 @@ def _own(value: Any) -> Any:
 def _result(folder: Path, index: int, count: int) -> Result:
     files = [folder / f"{index}-{call}.pt" for call in range(count)]
     loaded = [torch.load(file, weights_only=True) for file in files if file.is_file()]
-    calls = [Call(one["outputs"], one["inputs"]) for one in loaded]
+    calls = [Call(one["outputs"], one["inputs"], one["latency_ms"]) for one in loaded]
     refusal = folder / f"{index}.txt"
     if not refusal.is_file():
         return Result(calls)

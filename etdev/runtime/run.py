@@ -17,7 +17,9 @@ from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
+from etdev.runtime.isolation import Job, isolated
 from etdev.runtime.kernels import load_kernels
+from etdev.runtime.memory import check_memory
 
 
 @frozen(eq=False)
@@ -36,6 +38,28 @@ class Run:
     def median_ms(self) -> float:
         """Median latency in milliseconds."""
         return statistics.median(self.latency_ms)
+
+
+def run_apart(
+    path: str | Path,
+    inputs: Sequence[Any],
+    method: str = "forward",
+    repeat: int = 1,
+    data: Path | None = None,
+) -> Run:
+    """Do the same as `run` in a process of its own, which the file may take down.
+
+    Raises:
+        ArtifactError: The file is not a .pte, or its .ptd is missing.
+        RunError: The runtime can't load it, refuses the inputs, or dies of it.
+    """
+    facts, data = _checked(path, inputs, method, data)
+    job = Job(Path(path), method, [laid_out(facts, inputs)], data, repeat)
+    (result,) = isolated([job])
+    if result.failure is not None:
+        raise RunError(f"{path}, method {method!r}", result.failure, _cure(facts))
+    (call,) = result.calls
+    return Run(tuple(call.outputs), tuple(call.latency_ms))
 
 
 def run(
@@ -58,11 +82,7 @@ def run(
         ArtifactError: The file is not a .pte, or its .ptd is missing.
         RunError: The runtime can't load it, or refuses the inputs.
     """
-    artifact = read(path)
-    facts = method_of(artifact, method)
-    check_inputs(facts, inputs)
-    data = data or ptd.find(artifact, Path(path))
-    load_kernels(facts)
+    facts, data = _checked(path, inputs, method, data)
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
         program = _load(Path(path), data)
@@ -73,6 +93,19 @@ def run(
             f"the runtime failed with {first_line(error)}",
             _cure(facts),
         ) from error
+
+
+def _checked(
+    path: str | Path, inputs: Sequence[Any], method: str, data: Path | None
+) -> tuple[MethodArtifact, Path | None]:
+    """The method, whose inputs fit and whose kernels are loaded, and its .ptd."""
+    artifact = read(path)
+    facts = method_of(artifact, method)
+    check_inputs(facts, inputs)
+    check_memory(facts)
+    data = data or ptd.find(artifact, Path(path))
+    load_kernels(facts)
+    return facts, data
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:

@@ -29,6 +29,8 @@ _SCALARS = {
     str: "text",
 }
 _LISTS = (list, tuple, set, frozenset)
+# Characters of a value that a message shows.
+_MOST = 600
 
 
 class FieldName(str):
@@ -199,12 +201,17 @@ def problems(refusal: Exception) -> Iterator[Problem]:
             for key in sorted(leaf.extra_fields):
                 yield Problem((*path, FieldName(key)), "is an unknown key", _close(key, valid))
         elif isinstance(leaf, EtdevError):
-            yield Problem(path, leaf.what, leaf.cure)
+            yield Problem(path, _short(leaf.what), _short(leaf.cure))
         elif type(leaf) in (TypeError, ValueError) and leaf.args:
             # The words of a validator of attrs, which hold field and value.
-            yield Problem(path, str(leaf.args[0]))
+            yield Problem(path, _short(str(leaf.args[0])))
         else:
             yield Problem(path, cattrs.v.format_exception(leaf, None))
+
+
+def _short(text: str) -> str:
+    """A text without the middle of a value that fills screens."""
+    return text if len(text) <= _MOST else f"{text[: _MOST // 2]} … {text[-_MOST // 2 :]}"
 
 
 def _leaves(

@@ -1,5 +1,6 @@
 """Convex partitions: never a cycle, never more than torch's own partitioner, groups whole."""
 
+import sys
 from collections import Counter
 
 import pytest
@@ -171,3 +172,31 @@ def test_the_work_grows_with_the_graph(length, monkeypatch):
 def test_a_chain_of_thousands_needs_no_recursion():
     inputs = [[node - 1] if node else [] for node in range(20_000)]
     assert len(find_partitions(inputs, [list(range(20_000))]).partitions) == 1
+
+
+def calls(size, width, apart):
+    """How many functions are called to partition a chain of some groups."""
+    total = 0
+
+    def count(frame, event, argument):
+        nonlocal total
+        total += event in ("call", "c_call")
+
+    step = width + apart
+    inputs = [[node - 1] if node else [] for node in range(size * step)]
+    groups = [list(range(start, start + width)) for start in range(0, size * step, step)]
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        find_partitions(inputs, groups)
+    finally:
+        sys.setprofile(before)
+    return total
+
+
+@pytest.mark.parametrize(("width", "apart"), [(1, 0), (1, 1), (2, 0), (2, 1), (30, 0), (30, 5)])
+def test_all_work_grows_with_the_number_of_groups(width, apart):
+    small, large = (calls(size, width, apart) for size in (100, 400))
+    # Four times the groups, and a little for what does not divide; and few calls for each unit.
+    assert large <= 4.3 * small
+    assert large <= 400 * (60 + width + 30 * apart)

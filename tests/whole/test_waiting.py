@@ -1,28 +1,133 @@
-"""The tests of hanging.py, in a process of their own.
+"""Waiting: what hangs is named within seconds, and ended when its time is over."""
 
-Late in a run of all tests the alarm took the process down, for a reason that is not known yet.
-"""
+import signal
+import threading
+import time
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import pytest
+from executorch.exir.backend.backend_details import BackendDetails
+from models.small import PAIR, AddMul
+from shell import process
+from toys.accelerator import Accelerator
 
-CASES = Path(__file__).with_name("hanging.py")
+from etdev import Limits, Lowerer, hookimpl, waiting
+from etdev.errors import PluginError
+from etdev.registry import parse
+from etdev.registry.selection import from_object
+
+CURE = "give it more time in the plugin's limits, or leave the plugin out"
 
 
-def test_what_hangs_is_named_and_ended():
-    options = ("-q", "-n0", "-p", "no:cacheprovider", str(CASES))
-    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", *options]
-    done = subprocess.run(
-        command,
-        cwd=CASES.parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
+def hangs(kind):
+    """Something that does not come back: Python code, a sleep, or code that catches Exceptions."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            if kind == "sleeps":
+                time.sleep(60)
+            elif kind == "waits":
+                threading.Event().wait(60)
+        except Exception:
+            pass
+
+
+@pytest.mark.parametrize("kind", ["spins", "sleeps", "waits"])
+def test_a_hook_that_hangs_is_named_and_ended(kind):
+    class Hanging(Accelerator):
+        @hookimpl
+        def claim_nodes(self):
+            hangs(kind)
+
+    told = []
+    lowerer = Lowerer(
+        [Hanging("npu")],
+        limits={"npu": {"hook_timeout_s": 1}},
+        listener=lambda stage, detail: told.append(stage),
     )
-    assert done.returncode == 0, done.stdout[-5000:]
-    assert "20 passed" in done.stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "PATIENCE_S", 0.3)
+        with pytest.raises(PluginError) as caught:
+            lowerer.plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        f"npu: claim_nodes for method 'forward' took more than 1 s; {CURE}"
+    )
+    assert "waiting for npu: claim_nodes for method 'forward'" in told
+    assert not [t for t in threading.enumerate() if t.name == "etdev-watch"]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+class HangsLater(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        hangs("sleeps")
+
+
+def test_a_compiler_that_hangs_is_named_and_ended():
+    plugin = Accelerator("npu", backend="HangsLater")
+    with pytest.raises(PluginError) as caught:
+        Lowerer([plugin], limits={"npu": Limits(compile_timeout_s=0.5)}).lower(AddMul(), PAIR)
+    assert str(caught.value) == f"npu: HangsLater on forward/npu_0 took more than 0.5 s; {CURE}"
+
+
+def test_in_another_thread_what_took_too_long_is_refused_in_the_end():
+    class Slow:
+        name = "npu"
+
+        @hookimpl
+        def probe(self):
+            time.sleep(0.3)
+
+    plugin, errors = from_object(Slow()), []
+    plugin.limits = Limits(hook_timeout_s=0.1)
+
+    def ask():
+        from etdev.registry import answers
+
+        try:
+            answers.probe(plugin)
+        except PluginError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert errors == [f"npu: probe took more than 0.1 s; {CURE}"]
+
+
+def test_an_alarm_of_the_caller_goes_off_afterwards():
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with waiting.waiting_for("npu", "its import", 5):
+            pass
+        time.sleep(0.4)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert rung == [signal.SIGALRM]
+
+
+@pytest.mark.parametrize("value", [0, -1, "1", True, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["hook_timeout_s", "compile_timeout_s"])
+def test_a_time_limit_is_a_number_of_seconds(name, value):
+    with pytest.raises(PluginError, match=f"{name} is .*; it must be a number of seconds above 0"):
+        Limits(**{name: value})
+
+
+def test_the_registry_sets_time_limits(tmp_path):
+    text = "[plugins.npu]\nhook_timeout_s = 2\ncompile_timeout_s = 1.5\n"
+    (entry,) = parse(text, tmp_path / "registry.toml").entries
+    assert entry.limits == Limits(hook_timeout_s=2, compile_timeout_s=1.5)
+
+
+def test_a_plugin_whose_import_hangs_is_named_by_the_command_and_ended(tmp_path):
+    (tmp_path / "slow_npu.py").write_text("import time\ntime.sleep(60)\n")
+    info = tmp_path / "slow_npu-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-npu\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[etdev]\nnpu = slow_npu:Plugin\n")
+    (tmp_path / "registry.toml").write_text("[plugins.npu]\nhook_timeout_s = 4\n")
+    code = f"sys.path.insert(0, {str(tmp_path)!r})\nmain()"
+    done = process("plugins", code=code, cwd=tmp_path)
+    assert "waiting for npu: its import" in done.stderr
+    assert "its import took more than 4 s" in " ".join(done.stdout.split())

@@ -1,0 +1,132 @@
+"""Opening: the bytes of a .pte become ExecuTorch's schema objects, whatever the file holds.
+
+ExecuTorch trusts its files. What a small one could make large is refused before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.pte.flatbuffer import PROGRAM, measure, schema
+
+_Read = TypeVar("_Read")
+_MAGIC = slice(4, 6)
+_CURE = "give a .pte that ExecuTorch wrote"
+# Of how many names one piece of data may be, on average.
+_SHARED = 64
+
+
+def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
+    """What `use` makes of the bytes of a .pte.
+
+    Raises:
+        ArtifactError: It is missing, truncated, or not a .pte.
+    """
+    try:
+        data = _mapped(file)
+    except OSError as error:
+        raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
+    if bytes(data[_MAGIC]) != b"ET":
+        raise ArtifactError(str(file), "is not a .pte file", _CURE)
+    try:
+        return use(data)
+    except EtdevError:
+        raise
+    except Exception as error:
+        # ExecuTorch trusts its input; damaged bytes surface as whatever error they cause first.
+        raise ArtifactError(
+            str(file), f"is damaged or truncated ({first_line(error)})", _CURE
+        ) from error
+
+
+def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, int]]]:
+    """ExecuTorch's schema object of a program, its weights left where they are.
+
+    ExecuTorch's own `deserialize_pte_binary` copies them three times.
+
+    Returns:
+        The program, and the segment and size of all named data, by key.
+    """
+    from executorch.exir._serialize import _program as serialize
+
+    program, segments = _unpacked(data)
+    if segments is None:
+        return program, {}
+    named = _named(program)
+    # Only this has to be a copy for ExecuTorch.
+    program.named_data = []
+    return serialize._restore_segments(program, segments).program, named
+
+
+def restored(data: memoryview) -> Any:
+    """ExecuTorch's schema object of a file, with a copy of all that it holds."""
+    from executorch.exir._serialize import _program as serialize
+
+    program, segments = _unpacked(data)
+    if segments is None:
+        return serialize.PTEFile(program=program, mutable_data=None, named_data=None)
+    return serialize._restore_segments(program, bytes(segments))
+
+
+def named_data(data: memoryview, key: str) -> bytes | None:
+    """The named data of a key; None if there is none."""
+    program, segments = _unpacked(data)
+    number, _ = _named(program).get(key, (None, 0))
+    if number is None or segments is None:
+        return None
+    place = program.segments[number]
+    return bytes(segments[place.offset : place.offset + place.size])
+
+
+def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
+    """The program, its segments not in it, and their bytes; None if it has none.
+
+    Raises:
+        ValueError: It would unpack to more than its size allows, or its segments overlap.
+    """
+    from executorch.exir._serialize import _program as serialize
+
+    header = serialize._get_extended_header(data)
+    known = header is not None and header.is_valid()
+    packed = bytes(data[: header.program_size] if known else data)
+    measure(packed, schema(*PROGRAM))
+    program = serialize._flatbuffer_to_program(packed)
+    if not (known and header.segment_base_offset):
+        return program, None
+    segments = data[header.segment_base_offset :]
+    _check_segments(program, len(segments))
+    return program, segments
+
+
+def _check_segments(program: Any, size: int) -> None:
+    """Refuse segments that several times the file would be made of."""
+    if sum(segment.size for segment in program.segments) > size:
+        raise ValueError("its segments overlap")
+    for constants in (program.constant_segment, *(program.mutable_data_segments or ())):
+        offsets: Sequence[int] = constants.offsets if constants else ()
+        if any(after < before for before, after in pairwise(offsets)):
+            raise ValueError("its constants overlap")
+    if sum(count for _, count in _named(program).values()) > _SHARED * size:
+        raise ValueError("its named data has too many names")
+
+
+def _named(program: Any) -> dict[str, tuple[int, int]]:
+    """The segment and size of all named data, by key."""
+    segments = program.segments
+    return {
+        entry.key: (entry.segment_index, segments[entry.segment_index].size)
+        for entry in program.named_data or ()
+    }
+
+
+def _mapped(file: Path) -> memoryview:
+    """The bytes of a file, of which only those that are looked at come into memory."""
+    with file.open("rb") as opened:
+        if not opened.seek(0, 2):
+            return memoryview(b"")
+        return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
