@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from etdev.cli import explain_tables, options, results, tables
+from etdev.cli import explain_tables, nodes, options, pages, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.errors import EtdevError
 from etdev.schema.explanation import Explanation, Query
-from etdev.schema.node_data import node_data
-from etdev.schema.plan import Plan
 
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)
@@ -24,8 +20,9 @@ from etdev.schema.plan import Plan
     "--node-data",
     "folder",
     type=options.FILE,
-    help="Write owner.json, device.json and reason.json there, as node data for Model Explorer.",
+    help=f"{nodes.HELP}.",
 )
+@options.html
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -33,6 +30,7 @@ def command(
     source: str,
     why: str | None,
     folder: Path | None,
+    html: Path | None,
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -47,18 +45,23 @@ def command(
     etdev plan net.py:model --plugin trt --plugin cpu --device trt=cuda:1
     etdev plan net.py:model --why "aten_linear_*"
     etdev plan net.py:model --json > plan.json
+    etdev plan net.py:model --html plan.html
 
     Exit codes: 0 for a plan, 1 for an error, 2 for wrong usage.
     """
     query = explain_tables.query(node=why)
     options.check(source, **lowering)
+    if html:
+        pages.check()
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
         plan = lowerer.plan(sources.methods(source, say))
     if folder:
-        _write_node_data(plan, folder)
+        nodes.write(plan, folder)
+    if html:
+        pages.write(html, plan, source)
     rows = tables.limit(every)
     if query == Query():
         if as_json:
@@ -71,13 +74,3 @@ def command(
         results.document(explanation.to_dict())
     else:
         results.show(explain_tables.nodes_report(explanation, rows))
-
-
-def _write_node_data(plan: Plan, folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-        for name, data in node_data(plan).items():
-            (folder / f"{name}.json").write_text(json.dumps(data), encoding="utf-8")
-    except OSError as error:
-        what = f"can't be written ({error.strerror})"
-        raise EtdevError(str(folder), what, "choose another folder") from error

@@ -71,6 +71,15 @@ def compiled(path: str | Path, method: str) -> list[Compiled]:
     return opened(file, lambda _, parsed: _compiled(file, parsed, method))
 
 
+def program_of(path: Path) -> Any:
+    """ExecuTorch's schema object of a program, its weights left where they are.
+
+    Raises:
+        ArtifactError: It is missing, truncated, or not a .pte.
+    """
+    return _opened(path, lambda data: _program(data)[0])
+
+
 def opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
     """What `use` makes of a file's size and of ExecuTorch's schema object of it.
 
@@ -254,12 +263,18 @@ def _value(value: Any) -> Value:
         return Value(kind)
     return Value(
         kind,
-        _DTYPES.get(value.scalar_type.name, value.scalar_type.name.lower()),
+        dtype_of(value),
         tuple(value.sizes),
         value.shape_dynamism.name != "STATIC",
         device(value),
         tuple(value.dim_order),
     )
+
+
+def dtype_of(tensor: Any) -> str:
+    """torch's name of a tensor's dtype."""
+    name = str(tensor.scalar_type.name)
+    return _DTYPES.get(name, name.lower())
 
 
 def operator_name(operator: Any) -> str:

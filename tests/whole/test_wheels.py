@@ -137,7 +137,8 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     folder = PACKAGES[name] if name == "etdev" else PACKAGES[name] / name
     modules = {f"{name}/{path.relative_to(folder)}" for path in folder.rglob("*.py")}
     inside = {entry for entry in wheel(outside, name).namelist() if ".dist-info/" not in entry}
-    own = {"etdev/registry.toml"} if name == "etdev" else set()
+    page = {f"etdev/page/page.{kind}" for kind in ("html", "css", "js")}
+    own = {"etdev/registry.toml", *page} if name == "etdev" else set()
     assert inside == modules | {f"{name}/py.typed"} | own
 
 
