@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from etdev.hookspecs import hookimpl
     from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.page.page import Page
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
     from etdev.schema.budget import Budget
@@ -60,6 +61,7 @@ _HOMES = {
     "schema.limits": ("Limits",),
     "lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
+    "page.page": ("Page",),
     "composed": ("partitioner",),
     "schema.outcomes": ("Bypass", "Outcome"),
     "schema.caching": ("CacheSettings",),
@@ -75,7 +77,7 @@ __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
-    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome",
+    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome", "Page",
     "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
     "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
     "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",

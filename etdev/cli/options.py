@@ -53,6 +53,7 @@ edges = click.option(
     is_flag=True,
     help="Verify NaN, infinities and the edge values of each dtype, too.",
 )
+html = click.option("--html", type=FILE, help="Write a page there to look at it in a browser.")
 all_rows = click.option("--all", "every", is_flag=True, help="Show every row of the tables.")
 _debug = click.option(
     "--debug",

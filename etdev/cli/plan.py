@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import explain_tables, options, results, tables
+from etdev.cli import explain_tables, nodes, options, pages, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.errors import EtdevError
-from etdev.files import write_text
 from etdev.schema.documents import CONVERTER
 from etdev.schema.explanation import Explanation, Query
-from etdev.schema.node_data import node_data
 from etdev.schema.outcomes import Forecast
 from etdev.schema.plan import Plan
 
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     "--node-data",
     "folder",
     type=options.FILE,
-    help="Write owner.json, device.json and reason.json there, as node data for Model Explorer.",
+    help=f"{nodes.HELP}.",
 )
 @click.option(
     "--forecast",
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also say what a lowering would find in the cache, and what it would compile.",
 )
+@options.html
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -46,6 +43,7 @@ def command(
     why: str | None,
     folder: Path | None,
     forecasting: bool,
+    html: Path | None,
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -61,6 +59,7 @@ def command(
     etdev plan net.py:model --why "aten_linear_*"
     etdev plan net.py:model --json > plan.json
     etdev plan net.py:model --forecast
+    etdev plan net.py:model --html plan.html
 
     Exit codes: 0 for a plan, 1 for an error, 2 for wrong usage.
     """
@@ -68,13 +67,17 @@ def command(
         raise click.UsageError("give --why or --forecast, not both")
     query = explain_tables.query(node=why)
     options.check(source, **lowering)
+    if html:
+        pages.check()
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
         lowerer = options.lowerer(say, **lowering)
         plan, told = _planned(lowerer, sources.methods(source, say), forecasting)
     if folder:
-        _write_node_data(plan, folder)
+        nodes.write(plan, folder)
+    if html:
+        pages.write(html, plan, source)
     rows = tables.limit(every)
     if query == Query():
         if as_json:
@@ -102,13 +105,3 @@ def _planned(
 
 def _forecast_document(told: list[Forecast] | None) -> dict[str, Any]:
     return {} if told is None else {"forecast": CONVERTER.unstructure(told)}
-
-
-def _write_node_data(plan: Plan, folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        what = f"can't be written ({error.strerror})"
-        raise EtdevError(str(folder), what, "choose another folder") from error
-    for name, data in node_data(plan).items():
-        write_text(folder / f"{name}.json", json.dumps(data))

@@ -1,4 +1,4 @@
-"""Profiling: `etdev run --profile` and `--trace`."""
+"""Profiling: `etdev run --profile`, and the files that are written of it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,59 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict
+import click
+from attrs import asdict, frozen
 from rich.console import RenderableType
 
+from etdev.cli import nodes, pages
 from etdev.cli.tables import report_of
 from etdev.files import write_text
-from etdev.schema.sheet import Sheet
 
 if TYPE_CHECKING:
-    from etdev.runtime.profile import Cost, Profile
+    from etdev.schema.profile import Profile
 
 # Enough to see where the time goes.
 _MOST = 10
+
+
+@frozen
+class Wanted:
+    """What to do with a profile.
+
+    Args:
+        tables: Show it.
+        trace: Where its trace goes.
+        html: Where its page goes.
+        folder: Where its node data goes.
+    """
+
+    tables: bool
+    trace: Path | None
+    html: Path | None
+    folder: Path | None
+
+    def check(self) -> None:
+        """Refuse what makes no sense, before anything is run."""
+        if self.html:
+            if not self.tables:
+                raise click.UsageError("--html needs --profile")
+            pages.check()
+        if self.folder and not self.tables:
+            raise click.UsageError("--node-data needs --profile")
+
+    def __bool__(self) -> bool:
+        return self.tables or self.trace is not None
+
+    def write(self, profile: Profile, program: Path) -> None:
+        """Write all files that are wanted."""
+        if self.trace:
+            _write_trace(profile, self.trace)
+        if self.html:
+            pages.write_profile(self.html, program, profile)
+        if self.folder:
+            from etdev.pte.ledger import read_ledger
+
+            nodes.write(read_ledger(program), self.folder, {profile.method: profile.times})
 
 
 def measure(
@@ -34,9 +75,7 @@ def measure(
 
 def report(profile: Profile, limit: int | None) -> RenderableType:
     """Show the most expensive delegates, copies and kernels, and why no plugin has the last."""
-    columns = ("what", "calls", "ms", "share", "owner", "modules", "why not delegated")
-    sheet = Sheet(columns, map(_cells, profile.costs), f"{profile.runs} runs")
-    return report_of([sheet], limit if limit is None else _MOST)
+    return report_of([profile.sheet], limit if limit is None else _MOST)
 
 
 def fields(profile: Profile) -> dict[str, Any]:
@@ -44,7 +83,7 @@ def fields(profile: Profile) -> dict[str, Any]:
     return {"runs": profile.runs, "costs": [asdict(cost) for cost in profile.costs]}
 
 
-def write_trace(profile: Profile, file: Path) -> None:
+def _write_trace(profile: Profile, file: Path) -> None:
     """Write every event of a run as Chrome's trace events, which Perfetto reads."""
     events = [
         {
@@ -59,11 +98,3 @@ def write_trace(profile: Profile, file: Path) -> None:
         for span in profile.spans
     ]
     write_text(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
-
-
-def _cells(cost: Cost) -> tuple[str, ...]:
-    first, *others = cost.modules or ("-",)
-    modules = f"{first} and {len(others)} more" if others else first
-    owner = cost.plugin or "-"
-    numbers = (str(cost.calls), f"{cost.ms:.3f}", f"{cost.share:.0%}")
-    return (cost.name, *numbers, owner, modules, "; ".join(cost.reasons) or "-")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lines, options, profiling, results, tables
+from etdev.cli import lines, nodes, options, profiling, results, tables
 from etdev.cli.bisection import Comparison, search
 from etdev.cli.group import Command
 from etdev.cli.progress import Say, working
@@ -55,6 +55,8 @@ _TOLERANCE = 1e-3
 )
 @click.option("--profile", is_flag=True, help="Show what the time of a run is spent on.")
 @click.option("--trace", type=options.FILE, help="Write a trace for Perfetto or Chrome there.")
+@click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}, and time.json.")
+@options.html
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -71,6 +73,8 @@ def command(
     repeat: int,
     profile: bool,
     trace: Path | None,
+    folder: Path | None,
+    html: Path | None,
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -87,11 +91,14 @@ def command(
     etdev run net.pte --check net.py:model --steps 5
     etdev run net.pte --check net.py:model --bisect --plugin cpu
     etdev run net.pte --profile --trace trace.json
+    etdev run net.pte --profile --html net.html
 
     Exit codes: 0 for success; 1 for an error, an output above --tolerance, or a delegate that
     --bisect finds; 2 for wrong usage.
     """
     _check_usage(check, tolerance, steps, edges, bisect, lowering)
+    wanted = profiling.Wanted(profile, trace, html, folder)
+    wanted.check()
     if bisect:
         options.check(check, **lowering)
     elif check:
@@ -117,13 +124,12 @@ def command(
             say("check", str(check))
         comparison = _compared(model, values, result) if model else None
         measured = None
-        if profile or trace:
+        if wanted:
             say("profile", str(program))
             measured = profiling.measure(program, values, method, repeat, data)
+            wanted.write(measured, program)
     differences = comparison.differences if comparison else ()
     fields = lines.run_fields(program, method, result, differences, verification)
-    if measured and trace:
-        profiling.write_trace(measured, trace)
     if measured and profile:
         fields["profile"] = profiling.fields(measured)
     if not as_json:

@@ -87,6 +87,24 @@ class MethodGraph:
         """Line of code that each node comes from, such as `net.py:12`, by name."""
         return {node.name: line for node in self.nodes if (line := line_of(node))}
 
+    @cached_property
+    def read(self) -> dict[str, tuple[str, ...]]:
+        """Names of the values that each node reads, constants and branches left out, by name."""
+        left_out = self.constants.keys() | {n.name for n in self.nodes if n.op == "get_attr"}
+        return {
+            node.name: tuple(n.name for n in node.all_input_nodes if n.name not in left_out)
+            for node in self.nodes
+        }
+
+    @cached_property
+    def items(self) -> dict[str, tuple[str, ...]]:
+        """Names of the getitems of each node that has several values, by name."""
+        items: dict[str, list[str]] = {}
+        for node in self.nodes:
+            if node.target is operator.getitem:
+                items.setdefault(node.all_input_nodes[0].name, []).append(node.name)
+        return {name: tuple(names) for name, names in items.items()}
+
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Complete some nodes with those that can't be separated from them, ascending.
 

@@ -84,6 +84,8 @@ class Reporter:
                 module=modules.get(node, ""),
                 source_op=origins.get(node, ""),
                 line=lines.get(node, ""),
+                inputs=graph.read.get(node, ()),
+                values=graph.items.get(node, ()),
             )
             for node, op in graph.ops.items()
         )

@@ -190,12 +190,18 @@ def _value(value: Any) -> Value:
         return Value(kind)
     return Value(
         kind,
-        _DTYPES.get(value.scalar_type.name, value.scalar_type.name.lower()),
+        dtype_of(value),
         tuple(value.sizes),
         value.shape_dynamism.name != "STATIC",
         device(value),
         tuple(value.dim_order),
     )
+
+
+def dtype_of(tensor: Any) -> str:
+    """torch's name of a tensor's dtype."""
+    name = str(tensor.scalar_type.name)
+    return _DTYPES.get(name, name.lower())
 
 
 def operator_name(operator: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from etdev.errors import RunError, first_line
 from etdev.pte import ptd
@@ -18,66 +18,10 @@ from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.profile import Cost, Profile, Span
 
 # What the runtime calls the events of whole instructions; the others are within these.
 _CALLS = ("DELEGATE_CALL", "OPERATOR_CALL")
-
-
-@frozen
-class Span:
-    """One event in one run.
-
-    Args:
-        name: ExecuTorch's name of the event, or the delegate or operator that is called.
-        start_us: When it began, in microseconds since the first.
-        length_us: How long it took.
-        within: It is a part of a delegate or a kernel.
-    """
-
-    name: str
-    start_us: float
-    length_us: float
-    within: bool
-
-
-@frozen
-class Cost:
-    """What one delegate, or all calls of one kernel or copy, cost per run.
-
-    Args:
-        name: Partition, if the plan is known, else backend; or operator.
-        kind: `delegate`, `kernel` or `copy`.
-        calls: How often a run calls it.
-        ms: Time per run, the median over the runs.
-        share: Part of the time of all that is listed.
-        plugin: Owner of the delegate, or `portable`.
-        modules: Source modules that it computes, if the plan is known.
-        reasons: Why no plugin has it, if the plan is known.
-    """
-
-    name: str
-    kind: str
-    calls: int
-    ms: float
-    share: float = 0.0
-    plugin: str = ""
-    modules: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-
-
-@frozen
-class Profile:
-    """A profile of one method.
-
-    Args:
-        costs: The most expensive first.
-        runs: How many runs were timed.
-        spans: Every event of the last run.
-    """
-
-    costs: tuple[Cost, ...]
-    runs: int
-    spans: tuple[Span, ...] = field(default=(), repr=False)
 
 
 def profile(
@@ -111,11 +55,13 @@ def profile(
     )
     known = steps(path, method)
     calls = [event for event in events if event.name in _CALLS]
-    costs = list(_costs(calls, known, _method(plan, method)))
+    planned = _method(plan, method)
+    costs = list(_costs(calls, known, planned))
     total = sum(cost.ms for cost in costs) or 1.0
     shares = [evolve(cost, share=cost.ms / total) for cost in costs]
     shares.sort(key=lambda cost: -cost.ms)
-    return Profile(tuple(shares), repeat, tuple(_spans(events, known)))
+    times = dict(_times(calls, known, planned)) if planned else {}
+    return Profile(method, tuple(shares), repeat, times, tuple(_spans(events, known)))
 
 
 def _method(plan: Plan | None, name: str) -> MethodPlan | None:
@@ -165,6 +111,32 @@ def _costs(calls: Sequence[Any], known: Sequence[Step], plan: MethodPlan | None)
             yield _of_kernel(cost, plan)
 
 
+def _times(
+    calls: Sequence[Any], known: Sequence[Step], plan: MethodPlan
+) -> Iterator[tuple[str, float]]:
+    """Partitions and portable nodes with their milliseconds."""
+    kernels: dict[str, list[float]] = {}
+    partitions: dict[int, float] = {}
+    for event in sorted(calls, key=lambda event: int(event._instruction_id)):
+        step, ms = _step(event, known), _median_ms(event)
+        if step.delegate is not None:
+            partitions[step.delegate] = partitions.get(step.delegate, 0.0) + ms
+        elif step.kind == "kernel":
+            kernels.setdefault(_kernel_base(step.name), []).append(ms)
+    for position, ms in partitions.items():
+        if position < len(plan.delegates):
+            yield plan.delegates[position], ms
+    nodes: dict[str, list[str]] = {}
+    for entry in plan.ledger:
+        if entry.falls_back:
+            nodes.setdefault(_base(entry), []).append(entry.node)
+    for base, times in kernels.items():
+        # Both are in graph order; where ExecuTorch added or left out a call, which is which is not
+        # known.
+        if len(times) == len(nodes.get(base, ())):
+            yield from zip(nodes[base], times, strict=True)
+
+
 def _step(event: Any, known: Sequence[Step]) -> Step:
     """The instruction that an event is about."""
     # The Inspector has no public way from an event to its instruction.
@@ -189,7 +161,7 @@ def _of_delegate(cost: Cost, position: int, plan: MethodPlan | None) -> Cost:
 
 
 def _of_kernel(cost: Cost, plan: MethodPlan | None) -> Cost:
-    base = cost.name.partition(".")[0].replace("::", ".")
+    base = _kernel_base(cost.name)
     entries = [e for e in plan.ledger if e.falls_back and _base(e) == base] if plan else []
     reasons = dict.fromkeys(
         f"{verdict.plugin}: {verdict.text or verdict.code}"
@@ -198,6 +170,10 @@ def _of_kernel(cost: Cost, plan: MethodPlan | None) -> Cost:
     )
     modules = dict.fromkeys(entry.module for entry in entries if entry.module)
     return evolve(cost, plugin="portable", modules=tuple(modules), reasons=tuple(reasons))
+
+
+def _kernel_base(name: str) -> str:
+    return name.partition(".")[0].replace("::", ".")
 
 
 def _base(entry: Entry) -> str:

@@ -22,7 +22,7 @@ The others have
                          and PyTorch's max_value; latency_ms of each call; verification as above;
                          with --bisect bisection: tolerance, delegates, the one that departs or
                          null, max_errors_without it; with --profile profile: runs, and costs as
-                         in etdev/runtime/profile.py
+                         in profile.py
     etdev.check          program, targets, problems in words
     etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
                          lowering that names none, devices, hooks

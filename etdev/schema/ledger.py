@@ -46,6 +46,8 @@ class Entry:
         pin: What it is pinned by.
         source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
+        inputs: Names of the values that it reads, each once; constants are left out.
+        values: Names of its values if it has several, as `inputs` of others name them.
     """
 
     node: str
@@ -57,6 +59,8 @@ class Entry:
     pin: Pin | None = None
     source_op: str = ""
     line: str = ""
+    inputs: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
     @property
     def foreign(self) -> bool:

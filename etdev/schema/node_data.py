@@ -5,51 +5,82 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from etdev.schema.colours import NEUTRAL, colours
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
 
-# Told apart by people who don't see red or green, too.
-_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442")
-_PORTABLE = "#bbbbbb"
 # ExecuTorch's extension calls a node of an ETRecord so.
 _ETRECORD = "{}_"
+
+# Of the time of a node, from none to the most.
+_QUICK, _SLOW = "#ffffff", "#d55e00"
 
 NodeData = dict[str, dict[str, Any]]
 
 
-def node_data(plan: Plan) -> dict[str, NodeData]:
-    """What Model Explorer reads as node data: one set for owners, one for devices, one for reasons.
+def node_data(
+    plan: Plan, times: Mapping[str, Mapping[str, float]] | None = None
+) -> dict[str, NodeData]:
+    """What Model Explorer reads as node data: sets for owners, devices, reasons and times.
 
     Each set has a graph for each method, and each graph the name of the set and its results by
     node, under the node's own name and under that which an ETRecord's graph gives it.
+
+    Args:
+        plan: The plan.
+        times: Milliseconds of a run, by method, then by partition or portable node; there is no set
+            of times without it. A node of a partition has the time of all of it.
     """
-    plugins = [name for name, _ in plan.plugins]
-    colours = dict(zip(plugins, _cycled(), strict=False))
-    sets: dict[str, Callable[[MethodPlan], Mapping[str, str]]] = {
+    owners = colours(name for name, _ in plan.plugins)
+    sets: dict[str, Callable[[MethodPlan], Mapping[str, Any]]] = {
         "owner": _owners,
         "device": _devices,
         "reason": _reasons,
     }
-    return {
+    data: dict[str, NodeData] = {
         name: {
             method.method: {
                 "name": f"etdev {name}",
-                "results": dict(_results(method, tell(method), colours)),
+                "results": dict(_results(method, tell(method), owners)),
             }
             for method in plan.methods
         }
         for name, tell in sets.items()
     }
+    return data | ({"time": _times(plan, times)} if times is not None else {})
 
 
 def _results(
-    method: MethodPlan, values: Mapping[str, str], colours: Mapping[str, str]
-) -> Iterator[tuple[str, dict[str, str]]]:
+    method: MethodPlan, values: Mapping[str, Any], owners: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for entry in method.ledger:
-        colour = colours.get(entry.owner or "", _PORTABLE)
-        result = {"value": values[entry.node], "bgColor": colour}
-        yield entry.node, result
-        yield _ETRECORD.format(entry.node), result
+        colour = owners.get(entry.owner or "", NEUTRAL)
+        yield from _named(entry, {"value": values[entry.node], "bgColor": colour})
+
+
+def _named(entry: Entry, result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield entry.node, result
+    yield _ETRECORD.format(entry.node), result
+
+
+def _times(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> NodeData:
+    return {
+        method.method: {
+            "name": "etdev time (ms)",
+            "results": dict(_timed(method, times[method.method])),
+            "gradient": [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}],
+        }
+        for method in plan.methods
+        if method.method in times
+    }
+
+
+def _timed(
+    method: MethodPlan, times: Mapping[str, float]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    for entry in method.ledger:
+        if (ms := times.get(entry.partition or entry.node)) is not None:
+            yield from _named(entry, {"value": ms})
 
 
 def _owners(method: MethodPlan) -> dict[str, str]:
@@ -68,8 +99,3 @@ def _reasons(method: MethodPlan) -> dict[str, str]:
 def _reason(entry: Entry) -> str:
     said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
     return "; ".join(said) or "no plugin was asked"
-
-
-def _cycled() -> Iterator[str]:
-    while True:
-        yield from _COLOURS

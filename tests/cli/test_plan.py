@@ -82,6 +82,8 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
             "module": "2",
             "pin": None,
             "source_op": "aten.layer_norm.default",
+            "inputs": ["aten_relu_default"],
+            "values": ["getitem"],
         },
     )
 

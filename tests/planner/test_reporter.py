@@ -11,7 +11,7 @@ from etdev.schema.plan import Draft
 
 def ledger(reporter, nodes, plugins):
     graph = SimpleNamespace(
-        ops=dict.fromkeys(nodes, "aten.add"), modules={}, source_ops={}, lines={}
+        ops=dict.fromkeys(nodes, "aten.add"), modules={}, source_ops={}, lines={}, read={}, items={}
     )
     return reporter.ledger(graph, plugins, Pinning(()))
 

@@ -21,7 +21,7 @@ STOREYS = (
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
-    ("decision",),
+    ("decision", "page"),
     ("runtime",),
     ("composition", "lowered"),
     ("compilation",),

@@ -84,7 +84,8 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     templates = {
         f"{name}/{path.relative_to(folder)}" for path in folder.rglob("templates/**/*.txt")
     }
-    own = {"etdev/registry.toml"} if name == "etdev" else set()
+    page = {f"etdev/page/page.{kind}" for kind in ("html", "css", "js")}
+    own = {"etdev/registry.toml", *page} if name == "etdev" else set()
     own |= templates
     assert inside == modules | {f"{name}/py.typed"} | own
 

@@ -1,0 +1,151 @@
+"""Instructions: what of a plan can be seen in a .pte that carries none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+
+from etdev.pte.delegates import device
+from etdev.pte.opening import opened, program_of
+from etdev.pte.read import COPIES, dtype_of, operator_name
+from etdev.schema.ledger import Entry, Ledger
+from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.tensors import Copy, Tensor
+
+_BITS = {"bool": 8}
+
+
+def seen(path: Path) -> Plan:
+    """A plan of delegates and kernels with the values between them, without nodes and reasons.
+
+    The owner of a delegate is its backend. A value is taken for computed by the first instruction
+    that mentions it.
+
+    Raises:
+        ArtifactError: It is not a .pte.
+    """
+    program, _ = opened(path, program_of)
+    return Plan(tuple(_Method(plan).plan() for plan in program.execution_plan))
+
+
+@define
+class _Method:
+    """The instructions of a method, read one after the other.
+
+    Args:
+        emitted: ExecuTorch's schema object of the method.
+    """
+
+    emitted: Any
+    names: dict[int, str] = field(factory=dict)
+    entries: list[Entry] = field(factory=list)
+    partitions: dict[int, Partition] = field(factory=dict)
+    copies: dict[Copy, None] = field(factory=dict)
+
+    def plan(self) -> MethodPlan:
+        """What its instructions say."""
+        self.names = {value: f"input {i}" for i, value in enumerate(self.emitted.inputs)}
+        for chain in self.emitted.chains:
+            for instruction in chain.instructions:
+                self._read(instruction.instr_args)
+        partitions = tuple(self.partitions.values())
+        return MethodPlan(
+            method=self.emitted.name,
+            partitions=partitions,
+            delegates=tuple(partition.name for partition in partitions),
+            copies=tuple(self.copies),
+            fallback=tuple(entry.node for entry in self.entries),
+            ledger=Ledger(tuple(self.entries)),
+        )
+
+    def _read(self, instruction: Any) -> None:
+        kind = type(instruction).__name__
+        if kind == "DelegateCall":
+            self._delegate(instruction)
+        elif kind == "KernelCall":
+            name = operator_name(self.emitted.operators[instruction.op_index])
+            if name.startswith(COPIES):
+                self._copy(instruction)
+            else:
+                self._kernel(name, instruction)
+        elif kind == "MoveCall" and instruction.move_from in self.names:
+            self.names[instruction.move_to] = self.names[instruction.move_from]
+
+    def _delegate(self, call: Any) -> None:
+        backend = str(self.emitted.delegates[call.delegate_index].id)
+        name = f"{backend} #{len(self.partitions)}"
+        partition = self.partitions.get(call.delegate_index)
+        partition = partition or Partition(name, self.emitted.name, backend, backend, nodes=())
+        read, computed = self._values(call.args)
+        places = [device(self._value(value)) for value in (*read, *computed)]
+        self.partitions[call.delegate_index] = evolve(
+            partition,
+            inputs=(*partition.inputs, *map(self._tensor, read)),
+            outputs=(*partition.outputs, *map(self._tensor, computed)),
+            device=next((place for place in places if not place.is_cpu), partition.device),
+        )
+
+    def _kernel(self, name: str, call: Any) -> None:
+        read, computed = self._values(call.args)
+        op = name.replace("::", ".")
+        self.entries.append(
+            Entry(
+                node=f"{op} #{len(self.entries)}",
+                op=op,
+                owner=None,
+                partition=None,
+                verdicts=(),
+                inputs=tuple(self.names[value] for value in read),
+                values=tuple(self.names[value] for value in computed),
+            )
+        )
+
+    def _copy(self, call: Any) -> None:
+        read, computed = self._values(call.args)
+        for source, target in zip(read, computed, strict=False):
+            places = [device(self._value(value)) for value in (source, target)]
+            self.copies[Copy(self._tensor(source), *places)] = None
+            # Who reads the copy reads the value.
+            self.names[target] = self.names[source]
+
+    def _values(self, args: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The values that an instruction reads, and those that it computes; no constants."""
+        values = dict.fromkeys(self._tensors(args))
+        read = [value for value in values if value in self.names]
+        computed = [value for value in values if value not in self.names]
+        self.names |= {value: f"value {value}" for value in computed}
+        return read, computed
+
+    def _tensors(self, args: Sequence[int]) -> Iterator[int]:
+        for index in args:
+            value: Any = self._value(index) if index >= 0 else None
+            kind = type(value).__name__
+            if kind == "Tensor" and (index in self.names or not _is_constant(value)):
+                yield index
+            elif kind in ("TensorList", "OptionalTensorList"):
+                yield from self._tensors(value.items)
+
+    def _value(self, index: int) -> Any:
+        return self.emitted.values[index].val
+
+    def _tensor(self, index: int) -> Tensor:
+        value, name = self._value(index), self.names[index]
+        dtype = dtype_of(value)
+        size = _item_bytes(dtype)
+        for length in value.sizes:
+            size *= length
+        return Tensor(name, dtype, tuple(value.sizes), size)
+
+
+def _is_constant(tensor: Any) -> bool:
+    extra = tensor.extra_tensor_info
+    external = extra is not None and extra.location.name == "EXTERNAL"
+    return external or bool(tensor.data_buffer_idx)
+
+
+def _item_bytes(dtype: str) -> int:
+    digits = "".join(filter(str.isdigit, dtype))
+    return _BITS.get(dtype, int(digits or 8)) // 8

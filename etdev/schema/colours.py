@@ -1,0 +1,15 @@
+"""Colours of owners: the same on the page, in notebooks and in Model Explorer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import cycle
+
+# Okabe and Ito's: told apart by people who don't see red or green, too.
+_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442")
+NEUTRAL = "#bbbbbb"
+
+
+def colours(plugins: Iterable[str]) -> dict[str, str]:
+    """A colour for each plugin, by name, in claim order; what no plugin has is neutral."""
+    return dict(zip(plugins, cycle(_COLOURS), strict=False))
