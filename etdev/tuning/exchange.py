@@ -33,6 +33,8 @@ class Request:
         repetitions: Most timed calls of each set; 0 times nothing.
         seconds: Most time for the timed calls of one set.
         threads: Threads of the runtime and of its delegates, fixed before anything is loaded.
+        timed: Positions of the sets that are timed; None for all. `times_ns` has an empty tuple for
+            the others.
         profile: Whether an ETDump of one more call of each set comes back.
         timeout_s: After that long the process is ended, and what comes back is a hang.
     """
@@ -46,6 +48,7 @@ class Request:
     repetitions: int = 20
     seconds: float = 2.0
     threads: int = 1
+    timed: tuple[int, ...] | None = None
     profile: bool = False
     timeout_s: float = 120.0
 
