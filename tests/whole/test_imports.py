@@ -28,6 +28,7 @@ STOREYS = (
     ("lowerer", "locking"),
     ("composed",),
     ("testing",),
+    ("tuning",),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
