@@ -78,15 +78,14 @@ class Builder:
     methods: Mapping[str, Method]
     ground: Ground
     folder: Path
-    _builds: dict[Candidate, Build | Failure] = field(factory=dict)
+    _builds: dict[str, Build | Failure] = field(factory=dict)
     _exported: dict[str, Method] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
         """Lower a candidate, once; what its plugins or ExecuTorch refuse is a finding about it."""
-        key = evolve(candidate, name="", always=False)
-        known = self._builds.get(key)
+        known = self._builds.get(candidate.key)
         if known is None:
-            known = self._builds[key] = self._attempt(candidate)
+            known = self._builds[candidate.key] = self._attempt(candidate)
         return evolve(known, candidate=candidate) if isinstance(known, Build) else known
 
     def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, Lock]:

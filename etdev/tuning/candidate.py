@@ -16,7 +16,7 @@ UNTUNED = "untuned"
 PORTABLE = "portable alone"
 
 
-@frozen
+@frozen(eq=False)
 class Candidate:
     """A claim order, with options, limits and pins beside those of the user.
 
@@ -35,6 +35,13 @@ class Candidate:
     limits: Mapping[str, Limits] = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     always: bool = False
+
+    @property
+    def key(self) -> str:
+        """What it does, its name aside: candidates of one key are lowered once."""
+        options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
+        limits = {name: str(own) for name, own in sorted(self.limits.items())}
+        return repr((self.plugins, options, limits, [str(pin) for pin in self.pins]))
 
     def registry(self, ground: Registry) -> Registry:
         """The registry that lowers as this candidate says.
@@ -86,11 +93,20 @@ class Candidate:
 
 
 def always(names: Sequence[str]) -> list[Candidate]:
-    """The candidates that the winner may never lose against.
+    """The candidates that the winner may never lose against, portable kernels alone aside.
 
     Args:
         names: The plugins of the untuned plan, in claim order.
     """
     alone = [Candidate(f"{name} alone", (name,), always=True) for name in names]
-    untuned = Candidate(UNTUNED, tuple(names), always=True)
-    return [untuned, *(alone if len(names) > 1 else []), Candidate(PORTABLE, (), always=True)]
+    return [Candidate(UNTUNED, tuple(names), always=True), *(alone if len(names) > 1 else [])]
+
+
+def portable() -> Candidate:
+    """Portable kernels alone."""
+    return Candidate(PORTABLE, (), always=True)
+
+
+def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
+    """The untuned plan as far as it can be had here: without the plugins that can't compile."""
+    return Candidate(f"{UNTUNED} without {', '.join(left_out)}", tuple(names), always=True)

@@ -22,6 +22,10 @@ _TINY = 1e-20
 _CURE = "give some with --inputs, or inputs= in Python, that it computes something for"
 
 
+class Leaves(tuple[Any, ...]):
+    """The inputs of a call, flat, as a file has them."""
+
+
 @frozen(eq=False)
 class Case:
     """The calls of one method, which carry its state on.
@@ -60,7 +64,7 @@ class Case:
 def cases_of(
     methods: Mapping[str, Method],
     inputs: Any = None,
-    weights: Sequence[float] | None = None,
+    weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     steps: int = STEPS,
 ) -> list[Case]:
     """Call every method in eager PyTorch.
@@ -68,8 +72,8 @@ def cases_of(
     Args:
         methods: The model.
         inputs: Arguments of a call as a tuple, or of several as a list of tuples; by method in a
-            dict if there are several. None takes the example inputs, and fresh ones like them with
-            dynamic sizes at their bounds.
+            dict if there are several; `Leaves` stands for a call, too. None takes the example
+            inputs, and fresh ones like them with dynamic sizes at their bounds.
         weights: How much the time of each of several inputs counts; all the same if None.
         steps: Calls of each method that are compared, those given among them.
 
@@ -84,7 +88,8 @@ def cases_of(
     cases = []
     for name, method in methods.items():
         given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-        cases.append(_case(Reference.of(method, method.export()), given, weights, steps))
+        own = weights.get(name) if isinstance(weights, Mapping) else weights
+        cases.append(_case(Reference.of(method, method.export()), given, own, steps))
     return cases
 
 
@@ -93,7 +98,7 @@ def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None, st
     if is_random(reference):
         what = "changes its answer between runs, so no candidate can be held against it"
         raise TuneError(f"method {name!r}", what, "seed it inside, or take the randomness out")
-    given = reference.given(inputs)
+    given = _given(reference, inputs)
     try:
         session = sessions_of(reference, given, max(steps, len(given)), edges=False)[0]
     except VerifyError as error:
@@ -103,6 +108,28 @@ def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None, st
     _refuse_idle(name, session)
     own = _given_weights(weights, len(given)) if given else _sampled_weights(session)
     return Case(name, tuple(session), (*own, *[0.0] * (len(session) - len(own))))
+
+
+def _given(reference: Reference, inputs: Any) -> list[list[Any]]:
+    """The given inputs of each call, flat."""
+    calls = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
+    return [
+        _spread(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
+        for call in calls
+    ]
+
+
+def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
+    """Flat inputs with None where the example has it, which files leave out."""
+    example, _ = reference.example()
+    if len(leaves) == len(example):
+        return list(leaves)
+    wanted = sum(value is not None for value in example)
+    if len(leaves) != wanted:
+        what = f"{len(leaves)} inputs are given, it takes {wanted}"
+        raise TuneError(f"method {reference.method.name!r}", what, "check inputs")
+    values = iter(leaves)
+    return [None if value is None else next(values) for value in example]
 
 
 def _same(session: Sequence[Call], given: Sequence[Sequence[Any]]) -> bool:

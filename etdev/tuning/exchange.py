@@ -12,6 +12,7 @@ from attrs import field, frozen
 CRASH = "crash"
 HANG = "hang"
 REFUSED = "refused"
+SLOW = "slow"
 
 
 @frozen(eq=False)
@@ -20,8 +21,8 @@ class Request:
 
     The method is loaded afresh. If `outputs` is set, it is first called once with each set of
     inputs, in order, so that its state is carried from call to call; those outputs come back. Then
-    each set in turn has `warmup` calls and up to `repetitions` calls under the clock, fewer when
-    `seconds` are over but never fewer than three.
+    each set in turn has `warmup` calls and up to `repetitions` calls under the clock, fewer of both
+    when `seconds` are over, but no fewer than three timed calls, or one if that takes longer.
 
     Args:
         program: The .pte, on this machine.
@@ -86,7 +87,8 @@ class Failure:
     """A candidate that gives no result, which is a finding about it and not an error of the tuning.
 
     Args:
-        kind: `crash`, `hang` or `refused` (the runtime's own error).
+        kind: `crash`, `hang`, `refused` (the runtime's own error), or `slow` (much slower than
+            others, and given up).
         detail: The signal, the limit in seconds, or the first line of the error.
     """
 

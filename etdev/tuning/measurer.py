@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
 
-from etdev.runtime.inputs import laid_out
 from etdev.stages import Listener
 from etdev.tuning.accuracy import error_of
 from etdev.tuning.builder import Build
 from etdev.tuning.cases import Case
-from etdev.tuning.exchange import Failure, Request, Result, Runner
+from etdev.tuning.exchange import HANG, SLOW, Failure, Request, Result, Runner
 from etdev.tuning.measurement import Measurement, Policy
 from etdev.tuning.record import Record
 from etdev.tuning.sentinel import Sentinel
@@ -21,6 +21,9 @@ from etdev.tuning.store import Store
 
 # How often a disturbed measurement is taken again.
 _RETRIES = 2
+# A process that takes that many times as long as the quickest one so far, and that many seconds, is
+# ended: a portable convolution may take 20 s a call, which says enough.
+_FACTOR, _PATIENCE_S = 50, 10.0
 
 
 @define(eq=False)
@@ -49,6 +52,7 @@ class Measurer:
     taken: int = 0
     reused: int = 0
     _records: dict[str, Record] = field(factory=dict)
+    _quickest_s: float | None = None
 
     def record(self, build: Build) -> Record:
         """What is known about a build, and about others with the same bytes."""
@@ -64,13 +68,16 @@ class Measurer:
             session: What the rounds are for.
             number: Which round of the session, from 0.
         """
-        participants = {record.build.digest: record for record in records}
-        beside = blake3(" ".join(sorted(participants)).encode()).hexdigest()[:16]
-        name = f"{session} {beside}"
-        turn = list(participants.values())
+        name = self.session_of(records, session)
+        turn = list({record.build.digest: record for record in records}.values())
         for record in reversed(turn) if number % 2 else turn:
             if record.failure is None and (name, number) not in record.rounds:
                 self._measure(record, name, number)
+
+    def session_of(self, records: Sequence[Record], session: str) -> str:
+        """A session's name with a mark of those that are measured beside each other."""
+        digests = sorted({record.build.digest for record in records})
+        return f"{session} {blake3(' '.join(digests).encode()).hexdigest()[:16]}"
 
     def _measure(self, record: Record, session: str, number: int) -> None:
         methods: dict[str, Measurement] = {}
@@ -115,12 +122,26 @@ class Measurer:
         return value
 
     def _once(self, build: Build, case: Case, outputs: bool) -> Measurement | Failure:
-        result = self.runner.run(request_of(build, case, self.policy, outputs))
+        policy = self._patient()
+        start = time.monotonic()
+        result = self.runner.run(request_of(build, case, policy, outputs))
         if isinstance(result, Failure):
+            if result.kind == HANG and policy.timeout_s < self.policy.timeout_s:
+                what = f"no answer within {policy.timeout_s:.0f} s"
+                return Failure(SLOW, f"{what}, {_FACTOR} times what the quickest one takes")
             return result
+        seconds = time.monotonic() - start
+        self._quickest_s = min(seconds, self._quickest_s or seconds)
         measured = measurement_of(result, case, outputs)
         disturbance = self.sentinel.disturbance(measured.sentinel_ns, measured.others_cpu)
         return evolve(measured, disturbance=disturbance)
+
+    def _patient(self) -> Policy:
+        """The policy, with a time limit that what is known to be possible sets."""
+        if self._quickest_s is None:
+            return self.policy
+        limit = max(_PATIENCE_S, _FACTOR * self._quickest_s)
+        return evolve(self.policy, timeout_s=min(self.policy.timeout_s, limit))
 
     def _key(self, build: Build, case: Case, session: str, number: int) -> dict[str, Any]:
         return {
@@ -140,7 +161,7 @@ def request_of(
     facts = build.methods[case.method]
     return Request(
         program=build.path,
-        inputs=tuple(tuple(laid_out(facts, own)) for own in case.inputs(len(facts.inputs))),
+        inputs=tuple(map(tuple, case.inputs(len(facts.inputs)))),
         data=build.data,
         method=case.method,
         outputs=outputs,

@@ -12,10 +12,10 @@ _FEW = 3
 
 
 def orders_of(names: Sequence[str]) -> list[Candidate]:
-    """Claim orders of two plugins or more, the untuned one left out.
+    """Claim orders of two plugins or more, the given one left out.
 
     Args:
-        names: The plugins of the untuned plan, in claim order.
+        names: The plugins that get something, in the claim order of the untuned plan.
     """
     whole = tuple(names)
     if len(whole) <= _FEW:

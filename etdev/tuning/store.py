@@ -100,7 +100,7 @@ class Store:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def keys(self) -> Iterator[dict[str, Any]]:
+    def kept(self) -> Iterator[dict[str, Any]]:
         """The keys of all that can be read."""
         for file in sorted(self.folder.glob(f"??/*{_SUFFIX}")) if self.folder else ():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
