@@ -13,6 +13,7 @@ from blake3 import blake3
 from etdev.edge.source import Method
 from etdev.errors import EtdevError, first_line
 from etdev.locking import lock_of
+from etdev.lowered import Lowered
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.registry.registry import load
@@ -22,6 +23,7 @@ from etdev.schema.plan import Plan
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.exchange import REFUSED, Failure
 from etdev.tuning.ground import Ground
+from etdev.tuning.units import Work, works_of
 
 
 @frozen(eq=False)
@@ -36,6 +38,7 @@ class Build:
         size_bytes: Of all these files.
         methods: What its methods take, by name.
         plan: What was decided.
+        works: By method and node, how much it computes.
         seconds: How long it took.
     """
 
@@ -46,6 +49,7 @@ class Build:
     size_bytes: int
     methods: Mapping[str, MethodArtifact]
     plan: Plan
+    works: Mapping[str, Mapping[str, tuple[Work, str]]]
     seconds: float
 
     @property
@@ -107,7 +111,7 @@ class Builder:
             lowered = lowerer.lower(self.methods)
             lowered.save(path)
             lock = lock_of(lowerer.composition, lowered, path)
-        return described(candidate, path, lowered.plan, time.perf_counter() - start), lock
+        return described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def text(self, candidate: Candidate) -> str:
         """The registry file of a candidate."""
@@ -132,7 +136,7 @@ class Builder:
         place = self.folder / f"{len(self._builds):03d}"
         place.mkdir(parents=True, exist_ok=True)
         path = lowered.save(place / "program.pte")
-        return described(candidate, path, lowered.plan, time.perf_counter() - start)
+        return described(candidate, path, lowered, time.perf_counter() - start)
 
     def _methods(self) -> Mapping[str, Method]:
         """The methods as exported programs, which no candidate has to export again."""
@@ -144,7 +148,7 @@ class Builder:
         return self._exported
 
 
-def described(candidate: Candidate, path: Path, plan: Plan, seconds: float) -> Build:
+def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
     """The build of files that are written."""
     data = tuple(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
     digest = blake3()
@@ -158,6 +162,7 @@ def described(candidate: Candidate, path: Path, plan: Plan, seconds: float) -> B
         digest=digest.hexdigest(),
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
         methods={method.name: method for method in read(path).methods},
-        plan=plan,
+        plan=lowered.plan,
+        works=works_of(lowered.decision.programs),
         seconds=seconds,
     )

@@ -52,6 +52,7 @@ class Measurement:
         others_cpu: Processors that everything else used.
         threads: Threads that were really used.
         disturbance: Why it can't be trusted; empty if nothing disturbed it.
+        costs: Of a profile: milliseconds and number of calls, by partition and by portable kernel.
     """
 
     times_ns: tuple[tuple[int, ...], ...]
@@ -62,6 +63,7 @@ class Measurement:
     others_cpu: float | None = None
     threads: int | None = None
     disturbance: str = ""
+    costs: Mapping[str, tuple[float, int]] = field(factory=dict)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Measurement:
@@ -77,4 +79,5 @@ class Measurement:
         if error is not None and math.isnan(float(error)):
             raise ValueError("an error is NaN")
         rest = {**data, "times_ns": times, "sentinel_ns": tuple(map(int, data["sentinel_ns"]))}
-        return cls(**rest)
+        costs = {name: (float(ms), int(calls)) for name, (ms, calls) in data["costs"].items()}
+        return cls(**{**rest, "costs": costs})

@@ -40,6 +40,7 @@ class Measurer:
         listener: Told what is going on.
         taken: How many measurements were taken, as opposed to found in the store.
         reused: How many were found there.
+        quickest_s: What the quickest process took.
     """
 
     runner: Runner
@@ -51,8 +52,8 @@ class Measurer:
     listener: Listener | None = None
     taken: int = 0
     reused: int = 0
+    quickest_s: float | None = None
     _records: dict[str, Record] = field(factory=dict)
-    _quickest_s: float | None = None
 
     def record(self, build: Build) -> Record:
         """What is known about a build, and about others with the same bytes."""
@@ -92,7 +93,7 @@ class Measurer:
     def _of_case(
         self, build: Build, case: Case, session: str, number: int
     ) -> Measurement | Failure:
-        key = self._key(build, case, session, number)
+        key = self.key(build, case, session, number)
         if known := self.store.load(key):
             self.reused += 1
             if isinstance(known, Measurement):
@@ -131,19 +132,20 @@ class Measurer:
                 return Failure(SLOW, f"{what}, {_FACTOR} times what the quickest one takes")
             return result
         seconds = time.monotonic() - start
-        self._quickest_s = min(seconds, self._quickest_s or seconds)
+        self.quickest_s = min(seconds, self.quickest_s or seconds)
         measured = measurement_of(result, case, outputs)
         disturbance = self.sentinel.disturbance(measured.sentinel_ns, measured.others_cpu)
         return evolve(measured, disturbance=disturbance)
 
     def _patient(self) -> Policy:
         """The policy, with a time limit that what is known to be possible sets."""
-        if self._quickest_s is None:
+        if self.quickest_s is None:
             return self.policy
-        limit = max(_PATIENCE_S, _FACTOR * self._quickest_s)
+        limit = max(_PATIENCE_S, _FACTOR * self.quickest_s)
         return evolve(self.policy, timeout_s=min(self.policy.timeout_s, limit))
 
-    def _key(self, build: Build, case: Case, session: str, number: int) -> dict[str, Any]:
+    def key(self, build: Build, case: Case, session: str, number: int) -> dict[str, Any]:
+        """What the times of one process depend on."""
         return {
             "program": build.digest,
             "case": case.digest,

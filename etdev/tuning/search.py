@@ -20,6 +20,10 @@ from etdev.tuning.exchange import Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
+# Processes of a duel and of the confirmation.
+_PROCESSES = 40
+SPENT = "not tried: the budget is spent"
+
 
 @frozen(eq=False)
 class Attempt:
@@ -48,51 +52,50 @@ class Search:
         builder: Lowers candidates.
         contest: Compares them.
         clock: The budget.
-        reserve_s: Part of the budget that is kept for the confirmation.
         listener: Told what is going on.
         attempts: All candidates so far.
         moves: All changes that were considered.
         finished: Whether nothing was left out for lack of time.
+        useful: The plugins that get something of the model.
     """
 
     ground: Ground
     builder: Builder
     contest: Contest
     clock: Clock
-    reserve_s: float = 10.0
     listener: Listener | None = None
     attempts: list[Attempt] = field(factory=list)
     moves: list[Move] = field(factory=list)
     finished: bool = True
+    useful: tuple[str, ...] = ()
+    _holder: Attempt | None = None
     _build_s: float = 0.0
 
-    def run(self) -> Attempt:
-        """Search as long as the budget lasts; returns the best.
+    def run(self) -> None:
+        """Try plugins alone, their orders, and their options.
 
         Raises:
             TuneError: No candidate is within the tolerance.
         """
         names = self.ground.names
-        first = [self._attempt(candidate) for candidate in candidates.always(names)]
+        first = [self.attempt(candidate) for candidate in candidates.always(names)]
         fit, unfit = self._useful(first)
+        self.useful = tuple(fit)
         if unfit and fit:
-            first.append(self._attempt(candidates.untuned_without(fit, unfit)))
+            first.append(self.attempt(candidates.untuned_without(fit, unfit)))
         orders_left = [c for c in orders.orders_of(fit) if c.plugins != names]
-        first += [self._attempt(candidate) for candidate in self._within(orders_left)]
+        first += [self.attempt(candidate) for candidate in self._within(orders_left)]
         # Last, since its kernels may be so slow that others have to say how long is too long.
-        first.append(self._attempt(candidates.portable()))
-        self.contest.race(records_of(first), "orders")
+        first.append(self.attempt(candidates.portable()))
+        winner = self.contest.race(records_of(first), "orders")
+        self._holder = next((a for a in first if winner and a.record is winner), None)
         self._options(first)
-        best = self.best()
-        if best is None:
+        if self.best() is None:
             raise self._hopeless()
-        return best
 
     def best(self) -> Attempt | None:
-        """The best so far; of equal ones the first, which has fewer changes."""
-        tolerance = self.contest.tolerance
-        admitted = [a for a in self.attempts if a.record and a.record.admitted(tolerance)]
-        return min(admitted, key=self._cost, default=None)
+        """Who won the race of the orders, or beat who was the best then, and so on."""
+        return self._holder
 
     def fallback(self) -> Attempt | None:
         """What stays without a clear win: untuned, or the best that is always tried, if it will."""
@@ -110,10 +113,10 @@ class Search:
         """Try every option of few values on the orders that had the most to say."""
         for start in self._starts(first):
             for name, words, move in list(self._option_moves(start.candidate)):
-                if not self._time():
-                    self._note(words, start, False, "not tried: the budget is spent")
+                if not self.has_time():
+                    self.note(words, start.candidate.name, False, SPENT)
                     continue
-                self._consider(self._attempt(move), words, f"options {name}")
+                self.consider(self.attempt(move), words, f"options {name}")
 
     def _useful(self, first: Sequence[Attempt]) -> tuple[list[str], list[str]]:
         """The plugins that get something of this model, and those that can't be had here."""
@@ -139,51 +142,66 @@ class Search:
         return list(dict.fromkeys([*starts, *whole[:1]]))
 
     def _option_moves(self, start: Candidate) -> Iterator[tuple[str, str, Candidate]]:
-        for name in start.plugins:
+        build = self.builder.build(start)
+        owners = {p.plugin for p in build.plan.partitions} if isinstance(build, Build) else set()
+        for name in filter(owners.__contains__, start.plugins):
             plugin: Plugin = self.ground.plugins[name]
             fixed = self.ground.entry(name).options
             for words, move in options.moves_of(start, plugin, fixed):
                 yield name, words, move
 
-    def _consider(self, attempt: Attempt, words: str, session: str) -> bool:
-        """Hold a new candidate against the best so far; returns whether it is better."""
-        best = self.best()
-        record = attempt.record
+    def consider(
+        self, attempt: Attempt, words: str, session: str, predicted: float | None = None
+    ) -> bool:
+        """Hold a new candidate against the best so far; returns whether it is better.
+
+        Args:
+            attempt: The candidate.
+            words: The change that it makes.
+            session: What the rounds are for.
+            predicted: Its cost as a multiple of the best one's, as profiles predict it.
+        """
+        best, record = self.best(), attempt.record
+        of = best.candidate.name if best else ""
         if record is None:
-            return self._note(words, attempt, False, f"not taken: {attempt.outcome}")
-        twin = next(a for a in self.attempts if a.record is record)
+            return self.note(words, of, False, f"not taken: {attempt.outcome}", predicted)
+        twin = next(known for known in self.attempts if known.record is record)
         if twin is not attempt:
             why = f"not taken: it makes the same .pte as {twin.candidate.name}"
-            return self._note(words, attempt, False, why)
+            return self.note(words, of, False, why, predicted)
         if best is None or best.record is None:
             self.contest.race([record], session)
             taken = record.admitted(self.contest.tolerance)
             why = "taken: the first within the tolerance" if taken else self._fault(record)
-            return self._note(words, attempt, taken, why)
+            self._holder = attempt if taken else None
+            return self.note(words, of, taken, why, predicted)
         ratio = self.contest.duel(record, best.record, session)
         if ratio is None:
-            return self._note(words, attempt, False, self._fault(record))
-        taken = is_clear(ratio)
-        return self._note(words, attempt, taken, _reason(ratio, best.candidate.name), ratio)
+            return self.note(words, of, False, self._fault(record), predicted)
+        if is_clear(ratio):
+            self._holder = attempt
+        return self.note(words, of, is_clear(ratio), _reason(ratio, of), predicted, ratio)
 
     def _fault(self, record: Record) -> str:
         if record.failure:
             return f"not taken: {record.failure}"
         return f"not taken: its error {record.error:.2g} is above {self.contest.tolerance:g}"
 
-    def _note(
+    def note(
         self,
         words: str,
-        attempt: Attempt,
+        of: str,
         taken: bool,
         why: str,
-        ratio: Estimate | None = None,
         predicted: float | None = None,
+        ratio: Estimate | None = None,
     ) -> bool:
-        self.moves.append(Move(words, attempt.candidate.name, taken, why, predicted, ratio))
+        """Note what became of a change; returns whether it is better."""
+        self.moves.append(Move(words, of, taken, why, predicted, ratio))
         return taken
 
-    def _attempt(self, candidate: Candidate) -> Attempt:
+    def attempt(self, candidate: Candidate) -> Attempt:
+        """Build a candidate, and note it."""
         if self.listener:
             self.listener("build", candidate.name)
         build = self.builder.build(candidate)
@@ -197,13 +215,14 @@ class Search:
     def _within(self, some: Sequence[Candidate]) -> Iterator[Candidate]:
         """Those that the budget lasts for."""
         for candidate in some:
-            if not self._time():
+            if not self.has_time():
                 return
             yield candidate
 
-    def _time(self) -> bool:
-        """Whether there is time for one more candidate."""
-        enough = self.clock.allows(self._build_s + self.reserve_s)
+    def has_time(self) -> bool:
+        """Whether there is time for one more candidate, and for the confirmation afterwards."""
+        process_s = self.contest.measurer.quickest_s or 0.0
+        enough = self.clock.allows(2 * self._build_s + _PROCESSES * process_s)
         self.finished = self.finished and enough
         return enough
 

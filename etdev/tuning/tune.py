@@ -22,9 +22,11 @@ from etdev.tuning.contest import Contest
 from etdev.tuning.exchange import Runner
 from etdev.tuning.finish import finish
 from etdev.tuning.ground import Ground
+from etdev.tuning.local_search import LocalSearch
 from etdev.tuning.measurement import Policy
 from etdev.tuning.measurer import Measurer
 from etdev.tuning.outputs import Outputs
+from etdev.tuning.profiler import Profiler
 from etdev.tuning.record import LATENCY, OBJECTIVES
 from etdev.tuning.runners import open_runner
 from etdev.tuning.search import Search
@@ -148,6 +150,7 @@ def tune(
             builder = Builder(methods, evolve(ground, listener=None), Path(folder))
             search = Search(ground, builder, contest, clock, listener=listener)
             search.run()
+            LocalSearch(search, Profiler(measurer)).run()
             return finish(search, outputs)
     finally:
         if isinstance(on, str):
