@@ -18,7 +18,7 @@ from etdev.tuning.runners.command import Command
 from etdev.tuning.runners.session import Session
 
 # What an answer may take beyond the limit of its run, which the worker sees to.
-_GRACE_S = 30.0
+GRACE_S = 30.0
 
 
 class Target:
@@ -44,7 +44,7 @@ class Target:
         Raises:
             RunError: The target can't be reached, or has no Python with ExecuTorch.
         """
-        answer, _ = self._session.ask({"order": "facts"}, "telling what it is", _GRACE_S)
+        answer, _ = self._session.ask({"order": "facts"}, "telling what it is", GRACE_S)
         facts: Mapping[str, str] = answer["facts"]
         return facts
 
@@ -57,7 +57,7 @@ class Target:
         """
         order = self._order(request)
         during = f"running {request.program.name}"
-        answer, payload = self._session.ask(order, during, request.timeout_s + _GRACE_S)
+        answer, payload = self._session.ask(order, during, request.timeout_s + GRACE_S)
         if "failure" in answer:
             return Failure(*answer["failure"])
         outputs, dump = payload
@@ -95,6 +95,7 @@ class Target:
             "libraries": self._libraries(),
             "method": request.method,
             "outputs": request.outputs,
+            "timed": request.timed,
             "warmup": request.warmup,
             "repetitions": request.repetitions,
             "seconds": request.seconds,

@@ -16,8 +16,8 @@ from etdev.tuning.target.wire import wire
 class Work:
     """One run.
 
-    The order has: program, inputs, data (names of files that were pushed), imports and libraries
-    (of kernels), method, outputs, warmup, repetitions, seconds, threads, profile and timeout_s.
+    The order has the fields of a `Request`, with the names of pushed files for its files, and
+    `imports` and `libraries`, which bring kernels.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
@@ -43,18 +43,20 @@ class Work:
         outputs = [kept(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
         sentinel = [sentinel_ns()]
         times = []
-        for inputs in sets:
-            times.append(self._timed(method, inputs))
+        for position, inputs in enumerate(sets):
+            times.append(self._timed(method, inputs) if self._is_timed(position) else [])
             sentinel.append(sentinel_ns())
         answer |= {"times_ns": times, "sentinel_ns": sentinel, **before.since()}
         file = io.BytesIO()
         torch.save(outputs, file)
         return wire({"result": answer}, file.getvalue(), self._traced(sets))
 
+    def _is_timed(self, position: int) -> bool:
+        timed = self.order["timed"]
+        return bool(self.order["repetitions"]) and (timed is None or position in timed)
+
     def _timed(self, method: Any, inputs: Any) -> list[int]:
         order = self.order
-        if not order["repetitions"]:
-            return []
         for _ in range(order["warmup"]):
             method.execute(inputs)
         times: list[int] = []
