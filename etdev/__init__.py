@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RegistryError,
         RunError,
         SourceError,
+        TuneError,
         VerifyError,
     )
     from etdev.hookspecs import hookimpl
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from etdev.schema.pins import Pin
     from etdev.schema.plan import Assumed, Draft, Partition, Plan
     from etdev.schema.tensors import Constant, Tensor
+    from etdev.tuning.tune import tune
+    from etdev.tuning.tuning import Tuning
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 # fmt: off
@@ -55,6 +58,7 @@ _HOMES = {
         "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
         "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
         "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
+        "TuneError",
     ),
     "edge.conversion": ("Settings",),
     "hookspecs": ("hookimpl",),
@@ -69,6 +73,8 @@ _HOMES = {
     "schema.plan": ("Assumed", "Draft", "Partition", "Plan"),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
+    "tuning.tune": ("tune",),
+    "tuning.tuning": ("Tuning",),
 }
 # fmt: on
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -81,6 +87,7 @@ __all__ = [  # noqa: RUF022
     "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
     "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
     "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
+    "TuneError", "tune", "Tuning",
 ]  # fmt: skip
 
 

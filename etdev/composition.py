@@ -127,7 +127,9 @@ def compose(
     """
     table = registry if isinstance(registry, Registry) else _load(registry)
     chosen = tuple(select(table, plugins))
-    if plugins is None and not chosen:
+    # A registry that wants none at all has its way without a word.
+    meant = not table.entries and table.unlisted == "ignore"
+    if plugins is None and not chosen and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
     own = rules(

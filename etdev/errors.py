@@ -15,8 +15,9 @@ EtdevError
 ├── LockError         a lock can't be read, or is of something else than what would be made
 ├── ArtifactError     a .pte can't be read or written
 │   └── AuditError    a .pte is not what was planned
-└── RunError          a .pte can't be loaded or executed
-    └── VerifyError   a .pte doesn't compute what eager PyTorch computes
+├── RunError          a .pte can't be loaded or executed
+│   └── VerifyError   a .pte doesn't compute what eager PyTorch computes
+└── TuneError         a model can't be tuned: nothing exercises it, or no candidate will do
 
 A text reads *who: what is wrong; what to do*, and the three parts are attributes too.
 """
@@ -107,6 +108,10 @@ class RunError(EtdevError):
 
 class VerifyError(RunError):
     """A .pte doesn't compute what eager PyTorch computes, or can't be shown to."""
+
+
+class TuneError(EtdevError):
+    """A model can't be tuned: no inputs exercise it, or no candidate will do."""
 
 
 class EtdevWarning(UserWarning):

@@ -48,10 +48,12 @@ def write_atomically(
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8 so that it is never seen incomplete.
 
+    What UTF-8 can't hold, such as half of a surrogate pair in a name, becomes a question mark.
+
     Raises:
         ArtifactError: It can't be written.
     """
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
 
 @contextmanager

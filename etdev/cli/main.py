@@ -9,7 +9,7 @@ from etdev.cli.group import Group
 
 # A command is a file of this folder that defines `command`; here it gets its place in the help.
 COMMANDS = (
-    *("plugins", "plan", "explain", "diff", "lower"),
+    *("plugins", "plan", "explain", "diff", "lower", "tune"),
     *("run", "inspect", "check", "cache", "new"),
 )
 
@@ -26,6 +26,7 @@ def main() -> None:
     etdev explain net.py:model               why which nodes are where they are
     etdev diff old.json new.json             what changed between two plans or .pte files
     etdev lower net.py:model -o net.pte      compile and write it
+    etdev tune net.py:model -o net.pte       measure which plugins are fastest, and write that
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
     etdev inspect net.pte                    what a .pte holds
     etdev check net.pte --target cpu,cuda:0  what would not load or not run there

@@ -205,8 +205,14 @@ def workers(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def lowerer(
-    say: Say,
+def lowerer(say: Say, **lowering: Any) -> Lowerer:
+    """Make a Lowerer of the values of the lowering options."""
+    from etdev.lowerer import Lowerer
+
+    return Lowerer(**arguments(**lowering), listener=say)
+
+
+def arguments(
     plugins: Sequence[str],
     devices: Sequence[str],
     pins: Sequence[str],
@@ -215,22 +221,19 @@ def lowerer(
     no_cache: bool,
     registry: Path | None,
     **compiling: Any,
-) -> Lowerer:
-    """Make a Lowerer of the values of the lowering options."""
-    from etdev.lowerer import Lowerer
-
+) -> dict[str, Any]:
+    """Arguments of Lowerer for the values of the lowering options."""
     if cache and no_cache:
         raise click.UsageError("give --cache or --no-cache, not both")
-    return Lowerer(
-        list(plugins) or None,
-        registry=registry,
-        devices=_devices(devices),
-        pins=_pins(pins),
-        strict=strict or None,
-        cache=False if no_cache else cache,
+    return {
+        "plugins": list(plugins) or None,
+        "registry": registry,
+        "devices": _devices(devices),
+        "pins": _pins(pins),
+        "strict": strict or None,
+        "cache": False if no_cache else cache,
         **compiling,
-        listener=say,
-    )
+    }
 
 
 def _devices(values: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from etdev.errors import EtdevError
+from etdev.files import write_text
 from etdev.page.charts import charts, data
 from etdev.page.document import document
 from etdev.schema.plan import Plan
@@ -84,12 +84,8 @@ class Page:
         Raises:
             EtdevError: It can't be written, or as `html`.
         """
-        text, file = self.html(), Path(path)
-        try:
-            file.write_text(text, encoding="utf-8", newline="\n", errors="replace")
-        except OSError as error:
-            what = f"can't be written ({error.strerror})"
-            raise EtdevError(str(file), what, "choose another path") from error
+        file = Path(path)
+        write_text(file, self.html())
         return file
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 
 from attrs import frozen
 from torch.export import ExportedProgram
@@ -61,9 +62,15 @@ def has_kernel(node: Node) -> bool:
 
 def load_kernels(*methods: MethodArtifact) -> None:
     """Load the kernels of quantised ops, which ExecuTorch leaves to its caller."""
-    names: Sequence[str] = [name for method in methods for name in method.operators]
-    if any(name.startswith(_QUANTISED) for name in names):
-        import executorch.kernels.quantized  # noqa: F401
+    for module in kernel_modules(*methods):
+        import_module(module)
+
+
+def kernel_modules(*methods: MethodArtifact) -> Sequence[str]:
+    """Modules of ExecuTorch whose import loads kernels that methods need."""
+    names = [name for method in methods for name in method.operators]
+    needed = any(name.startswith(_QUANTISED) for name in names)
+    return ["executorch.kernels.quantized"] if needed else []
 
 
 def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, strict: bool) -> None:

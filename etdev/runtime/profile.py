@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,37 @@ def profile(
     events = _traced(
         path, laid_out(facts, inputs), method, repeat, data or ptd.find(artifact, path)
     )
+    return _profile(events, path, method, repeat, plan)
+
+
+def profile_of(dump: bytes, path: Path, method: str, plan: Plan | None = None) -> Profile:
+    """The profile of an ETDump that a runtime wrote elsewhere; its first run warms up.
+
+    Args:
+        dump: What the runtime wrote.
+        path: The .pte that it ran.
+        method: Which method.
+        plan: Its plan, for partitions, modules and reasons.
+
+    Raises:
+        ArtifactError: The file is not a .pte.
+        RunError: The dump can't be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        file = Path(folder) / "run.etdp"
+        file.write_bytes(dump)
+        try:
+            events = _events(file)
+        except Exception as error:
+            what = f"its ETDump can't be read ({first_line(error)})"
+            raise RunError(f"{path}, method {method!r}", what, "see etdev run --profile") from error
+    runs = max((len(event.perf_data.raw) for event in events), default=1)
+    return _profile(events, path, method, runs, plan)
+
+
+def _profile(
+    events: Sequence[Any], path: Path, method: str, runs: int, plan: Plan | None
+) -> Profile:
     known = steps(path, method)
     calls = [event for event in events if event.name in _CALLS]
     planned = _method(plan, method)
@@ -61,7 +93,7 @@ def profile(
     shares = [evolve(cost, share=cost.ms / total) for cost in costs]
     shares.sort(key=lambda cost: -cost.ms)
     times = dict(_times(calls, known, planned)) if planned else {}
-    return Profile(method, tuple(shares), repeat, times, tuple(_spans(events, known)))
+    return Profile(method, tuple(shares), runs, times, tuple(_spans(events, known)))
 
 
 def _method(plan: Plan | None, name: str) -> MethodPlan | None:
@@ -73,7 +105,6 @@ def _traced(
     path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None
 ) -> list[Any]:
     """The Inspector's events of all runs together."""
-    from executorch.devtools import Inspector
     from executorch.runtime import Runtime
 
     load = Runtime.get().load_program
@@ -91,10 +122,20 @@ def _traced(
                     "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
                 )
                 raise RunError(str(path), "the runtime writes no trace", cure)
-            blocks = Inspector(etdump_path=str(dump)).event_blocks
+            return _events(dump)
     except RuntimeError as error:
         what = f"the runtime failed with {first_line(error)}"
         raise RunError(f"{path}, method {method!r}", what, "see etdev check") from error
+
+
+def _events(dump: Path) -> list[Any]:
+    """The events of all runs together."""
+    from executorch.devtools import Inspector
+
+    with warnings.catch_warnings():
+        # It wants to say that there are no outputs of single nodes, which were not asked for.
+        warnings.simplefilter("ignore")
+        blocks = Inspector(etdump_path=str(dump)).event_blocks
     return [event for block in blocks if block.name == "Execute" for event in block.events]
 
 

@@ -10,6 +10,7 @@ which their classes explain:
                          is the number of nodes by owner, by method
     etdev.difference     Difference, in diff.py; changed tells whether there is any
     etdev.artifact       Artifact, in etdev/pte/artifact.py
+    etdev.tuning         Report, in tuning.py
 
 The others have
 
@@ -141,4 +142,8 @@ ARTIFACT = Document("etdev.artifact", 1, "what a .pte holds", "etdev inspect --j
 CHECK = Document("etdev.check", 1, "what a check found", "etdev check --json")
 PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins --json")
 CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
-DOCUMENTS = (PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE)
+TUNING = Document("etdev.tuning", 1, "a tuning", "etdev tune --json")
+DOCUMENTS = (
+    *(PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE),
+    TUNING,
+)

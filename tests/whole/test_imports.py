@@ -27,7 +27,7 @@ STOREYS = (
     ("compilation",),
     ("lowerer", "locking"),
     ("composed",),
-    ("testing", "scaffold"),
+    ("testing", "scaffold", "tuning"),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}

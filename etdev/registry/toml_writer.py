@@ -1,0 +1,81 @@
+"""The TOML writer: a Registry becomes the text of a registry file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import asdict
+
+from etdev.errors import RegistryError
+from etdev.registry.registry import ERROR, PluginEntry, Registry
+
+
+def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
+    """The text that `parse` reads as this registry, its cache left out.
+
+    Args:
+        registry: What to write.
+        comment: Lines for its head.
+
+    Raises:
+        RegistryError: An option has a value that TOML can't write.
+    """
+    lines = [*(f"# {line}".rstrip() for line in comment), *([""] if comment else [])]
+    lines.append(f"unlisted = {_value(registry.unlisted)}")
+    if registry.strict:
+        lines.append("strict = true")
+    if registry.on_failure != ERROR:
+        lines.append(f"on_failure = {_value(registry.on_failure)}")
+    if registry.trusted is not None:
+        lines.append(f"trusted = {_value(registry.trusted)}")
+    for pin in registry.pins:
+        lines += ["", "[[pin]]", *_pairs(asdict(pin))]
+    if registry.budget:
+        lines += ["", "[budget]", *_pairs(asdict(registry.budget))]
+    for entry in registry.entries:
+        lines += _plugin(entry)
+    return "\n".join(lines) + "\n"
+
+
+def _plugin(entry: PluginEntry) -> Iterator[str]:
+    table = f"plugins.{_key(entry.name)}"
+    yield from ("", f"[{table}]")
+    if entry.optional:
+        yield "optional = true"
+    if entry.partitioner:
+        yield f"partitioner = {_value(entry.partitioner)}"
+    yield from _pairs(asdict(entry.limits))
+    if entry.devices:
+        yield f"device = {_value({key: str(device) for key, device in entry.devices.items()})}"
+    if entry.options:
+        yield from ("", f"[{table}.options]", *_pairs(entry.options))
+
+
+def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of a table; what is None has none, as TOML has no word for it."""
+    for key, value in values.items():
+        if value is not None:
+            yield f"{_key(key)} = {_value(value)}"
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("-", "_").isidentifier()
+    return name if bare else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A text of JSON is a basic string of TOML, except that DEL must be escaped there, too.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    what = f"{value!r} can't be written as TOML"
+    raise RegistryError("registry", what, "give text, numbers, lists or tables")

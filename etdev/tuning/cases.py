@@ -1,0 +1,198 @@
+"""Cases: the calls that candidates are compared on, with what eager PyTorch returns for them."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from blake3 import blake3
+
+from etdev.edge.reference import Reference
+from etdev.edge.source import Method
+from etdev.errors import TuneError, VerifyError
+from etdev.runtime.sessions import Call, is_random, sessions_of
+
+STEPS = 3
+# What is smaller is 0 to a kernel that flushes denormals, and to any tolerance.
+_TINY = 1e-20
+_CURE = "give some with --inputs, or inputs= in Python, that it computes something for"
+
+
+class Leaves(tuple[Any, ...]):
+    """The inputs of a call, flat, as a file has them."""
+
+
+@frozen(eq=False)
+class Case:
+    """The calls of one method, which carry its state on.
+
+    Args:
+        method: Its name.
+        calls: What eager PyTorch was given and returned, call after call.
+        weights: How much the time of each counts; 0 is not timed.
+    """
+
+    method: str
+    calls: tuple[Call, ...]
+    weights: tuple[float, ...]
+    digest: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        content = [self.method, self.weights]
+        content += [(_plain(call.inputs), _plain(call.outputs)) for call in self.calls]
+        object.__setattr__(self, "digest", blake3(pickle.dumps(content, 4)).hexdigest())
+
+    def inputs(self, count: int) -> list[list[Any]]:
+        """Inputs of each call, flat, for a .pte with that many: it may have none for a None."""
+        return [
+            list(call.inputs)
+            if len(call.inputs) == count
+            else [value for value in call.inputs if value is not None]
+            for call in self.calls
+        ]
+
+    @property
+    def timed(self) -> tuple[int, ...]:
+        """Positions of the calls that are timed."""
+        return tuple(index for index, weight in enumerate(self.weights) if weight)
+
+
+def cases_of(
+    methods: Mapping[str, Method],
+    inputs: Any = None,
+    weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
+    steps: int = STEPS,
+) -> list[Case]:
+    """Call every method in eager PyTorch.
+
+    Args:
+        methods: The model.
+        inputs: Arguments of a call as a tuple, or of several as a list of tuples; by method in a
+            dict if there are several; `Leaves` stands for a call, too. None takes the example
+            inputs, and fresh ones like them with dynamic sizes at their bounds.
+        weights: How much the time of each of several inputs counts; all the same if None.
+        steps: Calls of each method that are compared, those given among them.
+
+    Raises:
+        TuneError: The model draws random numbers, no inputs exercise it, or the weights make no
+            sense.
+        SourceError: The inputs are not those it takes.
+    """
+    if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(methods)):
+        what = f"there is no method {sorted(unknown)[0]!r}"
+        raise TuneError("inputs", what, f"the methods are {', '.join(methods)}")
+    cases = []
+    for name, method in methods.items():
+        given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
+        own = weights.get(name) if isinstance(weights, Mapping) else weights
+        cases.append(_case(Reference.of(method, method.export()), given, own, steps))
+    return cases
+
+
+def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None, steps: int) -> Case:
+    name = reference.method.name
+    if is_random(reference):
+        what = "changes its answer between runs, so no candidate can be held against it"
+        raise TuneError(f"method {name!r}", what, "seed it inside, or take the randomness out")
+    given = _given(reference, inputs)
+    try:
+        session = sessions_of(reference, given, max(steps, len(given)), edges=False)[0]
+    except VerifyError as error:
+        raise TuneError(f"method {name!r}", error.what, _CURE) from error
+    if len(session) < len(given) or not _same(session, given):
+        raise TuneError(f"method {name!r}", "eager PyTorch can't run the given inputs", _CURE)
+    _refuse_idle(name, session)
+    own = _given_weights(weights, len(given)) if given else _sampled_weights(session)
+    return Case(name, tuple(session), (*own, *[0.0] * (len(session) - len(own))))
+
+
+def _given(reference: Reference, inputs: Any) -> list[list[Any]]:
+    """The given inputs of each call, flat."""
+    calls = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
+    return [
+        _spread(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
+        for call in calls
+    ]
+
+
+def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
+    """Flat inputs with None where the example has it, which files leave out."""
+    example, _ = reference.example()
+    if len(leaves) == len(example):
+        return list(leaves)
+    wanted = sum(value is not None for value in example)
+    if len(leaves) != wanted:
+        what = f"{len(leaves)} inputs are given, it takes {wanted}"
+        raise TuneError(f"method {reference.method.name!r}", what, "check inputs")
+    values = iter(leaves)
+    return [None if value is None else next(values) for value in example]
+
+
+def _same(session: Sequence[Call], given: Sequence[Sequence[Any]]) -> bool:
+    """Whether the calls are the given ones: a call that eager PyTorch refuses is left out."""
+    return all(
+        len(call.inputs) == len(leaves)
+        and all(a is b for a, b in zip(call.inputs, leaves, strict=True))
+        for call, leaves in zip(session, given, strict=False)
+    )
+
+
+def _given_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    if weights is None:
+        return [1.0] * count
+    if len(weights) != count:
+        what = f"{len(weights)} weights for {count} inputs"
+        raise TuneError("weights", what, "give one for each")
+    if any(not math.isfinite(w) or w < 0 for w in weights) or not any(weights):
+        raise TuneError("weights", f"are {list(weights)}", "give numbers of at least 0, not all 0")
+    return [float(weight) for weight in weights]
+
+
+def _sampled_weights(session: Sequence[Call]) -> list[float]:
+    """One call of each combination of sizes is timed; values don't change what is computed."""
+    seen: set[Any] = set()
+    weights = []
+    for call in session:
+        sizes = tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in call.inputs)
+        weights.append(0.0 if sizes in seen else 1.0)
+        seen.add(sizes)
+    return weights
+
+
+def _refuse_idle(name: str, session: Sequence[Call]) -> None:
+    """Refuse calls whose results say nothing: a wrong candidate would pass, too."""
+    values = [value for call in session for value in _tensors(call.outputs)]
+    if not values:
+        raise TuneError(f"method {name!r}", "returns nothing to compare", "return its result")
+    # An index or a flag may well be 0.
+    floats = [v for v in values if v.is_floating_point() or v.is_complex()]
+    if floats and not any(bool(value.isfinite().any()) for value in floats):
+        what = "no inputs exercise it: all it returns is NaN or infinite"
+        raise TuneError(f"method {name!r}", what, _CURE)
+    if floats and not any(bool((v.isfinite() & (v.abs() > _TINY)).any()) for v in floats):
+        raise TuneError(f"method {name!r}", "no inputs exercise it: all it returns is 0", _CURE)
+
+
+def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, (torch.Tensor, int, float, bool)):
+            tensor = torch.as_tensor(value).detach()
+            if tensor.numel():
+                yield tensor
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    """Values as bytes, shapes and numbers, for a digest."""
+    plain: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            dense = value.detach().contiguous().reshape(-1)
+            data = dense.view(torch.uint8) if dense.numel() else dense
+            plain.append((str(value.dtype), tuple(value.shape), data.numpy().tobytes()))
+        else:
+            plain.append(repr(value))
+    return plain

@@ -1,0 +1,48 @@
+"""The confirmation: the best of the search against what stays otherwise, measured anew."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from etdev.schema.tuning import Confirmation
+from etdev.tuning.contest import Contest, is_clear
+from etdev.tuning.record import Record
+
+SESSION = "confirmation"
+# Pairs of processes: six in a row on one side are chance once in 64.
+_LEAST, _MOST = 8, 16
+
+
+@frozen(eq=False)
+class Confirmer:
+    """Compares two records in rounds of which the search has not seen any.
+
+    Args:
+        contest: What counts, and what measures.
+    """
+
+    contest: Contest
+
+    def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
+        """Measure both in turn until one is ahead or both had many rounds.
+
+        Args:
+            winner: The best of the search.
+            name: What it is called.
+            other: What it would replace.
+            against: What that is called.
+        """
+        if winner is other:
+            return Confirmation(name, against, None, 0, False)
+        ratio, rounds = None, 0
+        session = self.contest.measurer.session_of([other, winner], SESSION)
+        while rounds < _MOST:
+            self.contest.measurer.round([other, winner], SESSION, rounds)
+            rounds += 1
+            ratio = winner.against(other, self.contest.objective, session)
+            if ratio is None or not winner.admitted(self.contest.tolerance):
+                return Confirmation(name, against, None, rounds, False)
+            # Looked at twice only: who looks after every round finds chance wins.
+            if rounds == _LEAST and (is_clear(ratio) or ratio.low > 1):
+                break
+        return Confirmation(name, against, ratio, rounds, bool(ratio and is_clear(ratio)))

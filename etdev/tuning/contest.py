@@ -1,0 +1,83 @@
+"""Contests: candidates measured in turn until they can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from etdev.schema.tuning import Estimate
+from etdev.tuning.measurer import Measurer
+from etdev.tuning.record import Record
+
+# A difference below 1 % is not worth another plan.
+MARGIN = 0.01
+# Rounds of a race and of a duel: the fewest, and the most.
+_RACE = (3, 6)
+_DUEL = (3, 7)
+
+
+@frozen(eq=False)
+class Contest:
+    """Tells candidates apart by rounds in which all are measured.
+
+    Args:
+        measurer: Measures them.
+        objective: What counts.
+        tolerance: Largest error.
+    """
+
+    measurer: Measurer
+    objective: str
+    tolerance: float
+
+    def race(self, records: Sequence[Record], session: str) -> Record | None:
+        """Measure many, and leave out who is clearly behind; returns the best.
+
+        Those that fail or are outside the tolerance are measured once, as a finding.
+        """
+        racing = list({record.build.digest: record for record in records}.values())
+        least, most = _RACE
+        for number in range(most):
+            self.measurer.round(racing, session, number)
+            racing = [record for record in racing if record.admitted(self.tolerance)]
+            if len(racing) > 1 and number + 1 >= least:
+                best = self.best(racing)
+                racing = [r for r in racing if r is best or not self._behind(r, best)]
+            if not racing or (len(racing) == 1 and number + 1 >= least):
+                break
+        return self.best([record for record in records if record.admitted(self.tolerance)])
+
+    def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
+        """Measure two until one is ahead; the challenger's cost as a multiple of the holder's."""
+        least, most = _DUEL
+        for number in range(most):
+            self.measurer.round([holder, challenger], session, number)
+            ratio = challenger.against(holder, self.objective)
+            if ratio is None or not challenger.admitted(self.tolerance):
+                return None
+            if number + 1 >= least and (is_clear(ratio) or ratio.low > 1 - MARGIN):
+                return ratio
+        return ratio
+
+    def best(self, records: Sequence[Record]) -> Record | None:
+        """Who has the lowest cost; of equal ones the first."""
+        return min(records, key=self.cost, default=None)
+
+    def cost(self, record: Record) -> float:
+        """What the objective says of one."""
+        if self.objective == "size":
+            return float(record.build.size_bytes)
+        if self.objective == "memory":
+            return float(record.memory_bytes or record.build.arena_bytes)
+        latency = record.latency
+        return latency.value if latency else float("inf")
+
+    def _behind(self, record: Record, best: Record | None) -> bool:
+        ratio = record.against(best, self.objective) if best else None
+        return ratio is None or ratio.low > 1
+
+
+def is_clear(ratio: Estimate) -> bool:
+    """Whether a ratio is a win that the whole interval agrees with."""
+    return ratio.value < 1 - MARGIN and ratio.high < 1

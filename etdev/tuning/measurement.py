@@ -1,0 +1,83 @@
+"""Measurements: the times of one process, and the policy by which they were taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from etdev.errors import TuneError
+
+
+def _at_least(least: float) -> Any:
+    def check(_: object, attribute: Any, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+            what = f"{attribute.name} is {value!r}"
+            raise TuneError("policy", what, f"it must be a number of at least {least:g}")
+
+    return check
+
+
+@frozen
+class Policy:
+    """How a candidate is measured in one process.
+
+    Args:
+        threads: Threads of the runtime and its delegates.
+        warmup: Calls before the clock starts.
+        repetitions: Most timed calls of each set of inputs.
+        seconds: Most time for them.
+        timeout_s: After that long a process hangs.
+    """
+
+    threads: int = field(default=1, validator=_at_least(1))
+    warmup: int = field(default=3, validator=_at_least(0))
+    repetitions: int = field(default=20, validator=_at_least(3))
+    seconds: float = field(default=1.0, validator=_at_least(0))
+    timeout_s: float = field(default=120.0, validator=_at_least(1))
+
+
+@frozen
+class Measurement:
+    """What one process measured of one method.
+
+    Args:
+        times_ns: Per call of the case, the wall times; none for calls that are not timed.
+        error: Largest error of its outputs; None if they were not compared in this process.
+        load_ns: Time to load it.
+        memory_bytes: Highest resident memory.
+        sentinel_ns: Times of the fixed calculation.
+        others_cpu: Processors that everything else used.
+        threads: Threads that were really used.
+        disturbance: Why it can't be trusted; empty if nothing disturbed it.
+        costs: Of a profile: milliseconds and number of calls, by partition and by portable kernel.
+    """
+
+    times_ns: tuple[tuple[int, ...], ...]
+    error: float | None = None
+    load_ns: int = 0
+    memory_bytes: int | None = None
+    sentinel_ns: tuple[int, ...] = ()
+    others_cpu: float | None = None
+    threads: int | None = None
+    disturbance: str = ""
+    costs: Mapping[str, tuple[float, int]] = field(factory=dict)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Measurement:
+        """A measurement of plain data.
+
+        Raises:
+            ValueError, TypeError, KeyError: It is not one.
+        """
+        times = tuple(tuple(int(time) for time in calls) for calls in data["times_ns"])
+        if any(time <= 0 for calls in times for time in calls):
+            raise ValueError("a time is not above 0")
+        error = data["error"]
+        if error is not None and math.isnan(float(error)):
+            raise ValueError("an error is NaN")
+        rest = {**data, "times_ns": times, "sentinel_ns": tuple(map(int, data["sentinel_ns"]))}
+        costs = {name: (float(ms), int(calls)) for name, (ms, calls) in data["costs"].items()}
+        return cls(**{**rest, "costs": costs})

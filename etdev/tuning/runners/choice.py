@@ -1,0 +1,27 @@
+"""The choice of a runner by its name."""
+
+from __future__ import annotations
+
+from etdev.tuning.exchange import Runner
+from etdev.tuning.runners.command import of_template
+from etdev.tuning.runners.local import Local
+from etdev.tuning.runners.ssh import of_host
+from etdev.tuning.runners.target import Target
+
+
+def open_runner(text: str) -> Runner:
+    """Make a runner; it is reached when it is first asked.
+
+    Args:
+        text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; or a command that starts a
+            Python elsewhere, with `{command}` in its place: `docker exec -i box {command}`.
+
+    Raises:
+        RunError: It can't be understood.
+    """
+    if text == "local":
+        return Local()
+    kind, _, rest = text.partition(":")
+    if kind == "ssh":
+        return Target(of_host(rest))
+    return Target(of_template(text))

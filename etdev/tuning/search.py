@@ -1,0 +1,258 @@
+"""The search: from the candidates that are always tried to the best that the budget finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field, frozen
+
+from etdev.errors import TuneError
+from etdev.registry.plugin import Plugin
+from etdev.schema.tuning import Estimate, Move
+from etdev.stages import Listener
+from etdev.tuning import candidate as candidates
+from etdev.tuning import options, orders
+from etdev.tuning.builder import Build, Builder
+from etdev.tuning.candidate import Candidate
+from etdev.tuning.clock import Clock
+from etdev.tuning.contest import MARGIN, Contest, is_clear
+from etdev.tuning.exchange import Failure
+from etdev.tuning.ground import Ground
+from etdev.tuning.record import Record
+
+# Processes of a duel and of the confirmation.
+_PROCESSES = 40
+SPENT = "not tried: the budget is spent"
+
+
+@frozen(eq=False)
+class Attempt:
+    """A candidate that was built, or could not be.
+
+    Args:
+        candidate: The candidate.
+        outcome: What is known about its bytes, or why there are none.
+    """
+
+    candidate: Candidate
+    outcome: Record | Failure
+
+    @property
+    def record(self) -> Record | None:
+        """What is known about its bytes, if there are any."""
+        return self.outcome if isinstance(self.outcome, Record) else None
+
+
+@define(eq=False)
+class Search:
+    """Searches the best candidate.
+
+    Args:
+        ground: What the user decided.
+        builder: Lowers candidates.
+        contest: Compares them.
+        clock: The budget.
+        listener: Told what is going on.
+        attempts: All candidates so far.
+        moves: All changes that were considered.
+        finished: Whether nothing was left out for lack of time.
+        useful: The plugins that get something of the model.
+    """
+
+    ground: Ground
+    builder: Builder
+    contest: Contest
+    clock: Clock
+    listener: Listener | None = None
+    attempts: list[Attempt] = field(factory=list)
+    moves: list[Move] = field(factory=list)
+    finished: bool = True
+    useful: tuple[str, ...] = ()
+    _holder: Attempt | None = None
+    _build_s: float = 0.0
+
+    def run(self) -> None:
+        """Try plugins alone, their orders, and their options.
+
+        Raises:
+            TuneError: No candidate is within the tolerance.
+        """
+        names = self.ground.names
+        first = [self.attempt(candidate) for candidate in candidates.always(names)]
+        fit, unfit = self._useful(first)
+        self.useful = tuple(fit)
+        if unfit and fit:
+            first.append(self.attempt(candidates.untuned_without(fit, unfit)))
+        orders_left = [c for c in orders.orders_of(fit) if c.plugins != names]
+        first += [self.attempt(candidate) for candidate in self._within(orders_left)]
+        # Last, since its kernels may be so slow that others have to say how long is too long.
+        first.append(self.attempt(candidates.portable()))
+        winner = self.contest.race(records_of(first), "orders")
+        self._holder = next((a for a in first if winner and a.record is winner), None)
+        self._options(first)
+        if self.best() is None:
+            raise self._hopeless()
+
+    def best(self) -> Attempt | None:
+        """Who won the race of the orders, or beat who was the best then, and so on."""
+        return self._holder
+
+    def fallback(self) -> Attempt | None:
+        """What stays without a clear win: untuned, or the best that is always tried, if it will."""
+        tolerance = self.contest.tolerance
+        own = [a for a in self.attempts if a.candidate.always]
+        admitted = [a for a in own if a.record and a.record.admitted(tolerance)]
+        untuned = [a for a in admitted if a.candidate.name.startswith(candidates.UNTUNED)]
+        return next(iter(untuned), None) or min(admitted, key=self._cost, default=None)
+
+    def _cost(self, attempt: Attempt) -> float:
+        assert attempt.record
+        return self.contest.cost(attempt.record)
+
+    def _options(self, first: Sequence[Attempt]) -> None:
+        """Try every option of few values on the orders that had the most to say."""
+        for start in self._starts(first):
+            for name, words, move in list(self._option_moves(start.candidate)):
+                if not self.has_time():
+                    self.note(words, start.candidate.name, False, SPENT)
+                    continue
+                self.consider(self.attempt(move), words, f"options {name}")
+
+    def _useful(self, first: Sequence[Attempt]) -> tuple[list[str], list[str]]:
+        """The plugins that get something of this model, and those that can't be had here."""
+        names = self.ground.names
+        alone = {a.candidate.plugins: a for a in first if len(a.candidate.plugins) == 1}
+        unfit = [name for name in names if (name,) in alone and alone[name,].record is None]
+        idle = [
+            name
+            for name in names
+            if (known := alone.get((name,))) and known.record and not known.record.build.delegates
+        ]
+        return [name for name in names if name not in (*unfit, *idle)], unfit
+
+    def _starts(self, first: Sequence[Attempt]) -> list[Attempt]:
+        """The best order within the tolerance, and the best outside it, which may be mended."""
+        ran = [a for a in first if a.record and a.candidate.plugins and a.record.latency]
+        ran.sort(key=self._cost)
+        tolerance = self.contest.tolerance
+        inside = [a for a in ran if a.record and a.record.admitted(tolerance)]
+        outside = [a for a in ran if a.record and not a.record.admitted(tolerance)]
+        starts = [*inside[:1], *outside[:1]]
+        whole = sorted(ran, key=lambda a: -len(a.candidate.plugins))
+        return list(dict.fromkeys([*starts, *whole[:1]]))
+
+    def _option_moves(self, start: Candidate) -> Iterator[tuple[str, str, Candidate]]:
+        build = self.builder.build(start)
+        owners = {p.plugin for p in build.plan.partitions} if isinstance(build, Build) else set()
+        for name in filter(owners.__contains__, start.plugins):
+            plugin: Plugin = self.ground.plugins[name]
+            fixed = self.ground.entry(name).options
+            for words, move in options.moves_of(start, plugin, fixed):
+                yield name, words, move
+
+    def consider(
+        self, attempt: Attempt, words: str, session: str, predicted: float | None = None
+    ) -> bool:
+        """Hold a new candidate against the best so far; returns whether it is better.
+
+        Args:
+            attempt: The candidate.
+            words: The change that it makes.
+            session: What the rounds are for.
+            predicted: Its cost as a multiple of the best one's, as profiles predict it.
+        """
+        best, record = self.best(), attempt.record
+        of = best.candidate.name if best else ""
+        if record is None:
+            return self.note(words, of, False, f"not taken: {attempt.outcome}", predicted)
+        twin = next(known for known in self.attempts if known.record is record)
+        if twin is not attempt:
+            why = f"not taken: it makes the same .pte as {twin.candidate.name}"
+            return self.note(words, of, False, why, predicted)
+        if best is None or best.record is None:
+            self.contest.race([record], session)
+            taken = record.admitted(self.contest.tolerance)
+            why = "taken: the first within the tolerance" if taken else self._fault(record)
+            self._holder = attempt if taken else None
+            return self.note(words, of, taken, why, predicted)
+        ratio = self.contest.duel(record, best.record, session)
+        if ratio is None:
+            return self.note(words, of, False, self._fault(record), predicted)
+        if is_clear(ratio):
+            self._holder = attempt
+        return self.note(words, of, is_clear(ratio), _reason(ratio, of), predicted, ratio)
+
+    def _fault(self, record: Record) -> str:
+        if record.failure:
+            return f"not taken: {record.failure}"
+        return f"not taken: its error {record.error:.2g} is above {self.contest.tolerance:g}"
+
+    def note(
+        self,
+        words: str,
+        of: str,
+        taken: bool,
+        why: str,
+        predicted: float | None = None,
+        ratio: Estimate | None = None,
+    ) -> bool:
+        """Note what became of a change; returns whether it is better."""
+        self.moves.append(Move(words, of, taken, why, predicted, ratio))
+        return taken
+
+    def attempt(self, candidate: Candidate) -> Attempt:
+        """Build a candidate, and note it."""
+        if self.listener:
+            self.listener("build", candidate.name)
+        build = self.builder.build(candidate)
+        known = self.contest.measurer.record(build) if isinstance(build, Build) else build
+        if isinstance(build, Build):
+            self._build_s = max(self._build_s, build.seconds)
+        attempt = Attempt(candidate, known)
+        self.attempts.append(attempt)
+        return attempt
+
+    def _within(self, some: Sequence[Candidate]) -> Iterator[Candidate]:
+        """Those that the budget lasts for."""
+        for candidate in some:
+            if not self.has_time():
+                return
+            yield candidate
+
+    def has_time(self) -> bool:
+        """Whether there is time for one more candidate, and for the confirmation afterwards."""
+        process_s = self.contest.measurer.quickest_s or 0.0
+        enough = self.clock.allows(2 * self._build_s + _PROCESSES * process_s)
+        self.finished = self.finished and enough
+        return enough
+
+    def _hopeless(self) -> TuneError:
+        errors = {a.candidate.name: a.record.error for a in self.attempts if a.record}
+        if not errors or min(errors.values()) == float("inf"):
+            faults = [f"{a.candidate.name}: {_why(a)}" for a in self.attempts]
+            return TuneError(
+                "candidates", f"none runs ({'; '.join(faults[:4])})", "see etdev check"
+            )
+        name = min(errors, key=lambda known: errors[known])
+        what = f"no candidate is within {self.contest.tolerance:g}: the closest, {name}, is off by"
+        cure = f"allow at least --tolerance {errors[name]:.1e}"
+        return TuneError("tolerance", f"{what} {errors[name]:.2g}", cure)
+
+
+def records_of(attempts: Sequence[Attempt]) -> list[Record]:
+    """The records of the attempts that have one, each once."""
+    return list({id(a.record): a.record for a in attempts if a.record}.values())
+
+
+def _why(attempt: Attempt) -> str:
+    known = attempt.record
+    return str(known.failure or "wrong") if known else str(attempt.outcome)
+
+
+def _reason(ratio: Estimate, best: str) -> str:
+    if is_clear(ratio):
+        return f"taken: {1 - ratio.value:.0%} less than {best}"
+    if ratio.low > 1 - MARGIN:
+        more = f"{ratio.value - 1:.0%} more than" if ratio.value > 1 + MARGIN else "no better than"
+        return f"not taken: {more} {best}"
+    return f"not taken: can't be told apart from {best}"

@@ -1,0 +1,84 @@
+"""Usage: the threads a program may have, and what it and the rest of the machine use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def use_threads(count: int) -> None:
+    """Fix the threads of the runtime and of its delegates, before either has any."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(count)
+    if hasattr(os, "sched_setaffinity"):
+        # What has its own threads, such as OpenVINO, takes as many as there are processors. The
+        # last ones, as those are the fast ones where they differ.
+        allowed = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, allowed[-count:])
+    library = import_module("executorch.extension.pybindings.portable_lib")
+    if reset := getattr(library, "_unsafe_reset_threadpool", None):
+        reset(count)
+
+
+def threads() -> int | None:
+    """The threads that the runtime has, where it says so."""
+    library = import_module("executorch.extension.pybindings.portable_lib")
+    count = getattr(library, "_threadpool_get_thread_count", None)
+    return int(count()) if count else None
+
+
+def sentinel_ns() -> int:
+    """How long one fixed calculation takes: some milliseconds on one processor."""
+    start = time.perf_counter_ns()
+    hashlib.blake2b(bytes(4 << 20)).digest()
+    return time.perf_counter_ns() - start
+
+
+class Usage:
+    """What this process and the rest of the machine use from now on."""
+
+    def __init__(self) -> None:
+        # The highest resident memory counts from here: the fork shares its parent's.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self._memory = status_bytes("VmRSS")
+        self._start = time.monotonic()
+        self._busy = busy_s()
+        self._own = time.process_time()
+
+    def since(self) -> dict[str, Any]:
+        """The answer's part on memory, processors and threads."""
+        peak = status_bytes("VmHWM")
+        wall = time.monotonic() - self._start
+        busy = busy_s()
+        others = None
+        if busy is not None and self._busy is not None and wall > 0:
+            others = max(0.0, (busy - self._busy - (time.process_time() - self._own)) / wall)
+        memory = None if peak is None or self._memory is None else max(0, peak - self._memory)
+        return {"others_cpu": others, "memory_bytes": memory, "threads": threads()}
+
+
+def busy_s() -> float | None:
+    """Processor seconds that the whole machine has used, where Linux tells."""
+    try:
+        line = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+    except OSError:
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def status_bytes(field: str) -> int | None:
+    """A field of this process' status, where Linux tells."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next(
+        (int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":")), None
+    )
