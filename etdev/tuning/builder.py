@@ -110,7 +110,7 @@ class Builder:
             lowerer = self.ground.of_registry(load(registry), candidate.plugins)
             lowered = lowerer.lower(self.methods)
             lowered.save(path)
-            lock = lock_of(lowerer.composition, lowered, path)
+            lock = lock_of(lowerer.compilation, lowered, path)
         return described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def text(self, candidate: Candidate) -> str:
