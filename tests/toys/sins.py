@@ -18,6 +18,7 @@ from etdev.graph import op_name
 class Adder:
     """Gives XNNPACK the float32 additions; keeps the contract."""
 
+    etdev_api = 1
     name: str = "adder"
 
     @hookimpl
@@ -108,6 +109,14 @@ class Freezer(Adder):
     @hookimpl
     def claim_constants(self, partition):
         return partition.constants
+
+
+class Timeless(Adder):
+    """Says nothing of the hooks that it was written for."""
+
+    @property
+    def etdev_api(self):
+        raise AttributeError("etdev_api")
 
 
 class Holder(Adder):
@@ -303,6 +312,7 @@ class Tripled(nn.Module):
 
 
 SINS = {
+    "says no version": (Timeless, "api", "it has no etdev_api; write etdev_api = 1 in its class"),
     "zeroes weights": (with_claim(zeroes), "claims", "changed the values of"),
     "writes to nodes": (with_claim(rewires), "claims", "changed meta['mine'] of"),
     "changes the dtype": (with_claim(changes_dtype), "claims", "changed torch's default dtype"),

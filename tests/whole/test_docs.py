@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from examples import documents
-from examples.documents import GUIDE, README, ROOT, blocks
+from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
 from executorch.runtime import Runtime
 from torch import nn
 
@@ -26,6 +26,8 @@ from etdev.schema import reasons
 from etdev.schema.documents import DOCUMENTS as DOCUMENTS_PRINTED
 
 DOCUMENTS = (README, GUIDE)
+# test_integration.py runs the blocks of the third.
+PAGES = (*DOCUMENTS, INTEGRATION)
 TOML = [block for document in DOCUMENTS for block in blocks(document, "toml")]
 # A module with something for every example: a product, a sum, a weight.
 NET = """
@@ -204,14 +206,14 @@ def test_the_guide_names_what_a_plugin_may_import():
     assert sorted(name.strip("`") for name, _ in rows) == sorted(etdev.graph.__all__)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_links_of_a_document_lead_somewhere(document):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text())
     assert links
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_blocks_of_a_document_are_in_a_language_that_is_tested(document):
     assert {block.language for block in blocks(document)} <= set(documents.LANGUAGES)
 
