@@ -122,6 +122,11 @@ class Timeless(Adder):
 class Holder(Adder):
     """Puts state into delegates of XNNPACK, which can't write it."""
 
+    def fits(self, node):
+        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
+        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
+        return op_name(node) in ("aten.add.Tensor", "aten.mul.Tensor") and right
+
     @hookimpl
     def claim_constants(self, partition):
         return [constant for constant in partition.constants if partition.may_hold(constant)]
