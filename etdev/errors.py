@@ -126,7 +126,7 @@ def first_line(error: BaseException) -> str:
     """
     # attrs' validators put their own innards into args, after the sentence.
     validator = type(error) in (TypeError, ValueError) and len(error.args) > 1
-    head = _announced(str(error.args[0] if validator else error))
+    head = _announced(_said(error.args[0] if validator else error))
     name = type(error).__name__
     line = f"{name}: {head}" if head else name
     cause = error.__cause__
@@ -136,6 +136,14 @@ def first_line(error: BaseException) -> str:
 # What ExecuTorch's pass manager says of an error in a pass, which is chained to it.
 _FAILED_PASS = "An error occurred when running the"
 _MOST = 400
+
+
+def _said(value: object) -> str:
+    """What an error says, also if its class has a `__str__` that fails."""
+    try:
+        return str(value)
+    except Exception:
+        return ""
 
 
 def _announced(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
@@ -16,7 +17,7 @@ _CURE = "return PreprocessResult(processed_bytes=...) from preprocess"
 
 
 def checked(partition: Partition, result: Any) -> PreprocessResult:
-    """What a backend returned for a partition.
+    """What a backend returned for a partition, its payload as bytes.
 
     Raises:
         CompileError: It is not a PreprocessResult, or holds what can't be written into a .pte.
@@ -32,6 +33,9 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
     if not isinstance(result.debug_handle_map, Mapping | None):
         what = f"returned the debug_handle_map {_shown(result.debug_handle_map)}"
         raise _fault(partition, what, "give a dict, or None")
+    if type(result.processed_bytes) is not bytes:
+        # ExecuTorch's emitter fails on others, and names no backend.
+        result = replace(result, processed_bytes=bytes(result.processed_bytes))
     return result
 
 

@@ -49,6 +49,19 @@ def test_another_result_is_refused_with_plugin_and_partition(result, message):
     assert str(caught.value) == f"a: B compiled forward/a_0 and {message}"
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_payload_of_another_kind_of_bytes_is_written_like_bytes(kind, tmp_path):
+    assert checked(ONE, PreprocessResult(kind(b"fake"))) == RESULT
+    name = f"Gives{kind.__name__.capitalize()}"
+
+    def preprocess(program, specs):
+        return PreprocessResult(kind(b"fake"))
+
+    backend = type(name, (BackendDetails,), {"preprocess": staticmethod(preprocess)})
+    lowered = Lowerer([Accelerator(backend=backend.__name__)], cache=False).lower(AddMul(), PAIR)
+    assert b"fake" in lowered.save(tmp_path / "net.pte").read_bytes()
+
+
 def test_a_right_result_is_taken():
     assert checked(ONE, RESULT) is RESULT
     assert checked_together([ONE, STEP, TWO], {"forward": [RESULT] * 2, "step": (RESULT,)}) == {

@@ -12,6 +12,7 @@ from attrs import frozen
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDE = ROOT / "plugins" / "README.md"
+INTEGRATION = ROOT / "plugins" / "INTEGRATION.md"
 LANGUAGES = ("python", "toml", "sh", "")
 
 

@@ -18,6 +18,7 @@ from etdev.graph import op_name
 class Adder:
     """Gives XNNPACK the float32 additions; keeps the contract."""
 
+    etdev_api = 1
     name: str = "adder"
 
     @hookimpl
@@ -110,8 +111,21 @@ class Freezer(Adder):
         return partition.constants
 
 
+class Timeless(Adder):
+    """Says nothing of the hooks that it was written for."""
+
+    @property
+    def etdev_api(self):
+        raise AttributeError("etdev_api")
+
+
 class Holder(Adder):
     """Puts state into delegates of XNNPACK, which can't write it."""
+
+    def fits(self, node):
+        values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
+        right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
+        return op_name(node) in ("aten.add.Tensor", "aten.mul.Tensor") and right
 
     @hookimpl
     def claim_constants(self, partition):
@@ -303,6 +317,7 @@ class Tripled(nn.Module):
 
 
 SINS = {
+    "says no version": (Timeless, "api", "it has no etdev_api; write etdev_api = 1 in its class"),
     "zeroes weights": (with_claim(zeroes), "claims", "changed the values of"),
     "writes to nodes": (with_claim(rewires), "claims", "changed meta['mine'] of"),
     "changes the dtype": (with_claim(changes_dtype), "claims", "changed torch's default dtype"),

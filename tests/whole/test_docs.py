@@ -1,5 +1,6 @@
 """The documents: every hook and reason is in them, and every block of them runs."""
 
+import ast
 import inspect
 import os
 import re
@@ -7,25 +8,40 @@ import shlex
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import torch
 from click.testing import CliRunner
 from examples import documents
-from examples.documents import GUIDE, README, ROOT, blocks
+from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
 from executorch.runtime import Runtime
 from torch import nn
 
 import etdev
 import etdev.graph
-from etdev import Claim, Device, Group, KeepWhole, Lowerer, Probe, hookimpl, hookspecs, registry
+from etdev import (
+    Claim,
+    Device,
+    Group,
+    KeepWhole,
+    Lowerer,
+    Probe,
+    Refusal,
+    hookimpl,
+    hookspecs,
+    registry,
+)
 from etdev.cli.main import COMMANDS, main
 from etdev.registry import discovery, plugin, selection
 from etdev.registry.toml_reader import tomllib
 from etdev.runtime.check import check
 from etdev.schema import reasons
 from etdev.schema.documents import DOCUMENTS as DOCUMENTS_PRINTED
+from etdev.testing import CHECKS
 
 DOCUMENTS = (README, GUIDE)
+# test_integration.py runs the blocks of the third.
+PAGES = (*DOCUMENTS, INTEGRATION)
 TOML = [block for document in DOCUMENTS for block in blocks(document, "toml")]
 # A module with something for every example: a product, a sum, a weight.
 NET = """
@@ -199,19 +215,35 @@ def test_the_guide_has_the_hosts_reasons_as_they_are():
     assert rows == [[f"`{reason.code}`", reason.meaning] for reason in reasons.HOST_REASONS]
 
 
+def test_the_guide_has_the_contract_of_the_kit_as_it_is():
+    rows = documents.rows(GUIDE, "| check | what the contract wants |")
+    assert rows == [[f"`{check.name}`", check.wants] for check in CHECKS]
+
+
+@pytest.mark.parametrize("kind", [Claim, Group, Refusal, KeepWhole], ids=lambda kind: kind.__name__)
+def test_the_guide_shows_every_field_of_a_claim(kind):
+    text = "\n".join(block.text for block in blocks(GUIDE, "python"))
+    calls = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
+    own = [call for call in calls if ast.unparse(call.func) == kind.__name__]
+    names = [field.name for field in attrs.fields(kind)]
+    given = {word.arg for call in own for word in call.keywords}
+    given |= {name for call in own for name, _ in zip(names, call.args, strict=False)}
+    assert given == set(names)
+
+
 def test_the_guide_names_what_a_plugin_may_import():
     rows = documents.rows(GUIDE, "| name | what it gives |")
     assert sorted(name.strip("`") for name, _ in rows) == sorted(etdev.graph.__all__)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_links_of_a_document_lead_somewhere(document):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text())
     assert links
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_blocks_of_a_document_are_in_a_language_that_is_tested(document):
     assert {block.language for block in blocks(document)} <= set(documents.LANGUAGES)
 
@@ -268,11 +300,14 @@ def test_the_readme_has_the_schema_of_every_document():
         (document.name, document.version) for document in DOCUMENTS_PRINTED
     )
     named = {word.split()[1] for row in rows for word in re.findall(r"`(etdev [^`]+)`", row[0])}
-    assert named == set(COMMANDS)
+    # It writes files, and has nothing to say of them that their names don't.
+    assert named == set(COMMANDS) - {"new"}
 
 
 def test_the_tests_of_the_guide_pass(desk):
-    options = ("-q", "-c", os.devnull, f"--rootdir={desk}", "-p", "no:cacheprovider")
+    # All of the kit is run on a plugin like this one by testing/test_sins.py.
+    some = ("-k", "not contract or claims or reasons or dtypes")
+    options = (*some, "-q", "-c", os.devnull, f"--rootdir={desk}", "-p", "no:cacheprovider")
     assert pytest.main([*options, str(desk / "tests")]) == pytest.ExitCode.OK
 
 

@@ -70,3 +70,14 @@ def test_of_a_pass_that_failed_the_reason_is_said():
     error = Exception("An error occurred when running the 'APass' pass after others")
     error.__cause__ = AssertionError("Expected w to be NCHW")
     assert first_line(error).endswith("after others (AssertionError: Expected w to be NCHW)")
+
+
+class Mute(Exception):
+    """An error whose text can't be had."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_an_error_whose_text_fails_is_named_by_its_class():
+    assert first_line(Mute()) == "Mute"

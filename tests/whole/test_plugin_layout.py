@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import etdev.graph
+from etdev import hookspecs
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
@@ -90,6 +91,13 @@ def functions(tree, name):
 @each_package
 def test_the_plugins_share_their_shapes(name, file, function, arguments, returns):
     assert list(functions(trees(name)[file], function)) == [(arguments, returns)]
+
+
+@each_package
+def test_a_plugin_says_which_hooks_it_was_written_for(name):
+    (plugin,) = [node for node in trees(name)["plugin"].body if isinstance(node, ast.ClassDef)]
+    said = [ast.unparse(node) for node in plugin.body if isinstance(node, ast.AnnAssign)]
+    assert f"etdev_api: ClassVar[int] = {hookspecs.API}" in said
 
 
 def test_plugins_are_imported_without_torch():

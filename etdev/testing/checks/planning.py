@@ -7,6 +7,7 @@ import io
 import time
 
 from etdev.graph.snapshot import Snapshot
+from etdev.hookspecs import API
 from etdev.registry import answers
 from etdev.testing.contract import contract, on
 from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared, exported
@@ -23,6 +24,15 @@ def probe(subject: Subject) -> None:
     if subject.requirements.quick_probe:
         seconds = time.perf_counter() - start
         assert seconds < 1, f"it took {seconds:.1f} s; leave what is slow to compile_context"
+
+
+@contract(
+    "it says which version of the hooks it was written for",
+    "a newer etdev can then leave it out with a warning, instead of calling it wrongly",
+)
+def api(subject: Subject) -> None:
+    said = getattr(subject.plugin.implementation, "etdev_api", None)
+    assert said is not None, f"it has no etdev_api; write etdev_api = {API} in its class"
 
 
 @contract(

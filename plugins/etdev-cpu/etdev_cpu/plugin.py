@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from attrs import field, frozen, validators
 
@@ -33,6 +33,8 @@ class CpuPlugin:
         approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
     """
 
+    # The version of the hooks that it was written for.
+    etdev_api: ClassVar[int] = 1
     precisions: tuple[str, ...] = field(
         default=(), converter=tuple, validator=validators.deep_iterable(validators.in_(PRECISIONS))
     )

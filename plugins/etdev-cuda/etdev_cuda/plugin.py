@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from attrs import asdict, field, frozen, validators
 
@@ -40,6 +40,8 @@ class CudaPlugin:
         arch_list: Compute capabilities to compile for, as `TORCH_CUDA_ARCH_LIST`: `8.7`.
     """
 
+    # The version of the hooks that it was written for.
+    etdev_api: ClassVar[int] = 1
     low_memory_mode: bool | None = None
     triton_kernel_mode: bool | None = None
     max_autotune: bool | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import Attribute, field, frozen, validators
 
@@ -50,6 +50,8 @@ class OpenVinoPlugin:
             maximum may drop it. `ignored` takes them, for models that compute finite values.
     """
 
+    # The version of the hooks that it was written for.
+    etdev_api: ClassVar[int] = 1
     precision: str = field(default="bf16", validator=validators.in_(PRECISIONS))
     skip: tuple[str, ...] = field(default=(), converter=tuple, validator=_op_names)
     device: str = field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import field, fields, frozen, validators
 
@@ -57,6 +57,8 @@ class TrtPlugin:
         torch_executed_ops: Ops that are left to other plugins, such as `aten.mm.default`.
     """
 
+    # The version of the hooks that it was written for.
+    etdev_api: ClassVar[int] = 1
     weight_streaming_budget: int | None = field(default=None, validator=_size)
     compile: bool = False
     min_block_size: int | None = field(default=None, validator=_size)
