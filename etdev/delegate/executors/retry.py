@@ -11,7 +11,7 @@ from etdev.delegate.calls import compile_error
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.work import Order, Reply
 from etdev.delegate.tasks import Task
-from etdev.errors import CompileError, first_line
+from etdev.errors import first_line
 from etdev.waiting import waiting_for
 
 # What an order may take beyond the limit of its compiler: imports, transfers, its key.
@@ -52,24 +52,20 @@ class Retry:
         except Exception as error:
             self.close()
             raise UnstartableError(first_line(error)) from error
-        who = self._process.name
+        who, job = self._process.name, task.call.jobs[0]
         try:
             with waiting_for(task.plugin.name, f"{task.call.what} in {who}, the second worker"):
                 return self._process.submit(order, storages).result(patience_s(task))
+        except NoAnswerError:
+            self.close()
+            what = f"no answer in {patience_s(task):g} s from {who}"
+            raise compile_error(job, f"two workers froze, {what}") from TimeoutError(what)
         except Exception as error:  # Of the executor: what a backend raises is in the reply.
             self.close()
-            raise _death(task, error, who) from error
+            raise compile_error(job, f"two processes died of it, {first_line(error)}") from error
 
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
             self._process.close()
             self._process = None
-
-
-def _death(task: Task, error: Exception, who: str) -> CompileError:
-    if isinstance(error, NoAnswerError):
-        what = f"two workers, the second {who}, gave no answer in {patience_s(task):g} s"
-    else:
-        what = f"two processes died of it, {first_line(error)}"
-    return compile_error(task.call.jobs[0], what)
