@@ -13,9 +13,10 @@ from etdev.composition import Composition
 from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.compile import Compiler
-from etdev.delegate.executors.crew import Crew, WorkerError
+from etdev.delegate.executors.crew import Crew
 from etdev.delegate.executors.lanes import lane_of
 from etdev.delegate.executors.processes import Processes
+from etdev.delegate.executors.work import WorkerError
 from etdev.delegate.failures import guilty
 from etdev.delegate.forecast import forecast
 from etdev.delegate.memory import Memory

@@ -16,11 +16,12 @@ from torch.export import ExportedProgram
 from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
 from etdev.delegate.split import settled_heap
-from etdev.errors import CompileError, first_line
+from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.plan import Partition
+from etdev.waiting import waiting_for
 
 # More source modules than these are counted instead of named.
 _NAMED = 5
@@ -45,12 +46,30 @@ class Call:
         """The partition that stands for the call in messages."""
         return self.jobs[0].partition
 
-    def compile(self) -> list[PreprocessResult]:
+    @property
+    def what(self) -> str:
+        """What compiles what, for people."""
+        return f"{compiler_of(self.first)} on {self.first.where}"
+
+    def compile(self, limit_s: float | None = None, place: str = "") -> list[PreprocessResult]:
         """Compile the jobs, inside the compile context of their plugin; a result for each.
 
+        Args:
+            limit_s: Seconds that it may take; None for any.
+            place: Where that is, if it isn't this process, such as ` in process 12 of build-3`.
+
         Raises:
-            CompileError: The backend failed; the text names plugin, partition and method.
+            CompileError: The backend failed, or took too long; the text names plugin, partition and
+                method.
         """
+        try:
+            with waiting_for(self.first.plugin, self.what + place, limit_s):
+                return self._compiled()
+        except PluginError as error:
+            # Only of waiting: what a backend raises is a CompileError.
+            raise CompileError(error.who, error.what, error.cure) from error
+
+    def _compiled(self) -> list[PreprocessResult]:
         if self.together:
             return self._together()
         preprocess = self.backend.preprocess

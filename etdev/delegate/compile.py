@@ -11,7 +11,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
-from etdev.delegate.jobs import Job, batches, compiler_of, jobs_of, module_of
+from etdev.delegate.jobs import Job, batches, jobs_of, module_of
 from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split, settled_heap
 from etdev.delegate.tasks import Done, Task
@@ -20,7 +20,6 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Partition
-from etdev.waiting import waiting_for
 
 # Told of a partition, what state it is in now, and what it took in seconds.
 Tell = Callable[[Partition, str, float], None]
@@ -131,11 +130,9 @@ class Compiler:
             return self._compiled(task, time.perf_counter())
 
     def _compiled(self, task: Task, start: float) -> Done:
-        first, limit_s = task.call.first, task.plugin.limits.compile_timeout_s
         try:
-            what = f"{compiler_of(first)} on {first.where}"
-            with waiting_for(first.plugin, what, limit_s), self.memory.shelf(task):
-                results = task.call.compile()
+            with self.memory.shelf(task):
+                results = task.call.compile(task.limit_s)
         except CompileError as error:
             return Done(task, error=error, seconds=time.perf_counter() - start)
         task = self.memory.keep(task, results)

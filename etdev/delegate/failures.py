@@ -24,7 +24,7 @@ def guilty(done: Done) -> list[tuple[Partition, CompileError]]:
     with settled_heap(), answers.compile_context(done.task.plugin, call.first.device):
         for job in call.jobs:
             try:
-                Call(call.backend, (job,), True).compile()
+                Call(call.backend, (job,), True).compile(done.task.limit_s)
             except CompileError as fault:
                 faults.append((job.partition, fault))
     return faults or [(job.partition, error) for job in call.jobs]

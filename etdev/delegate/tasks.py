@@ -32,6 +32,11 @@ class Task:
     why: str = ""
     stays: str = ""
 
+    @property
+    def limit_s(self) -> float | None:
+        """Seconds that compiling it may take; None for any."""
+        return self.plugin.limits.compile_timeout_s
+
 
 @frozen(eq=False)
 class Done:

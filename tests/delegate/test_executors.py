@@ -1,6 +1,8 @@
 """Partitions compiled elsewhere: the same bytes, whoever compiles and whatever happens to them."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -14,7 +16,8 @@ from models.matrix import SMALL
 from torch import nn
 from toys.moody import Moody
 
-from etdev import Lowerer
+from etdev import Lowerer, waiting
+from etdev.delegate.executors import crew, retry
 from etdev.delegate.executors.processes import Processes
 from etdev.errors import CompileError, EtdevError, EtdevWarning
 
@@ -186,6 +189,68 @@ def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(m
     assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
     (verdict, _) = lowered.plan["forward"].ledger["aten_mul_tensor"].verdicts
     assert verdict.code == "compile-failed"
+
+
+def limited(limit_s):
+    return {"moody": {"compile_timeout_s": limit_s}}
+
+
+def test_what_takes_a_worker_too_long_is_an_error_that_names_it(worker, moody):
+    """It is the worker that ends it, and goes on to the next order."""
+    plugin = moody(sleeps=MUL)
+    with pytest.raises(CompileError) as caught:
+        Lowerer([plugin], executor=worker, limits=limited(5)).lower(Net(), (X,))
+    ((process, _),) = [call for call in plugin.calls() if call[1] == MUL]
+    assert process != os.getpid()
+    assert str(caught.value).startswith(
+        f"moody: MoodyBackend on forward/moody_1 in process {process} of {platform.node()} "
+        "took more than 5 s; "
+    )
+    lowered = Lowerer([plugin, "cpu"], executor=worker, limits=limited(5), on_failure="fallback")
+    assert lowered.lower(Net(), (X,)).plan["forward"].owner("aten_mul_tensor") == "cpu"
+
+
+class Frozen(Executor):
+    """A fake: a cluster that takes orders and never answers; no real one does on demand."""
+
+    def submit(self, function, *arguments):
+        return Future()
+
+
+def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(moody, monkeypatch):
+    plugin, told = moody(), []
+    monkeypatch.setattr(crew, "patience_s", lambda task: 0.5)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.1)
+    lowerer = Lowerer(
+        [plugin],
+        executor=Frozen(),
+        limits=limited(300),
+        listener=lambda stage, detail: told.append(stage),
+    )
+    lost = r"executor: a worker was lost \(moody: forward/moody_\d: no answer in 0\.5 s from "
+    with pytest.warns(EtdevWarning, match=lost + r"a worker of the Frozen\); going on"):
+        lowered = lowerer.lower(Net(), (X,))
+    assert plugin.ops() == [ADD, MUL, SUB]
+    assert any(stage.endswith(" in a worker") for stage in told)
+    here = Lowerer([moody()]).lower(Net(), (X,))
+    assert lowered.to_executorch().buffer == here.to_executorch().buffer
+
+
+@pytest.mark.matrix
+def test_a_call_that_freezes_its_process_is_an_error_that_names_it(moody, monkeypatch):
+    monkeypatch.setattr(retry, "GRACE_S", 20)
+    processes = Outer()
+    lowerer = Lowerer([moody(freezes=MUL)], executor=processes, limits=limited(10))
+    try:
+        with (
+            pytest.warns(EtdevWarning, match=r"no answer in 30 s from a worker of the Outer"),
+            pytest.raises(CompileError) as caught,
+        ):
+            lowerer.lower(Net(), (X,))
+    finally:
+        processes.processes.close()
+    assert str(caught.value).startswith("moody: MoodyBackend failed on forward/moody_1 ")
+    assert re.search(r"two workers froze, no answer in 30 s from process \d+;", str(caught.value))
 
 
 # Without a guard of `__main__`, as scripts are; Ctrl-C comes once the first partition is compiled.

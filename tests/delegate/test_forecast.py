@@ -26,7 +26,7 @@ def forecast(lowerer, model, inputs):
 @pytest.fixture
 def never(monkeypatch):
     """Nothing may be compiled."""
-    monkeypatch.setattr(Call, "compile", lambda call: pytest.fail(f"compiled {call}"))
+    monkeypatch.setattr(Call, "compile", lambda call, *_: pytest.fail(f"compiled {call}"))
 
 
 def test_it_is_what_a_lowering_then_finds(tmp_path, monkeypatch):
@@ -34,7 +34,7 @@ def test_it_is_what_a_lowering_then_finds(tmp_path, monkeypatch):
     lowerer = Lowerer(["cpu"], cache=tmp_path)
     decision = lowerer.decide(model, inputs)
     with monkeypatch.context() as patch:
-        patch.setattr(Call, "compile", lambda call: pytest.fail(f"compiled {call}"))
+        patch.setattr(Call, "compile", lambda call, *_: pytest.fail(f"compiled {call}"))
         cold = lowerer.compilation.forecast(decision)
     assert [told.state for told in cold] == ["miss", "miss"]
     lowered = lowerer.lower(model, inputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from attrs import define
@@ -55,6 +56,10 @@ def compiled(edge_program, compile_specs):
             raise ValueError("not in the mood") from error
     if told["dies"] == op:
         os.kill(os.getpid(), signal.SIGKILL)
+    if told["freezes"] == op:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if told["sleeps"] == op:
+        time.sleep(600)
     return XnnpackBackend.preprocess(edge_program, [])
 
 
@@ -66,6 +71,8 @@ class Moody:
         log: File that the backend writes a line to for each call: process and op.
         fails: The op that it raises at.
         dies: The op that kills its process.
+        freezes: The op that stops its process.
+        sleeps: The op that it sleeps at for long.
         note: What it annotates its nodes with.
         compiler: The backend that compiles.
     """
@@ -73,6 +80,8 @@ class Moody:
     log: str
     fails: str = ""
     dies: str = ""
+    freezes: str = ""
+    sleeps: str = ""
     note: object = 1
     compiler: str = "MoodyBackend"
     name: str = "moody"
@@ -80,7 +89,13 @@ class Moody:
     @hookimpl
     def claim_nodes(self, program):
         nodes = [n for n in program.graph.nodes if any(op in str(n.target) for op in OPS)]
-        specs = {"log": self.log, "fails": self.fails, "dies": self.dies}
+        specs = {
+            "log": self.log,
+            "fails": self.fails,
+            "dies": self.dies,
+            "freezes": self.freezes,
+            "sleeps": self.sleeps,
+        }
         return Claim(
             "XnnpackBackend",
             [Group([node]) for node in nodes],

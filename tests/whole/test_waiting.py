@@ -11,7 +11,7 @@ from shell import process
 from toys.accelerator import Accelerator
 
 from etdev import Limits, Lowerer, hookimpl, waiting
-from etdev.errors import PluginError
+from etdev.errors import CompileError, PluginError
 from etdev.registry import parse
 from etdev.registry.selection import from_object
 
@@ -64,9 +64,18 @@ class HangsLater(BackendDetails):
 
 def test_a_compiler_that_hangs_is_named_and_ended():
     plugin = Accelerator("npu", backend="HangsLater")
-    with pytest.raises(PluginError) as caught:
+    with pytest.raises(CompileError) as caught:
         Lowerer([plugin], limits={"npu": Limits(compile_timeout_s=0.5)}).lower(AddMul(), PAIR)
     assert str(caught.value) == f"npu: HangsLater on forward/npu_0 took more than 0.5 s; {CURE}"
+
+
+def test_what_takes_a_compiler_too_long_is_left_to_the_next_plugin():
+    plugin = Accelerator("npu", backend="HangsLater")
+    limits = {"npu": Limits(compile_timeout_s=0.5)}
+    lowered = Lowerer([plugin], limits=limits, on_failure="fallback").lower(AddMul(), PAIR)
+    assert set(lowered.plan["forward"].ledger.owned()) == {"portable"}
+    (verdict, *_) = next(iter(lowered.plan["forward"].ledger)).verdicts
+    assert (verdict.code, "took more than 0.5 s" in verdict.text) == ("compile-failed", True)
 
 
 def test_in_another_thread_what_took_too_long_is_refused_in_the_end():

@@ -8,7 +8,8 @@
     work.py         what a worker does
     processes.py    workers of this machine, started afresh
     lanes.py        the executors that there are: our processes, Dask, any other
-    crew.py         who compiles what, and what happens if a worker is lost
+    crew.py         who compiles what, and what happens if a worker is lost or freezes
+    retry.py        what was lost, given to a fresh process
 
 Only bytes and text go to a worker and come back: programs as ExecuTorch saves them, results as
 entries of the cache.

@@ -22,30 +22,21 @@ from etdev.delegate.calls import Call, compile_error
 from etdev.delegate.executors.lanes import Lane
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.processes import Processes
+from etdev.delegate.executors.retry import Retry, UnstartableError, patience_s
 from etdev.delegate.executors.travel import Parcel, pack
 from etdev.delegate.executors.weights import Weights
-from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, settings_of, surroundings
+from etdev.delegate.executors.work import (
+    ONE_AT_A_TIME,
+    Order,
+    Reply,
+    failure,
+    settings_of,
+    surroundings,
+)
 from etdev.delegate.memory import Memory
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
-
-
-class WorkerError(Exception):
-    """What a backend raised in another process.
-
-    Args:
-        line: It, in one line.
-        trace: Its traceback with those of all its causes, as text.
-    """
-
-    def __init__(self, line: str, trace: str) -> None:
-        super().__init__(line, trace)
-        self.line = line
-        self.trace = trace
-
-    def __str__(self) -> str:
-        return f"{self.line}\n\n{self.trace}"
-
+from etdev.waiting import waiting_for
 
 # Compiles a task in this process.
 Here = Callable[[Task], Done]
@@ -67,7 +58,7 @@ class Crew:
     _weights: Weights = field(factory=Weights, init=False)
     _orders: dict[Future[Reply], tuple[Task, Order, float]] = field(factory=dict, init=False)
     _lost: deque[tuple[Task, Order, str]] = field(factory=deque, init=False)
-    _alone: Processes | None = field(default=None, init=False)
+    _retry: Retry = field(factory=Retry, init=False)
 
     def run(self, tasks: Sequence[Task], here: Here) -> Iterator[Done]:
         """Compile tasks, in any order.
@@ -92,7 +83,7 @@ class Crew:
             elif self._orders and (task := self._back()):
                 yield self._here(task, here)
             elif self._orders:
-                wait(self._orders, return_when=FIRST_COMPLETED)
+                self._wait()
             else:
                 yield from self._again(*self._lost.popleft(), staying)
 
@@ -114,7 +105,8 @@ class Crew:
             except Stays as error:
                 staying.append(evolve(task, stays=str(error)))
                 continue
-            order = Order(parcel, task.key, surroundings(), settings_of(self.memory.cache))
+            cache = settings_of(self.memory.cache)
+            order = Order(parcel, task.key, surroundings(), cache, task.limit_s)
             self._submit(task, order)
 
     def _submit(self, task: Task, order: Order) -> None:
@@ -123,7 +115,7 @@ class Crew:
         try:
             future = self.lane.submit(order, self._storages(order.parcel))
         except Exception as error:  # Whatever an executor that can't go on raises.
-            self._lose(task, order, error)
+            self._lose(task, order, first_line(error))
         else:
             self._orders[future] = task, order, time.perf_counter()
 
@@ -136,7 +128,7 @@ class Crew:
         try:
             reply = future.result()
         except (Exception, CancelledError) as error:
-            self._lose(task, order, error)
+            self._lose(task, order, first_line(error))
             return
         yield from self._read(task, reply, time.perf_counter() - start, staying)
 
@@ -144,9 +136,7 @@ class Crew:
         self, task: Task, reply: Reply, seconds: float, staying: deque[Task]
     ) -> Iterator[Done]:
         if reply.error:
-            error = CompileError(*reply.error)
-            error.__cause__ = WorkerError(reply.line, reply.trace)
-            yield Done(task, error=error, seconds=seconds)
+            yield Done(task, error=failure(reply), seconds=seconds)
             return
         try:
             if reply.stays:
@@ -160,8 +150,32 @@ class Crew:
         self._keep(reply, task)
         yield Done(task, results, entry=entry, seconds=seconds)
 
-    def _lose(self, task: Task, order: Order, error: BaseException) -> None:
-        self._lost.append((task, order, first_line(error)))
+    def _wait(self) -> None:
+        """Wait for an order; if none is answered in time, all are lost.
+
+        The time of an order that waits for its turn says nothing. So it is the time without any
+        answer that counts, as each worker ends by itself what takes it too long.
+        """
+        tasks = [task for task, _, _ in self._orders.values()]
+        limits = [patience_s(task) for task in tasks]
+        known = [limit for limit in limits if limit is not None]
+        most = max(known) if len(known) == len(limits) else None
+        with waiting_for(tasks[0].plugin.name, f"{tasks[0].call.what} in {self._who}"):
+            done, _ = wait(self._orders, most, FIRST_COMPLETED)
+        if not done:
+            who, orders = self.lane.name, list(self._orders.items())
+            self._orders.clear()
+            for future, (task, order, _) in orders:
+                future.cancel()
+                self._lose(task, order, f"no answer in {most:g} s from {who}")
+
+    @property
+    def _who(self) -> str:
+        """Who works, without asking a cluster."""
+        return self.lane.name if self._shares else "a worker"
+
+    def _lose(self, task: Task, order: Order, why: str) -> None:
+        self._lost.append((task, order, f"{task.plugin.name}: {task.call.first.where}: {why}"))
 
     def _back(self) -> Task | None:
         """Take back an order that no worker of ours has begun with."""
@@ -176,37 +190,31 @@ class Crew:
     def _here(self, task: Task, here: Here) -> Done:
         if self.begun:
             self.begun(task)
-        with ONE_AT_A_TIME:
+        limit = patience_s(task)
+        if not ONE_AT_A_TIME.acquire(timeout=-1 if limit is None else limit):
+            what = f"a thread of this process has been compiling for {limit:g} s, and only one can"
+            return Done(task, error=compile_error(task.call.jobs[0], what))
+        try:
             return here(task)
+        finally:
+            ONE_AT_A_TIME.release()
 
     def _again(self, task: Task, order: Order, what: str, staying: deque[Task]) -> Iterator[Done]:
         """Give a lost order to a process that has no other."""
-        if self._alone is None:
+        if not self._retry.begun:
             self._replace(what)
         start = time.perf_counter()
-        if self._alone is None:
-            self._alone = Processes(1)
         try:
-            self._alone.check()
-        except Exception as error:  # A process that can't begin says nothing of the order.
-            self._dismiss()
-            staying.append(evolve(task, stays=f"processes can't start: {first_line(error)}"))
+            reply = self._retry.reply(task, order, self._storages(order.parcel))
+        except UnstartableError as error:
+            staying.append(evolve(task, stays=f"processes can't start: {error}"))
             return
-        try:
-            reply = self._alone.submit(order, self._storages(order.parcel)).result()
-        except Exception as error:  # Of the executor: what a backend raises is in the reply.
-            self._dismiss()
-            seconds = time.perf_counter() - start
-            yield Done(task, error=_death(task, error), seconds=seconds, died=True)
+        except CompileError as error:
+            yield Done(task, error=error, seconds=time.perf_counter() - start, died=True)
             return
         if not self._lost:
-            self._dismiss()
+            self._retry.close()
         yield from self._read(task, reply, time.perf_counter() - start, staying)
-
-    def _dismiss(self) -> None:
-        if self._alone is not None:
-            self._alone.close()
-            self._alone = None
 
     def _replace(self, what: str) -> None:
         """Go on with fresh processes, in place of an executor that lost an order."""
@@ -221,7 +229,7 @@ class Crew:
             if not future.cancel() and future.done() and not future.exception():
                 self._keep(future.result(), task)
         self._orders.clear()
-        self._dismiss()
+        self._retry.close()
         self.lane.close()
 
     def _keep(self, reply: Reply, task: Task) -> None:
@@ -233,12 +241,6 @@ class Crew:
 
 def _warn(text: str) -> None:
     warnings.warn(f"executor: {text}", EtdevWarning, stacklevel=2)
-
-
-def _death(task: Task, error: BaseException) -> CompileError:
-    died = compile_error(task.call.jobs[0], f"two processes died of it, {first_line(error)}")
-    died.__cause__ = error
-    return died
 
 
 def _size(call: Call) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ Storages = Sequence[tuple[int, Tensor]]
 _AHEAD = 64
 # Smaller storages go along with the order: to scatter one takes several messages.
 _SCATTER_FROM_BYTES = 1 << 16
+# A scheduler that takes longer to say who works is frozen, too.
+_ANSWER_S = 3.0
 
 
 class Lane(Protocol):
@@ -25,6 +28,10 @@ class Lane(Protocol):
     @property
     def limit(self) -> int:
         """How many orders to give it ahead."""
+
+    @property
+    def name(self) -> str:
+        """Who works there, for people."""
 
     def submit(self, order: Order, storages: Storages) -> Future[Reply]:
         """Give it an order, with the storages of its weights by number."""
@@ -43,6 +50,11 @@ class Given:
 
     executor: Executor
     limit: int = field(default=_AHEAD, init=False)
+
+    @property
+    def name(self) -> str:
+        """Who works there, for people."""
+        return f"a worker of the {type(self.executor).__name__}"
 
     def submit(self, order: Order, storages: Storages) -> Future[Reply]:
         """Give it an order, with the storages of its weights by number."""
@@ -65,6 +77,20 @@ class Dask(Given):
 
     client: Any
     _scattered: dict[int, Any] = field(factory=dict, init=False)
+
+    @property
+    def name(self) -> str:
+        """Who works there, for people: the workers that have orders, if the scheduler answers."""
+        answers: list[Any] = []
+        ask = threading.Thread(target=lambda: answers.append(self.client.processing()), daemon=True)
+        ask.start()
+        ask.join(_ANSWER_S)
+        busy = [
+            str(address)
+            for address, keys in (answers[0].items() if answers else ())
+            if any(str(key).startswith(f"{work.__name__}-") for key in keys)
+        ]
+        return f"Dask's {' and '.join(busy)}" if busy else "a worker of the Dask cluster"
 
     def close(self) -> None:
         """Let the cluster forget what was scattered."""

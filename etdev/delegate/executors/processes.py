@@ -44,6 +44,14 @@ class Processes:
         """How many orders to give them ahead; none until they have imported what they need."""
         return _AHEAD * sum(future.done() for future in self._ready)
 
+    @property
+    def name(self) -> str:
+        """Who works there, for people."""
+        known = sorted({future.result() for future in self._ready if _answered(future)})
+        if len(known) == 1:
+            return f"process {known[0]}"
+        return f"processes {' and '.join(map(str, known))}" if known else "a process"
+
     def start(self) -> None:
         """Start them, so that they import torch and ExecuTorch meanwhile."""
         self._started()
@@ -96,3 +104,7 @@ class Processes:
             storage.numpy().tofile(path)
             self._files[number] = File(str(path), storage.numel())
         return self._files[number]
+
+
+def _answered(future: Future[int]) -> bool:
+    return future.done() and not future.cancelled() and not future.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,12 +53,14 @@ class Order:
         key: The key that it must have there, too.
         surroundings: What of torch's settings compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
+        limit_s: Seconds that compiling may take; None for any.
     """
 
     parcel: Parcel
     key: str
     surroundings: Mapping[str, Any]
     cache: Mapping[str, Any] | None
+    limit_s: float | None = None
 
 
 @frozen
@@ -70,6 +73,7 @@ class Reply:
         error: Who, what and what to do, of an error.
         line: Its cause in one line.
         trace: It with all its causes, as text.
+        worker: Which process it was.
     """
 
     entry: bytes = b""
@@ -77,6 +81,34 @@ class Reply:
     error: tuple[str, str, str] | None = None
     line: str = ""
     trace: str = ""
+    worker: str = ""
+
+
+class WorkerError(Exception):
+    """What a backend raised in another process.
+
+    Args:
+        line: It, in one line.
+        trace: Its traceback with those of all its causes, as text.
+        worker: Which process that was.
+    """
+
+    def __init__(self, line: str, trace: str, worker: str = "") -> None:
+        super().__init__(line, trace, worker)
+        self.line = line
+        self.trace = trace
+        self.worker = worker
+
+    def __str__(self) -> str:
+        return f"{self.line}\n\nin {self.worker}:\n{self.trace}"
+
+
+def failure(reply: Reply) -> CompileError:
+    """The error of a reply that has one, with what the backend raised there as its cause."""
+    assert reply.error
+    error = CompileError(*reply.error)
+    error.__cause__ = WorkerError(reply.line, reply.trace, reply.worker)
+    return error
 
 
 def surroundings() -> dict[str, Any]:
@@ -125,7 +157,8 @@ def work(order: Order, *handles: File | bytes) -> Reply:
         except CompileError as error:
             said = error.who, error.what, error.cure
             trace = "".join(traceback.format_exception(error))
-            return Reply(error=said, line=first_line(error.__cause__ or error), trace=trace)
+            line = first_line(error.__cause__ or error)
+            return Reply(error=said, line=line, trace=trace, worker=_worker())
         except EtdevError as error:
             # Not of the backend but of this place: a plugin that can't prepare it, for one.
             return Reply(stays=str(error))
@@ -144,12 +177,16 @@ def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
         if name.key != order.key:
             raise Stays("it is not the same there: a version or the program differs")
         with standing(CacheShelf(cache, call, name.place) if cache else None):
-            results = call.compile()
+            results = call.compile(order.limit_s, f" in {_worker()}")
         entry = packed(results, order.key, about(call), keys.weights)
     if cache:
         cache.store(entry)
         cache.close()
     return entry.to_bytes()
+
+
+def _worker() -> str:
+    return f"process {os.getpid()} of {platform.node()}"
 
 
 def _storage(handle: File | bytes) -> Tensor:

@@ -52,9 +52,9 @@ def compiles(monkeypatch):
     """The calls of backends, as they come."""
     calls, compile_call = [], Call.compile
 
-    def spy(call):
+    def spy(call, *limits):
         calls.append(call)
-        return compile_call(call)
+        return compile_call(call, *limits)
 
     monkeypatch.setattr(Call, "compile", spy)
     return calls
