@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,12 +16,14 @@ from models.matrix import SMALL
 from torch import nn
 from toys.moody import Moody
 
-from etdev import Lowerer
+from etdev import Lowerer, waiting
+from etdev.delegate.executors import crew
 from etdev.delegate.executors.processes import Processes
-from etdev.errors import CompileError, EtdevError, EtdevWarning
+from etdev.errors import CompileError, EtdevError, EtdevWarning, PluginError
 
 ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
 X = torch.randn(3, 4)
+LIMITS = {"compile_timeout_s": 0.8}
 
 
 class Net(nn.Module):
@@ -129,6 +133,43 @@ def test_an_error_of_a_worker_is_that_of_this_process_with_its_whole_cause(worke
     cause = str(there.value.__cause__)
     assert "ValueError: not in the mood" in cause
     assert "KeyError: 'the real cause'" in cause
+
+
+def test_what_hangs_in_a_worker_is_ended_and_named_as_in_this_process(worker, moody):
+    told = []
+
+    def error(**options):
+        lowerer = Lowerer([moody(hangs=MUL)], limits={"moody": LIMITS}, **options)
+        with pytest.raises(PluginError) as caught:
+            lowerer.lower(Net(), (X,))
+        return str(caught.value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "PATIENCE_S", 0.2)
+        there = error(executor=worker, listener=lambda stage, detail: told.append(stage))
+    assert there == error()
+    assert there.startswith("moody: MoodyBackend on forward/moody_1 took more than 0.8 s; ")
+    assert "waiting for moody: MoodyBackend on forward/moody_1, in another process" in told
+
+
+def test_a_process_of_ours_that_does_not_come_back_is_ended(monkeypatch):
+    monkeypatch.setattr(crew, "_GRACE_S", 0.2)
+    plugin = SimpleNamespace(
+        plugin="npu", compiler="NpuBackend", backend_id="", where="forward/n_0"
+    )
+    task = SimpleNamespace(call=SimpleNamespace(first=plugin))
+    processes = Processes(1)
+    processes.check()
+    (process,) = processes._executor._processes.values()
+    # It sleeps as native code does, in which no limit of Python's ends it.
+    order = SimpleNamespace(limit_s=0.2)
+    orders = {processes._executor.submit(time.sleep, 600): (task, order, 0.0)}
+    with pytest.raises(PluginError) as caught:
+        crew.Crew(processes)._wait(orders)
+    assert caught.value.what == (
+        "NpuBackend on forward/n_0 took more than 0.2 s in another process, which was ended"
+    )
+    assert not process.is_alive()
 
 
 def test_a_failure_in_a_worker_gives_the_plan_of_one_in_this_process(worker, moody):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from attrs import define
@@ -55,6 +56,8 @@ def compiled(edge_program, compile_specs):
             raise ValueError("not in the mood") from error
     if told["dies"] == op:
         os.kill(os.getpid(), signal.SIGKILL)
+    if told["hangs"] == op:
+        time.sleep(600)
     return XnnpackBackend.preprocess(edge_program, [])
 
 
@@ -66,6 +69,7 @@ class Moody:
         log: File that the backend writes a line to for each call: process and op.
         fails: The op that it raises at.
         dies: The op that kills its process.
+        hangs: The op that it doesn't come back from.
         note: What it annotates its nodes with.
         compiler: The backend that compiles.
     """
@@ -73,6 +77,7 @@ class Moody:
     log: str
     fails: str = ""
     dies: str = ""
+    hangs: str = ""
     note: object = 1
     compiler: str = "MoodyBackend"
     name: str = "moody"
@@ -80,7 +85,7 @@ class Moody:
     @hookimpl
     def claim_nodes(self, program):
         nodes = [n for n in program.graph.nodes if any(op in str(n.target) for op in OPS)]
-        specs = {"log": self.log, "fails": self.fails, "dies": self.dies}
+        specs = {"log": self.log, "fails": self.fails, "dies": self.dies, "hangs": self.hangs}
         return Claim(
             "XnnpackBackend",
             [Group([node]) for node in nodes],

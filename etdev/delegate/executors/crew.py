@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 
 from attrs import define, evolve, field
@@ -26,8 +26,10 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.travel import Parcel, pack
 from etdev.delegate.executors.weights import Weights
 from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, settings_of, surroundings
+from etdev.delegate.jobs import compiler_of
 from etdev.delegate.tasks import Done, Task
-from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
+from etdev.errors import CacheError, CompileError, EtdevWarning, PluginError, first_line
+from etdev.waiting import CURE, waiting_for
 
 
 class WorkerError(Exception):
@@ -47,6 +49,8 @@ class WorkerError(Exception):
         return f"{self.line}\n\n{self.trace}"
 
 
+# What a worker takes to begin, to carry weights over, and to end a compiler by itself.
+_GRACE_S = 20.0
 # Compiles a task in this process.
 Here = Callable[[Task], Done]
 
@@ -92,7 +96,7 @@ class Crew:
             elif self._orders and (task := self._back()):
                 yield self._here(task, here)
             elif self._orders:
-                wait(self._orders, return_when=FIRST_COMPLETED)
+                self._wait(self._orders)
             else:
                 yield from self._again(*self._lost.popleft(), staying)
 
@@ -114,7 +118,8 @@ class Crew:
             except Stays as error:
                 staying.append(evolve(task, stays=str(error)))
                 continue
-            order = Order(parcel, task.key, surroundings(), settings_of(self.cache))
+            limit_s = task.plugin.limits.compile_timeout_s
+            order = Order(parcel, task.key, surroundings(), settings_of(self.cache), limit_s)
             self._submit(task, order)
 
     def _submit(self, task: Task, order: Order) -> None:
@@ -126,6 +131,29 @@ class Crew:
             self._lose(task, order, error)
         else:
             self._orders[future] = task, order, time.perf_counter()
+
+    def _wait(self, orders: Mapping[Future[Reply], tuple[Task, Order, float]]) -> None:
+        """Wait for the first of some orders, told by the oldest.
+
+        A worker ends Python code that takes too long by itself; one of ours that is in native code
+        is ended.
+
+        Raises:
+            PluginError: No worker of ours is done in time.
+        """
+        task, _, _ = min(orders.values(), key=lambda item: item[2])
+        limits = [order.limit_s for _, order, _ in orders.values() if order.limit_s is not None]
+        ends = self._shares and len(limits) == len(orders)
+        first = task.call.first
+        what = f"{compiler_of(first)} on {first.where}"
+        with waiting_for(first.plugin, f"{what}, in another process"):
+            limit_s = max(limits) + _GRACE_S if ends else None
+            if wait(orders, limit_s, FIRST_COMPLETED).done:
+                return
+        self._dismiss()
+        self.lane.close()
+        what = f"{what} took more than {max(limits):g} s in another process, which was ended"
+        raise PluginError(first.plugin, what, CURE)
 
     def _storages(self, parcel: Parcel) -> list[tuple[int, Tensor]]:
         return [(number, self._weights.storages[number]) for number in parcel.storages]
@@ -143,6 +171,8 @@ class Crew:
     def _read(
         self, task: Task, reply: Reply, seconds: float, staying: deque[Task]
     ) -> Iterator[Done]:
+        if reply.error and reply.late:
+            raise PluginError(*reply.error)
         if reply.error:
             error = CompileError(*reply.error)
             error.__cause__ = WorkerError(reply.line, reply.trace)
@@ -192,7 +222,11 @@ class Crew:
             staying.append(evolve(task, stays=f"processes can't start: {first_line(error)}"))
             return
         try:
-            reply = self._alone.submit(order, self._storages(order.parcel)).result()
+            future = self._alone.submit(order, self._storages(order.parcel))
+            self._wait({future: (task, order, start)})
+            reply = future.result()
+        except PluginError:
+            raise
         except Exception as error:  # Of the executor: what a backend raises is in the reply.
             self._dismiss()
             seconds = time.perf_counter() - start

@@ -19,10 +19,12 @@ from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.results import Unstorable, packed
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
+from etdev.delegate.jobs import compiler_of
 from etdev.delegate.split import settled_heap
-from etdev.errors import CompileError, EtdevError, first_line
+from etdev.errors import CompileError, EtdevError, PluginError, first_line
 from etdev.registry import answers
 from etdev.schema.caching import CacheSettings
+from etdev.waiting import waiting_for
 
 # Backends' passes share state of their modules, so that two threads would disturb each other.
 ONE_AT_A_TIME = threading.RLock()
@@ -50,12 +52,14 @@ class Order:
         key: The key that it must have there, too.
         surroundings: What of torch's settings compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
+        limit_s: Seconds that the backend's compiler may take.
     """
 
     parcel: Parcel
     key: str
     surroundings: Mapping[str, Any]
     cache: Mapping[str, Any] | None
+    limit_s: float | None = None
 
 
 @frozen
@@ -68,6 +72,7 @@ class Reply:
         error: Who, what and what to do, of an error.
         line: Its cause in one line.
         trace: It with all its causes, as text.
+        late: The error is that it took too long.
     """
 
     entry: bytes = b""
@@ -75,6 +80,11 @@ class Reply:
     error: tuple[str, str, str] | None = None
     line: str = ""
     trace: str = ""
+    late: bool = False
+
+
+class _Late(Exception):
+    """The compiler took too long; the error of waiting.py is its cause."""
 
 
 def surroundings() -> dict[str, Any]:
@@ -124,6 +134,9 @@ def work(order: Order, *handles: File | bytes) -> Reply:
             said = error.who, error.what, error.cure
             trace = "".join(traceback.format_exception(error))
             return Reply(error=said, line=first_line(error.__cause__ or error), trace=trace)
+        except _Late as late:
+            who, what, cure = late.args[0].args
+            return Reply(error=(who, what, cure), late=True)
         except EtdevError as error:
             # Not of the backend but of this place: a plugin that can't prepare it, for one.
             return Reply(stays=str(error))
@@ -138,7 +151,12 @@ def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
         # The same key means the same bytes: of one program, in the same versions of everything.
         if Keys().key(call, arrival.plugin, changes) != order.key:
             raise Stays("it is not the same there: a version or the program differs")
-        entry = packed(call.compile(), order.key, about(call))
+        try:
+            with waiting_for(first.plugin, f"{compiler_of(first)} on {first.where}", order.limit_s):
+                results = call.compile()
+        except PluginError as error:
+            raise _Late(error) from error
+        entry = packed(results, order.key, about(call))
     if order.cache is not None:
         cache = Cache(CacheSettings(**order.cache))
         cache.store(entry)
