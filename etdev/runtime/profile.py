@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from etdev.errors import RunError, first_line
+from etdev.files import scratch
 from etdev.pte import ptd
 from etdev.pte.read import read
 from etdev.pte.steps import Step, steps
@@ -137,7 +137,7 @@ def _traced(
         loaded = program.load_method(method)
         for _ in range(repeat + 1):
             loaded.execute(inputs)
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             dump = Path(folder) / "run.etdp"
             program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))
             if not dump.exists():
