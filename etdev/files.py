@@ -10,7 +10,9 @@ import glob
 import os
 import re
 import secrets
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,9 +42,7 @@ def write_atomically(
                 file.flush()
                 check(Path(file.name))
     except OSError as error:
-        raise ArtifactError(
-            str(path), f"can't be written ({error.strerror})", "choose another path"
-        ) from error
+        raise unwritable(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -68,9 +68,8 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
         OSError: It can't be written.
     """
     _clear(path)
-    name = f".{path.name}.{_HOST}-{os.getpid()}.{secrets.token_hex(4)}"
     # Opened by the open of every new file, so that it gets the permissions of one.
-    with open(path.with_name(name), "xb") as file:
+    with open(_hidden(path), "xb") as file:
         try:
             yield file
             file.flush()
@@ -84,20 +83,63 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
             raise
 
 
+@contextmanager
+def unseen(path: Path) -> Iterator[Path]:
+    """A hidden folder beside a file, for what is looked at before it gets that name.
+
+    Raises:
+        ArtifactError: It can't be made there.
+    """
+    _clear(path)
+    folder = _hidden(path)
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder of this process; those of processes that were killed are removed."""
+    prefix = f"etdev.{_HOST}-"
+    for old in Path(tempfile.gettempdir()).glob(f"{prefix}*.*"):
+        _remove_of_dead(old, old.name.removeprefix(prefix))
+    return tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}.", ignore_cleanup_errors=True)
+
+
+def unwritable(path: Path, error: OSError) -> ArtifactError:
+    """The error about a file that can't be written."""
+    return ArtifactError(str(path), f"can't be written ({error.strerror})", "choose another path")
+
+
+def _hidden(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.{secrets.token_hex(4)}")
+
+
 # Others may write to a folder that several machines share.
 _HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
 
 
 def _clear(path: Path) -> None:
     """Remove what processes of this machine that were killed have left of this file."""
-    # On Windows there is no way to ask for a process without ending it.
-    if os.name != "posix":
-        return
     for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
-        pid = old.name.removeprefix(f".{path.name}.{_HOST}-").partition(".")[0]
-        if pid.isdigit() and not _runs(int(pid)):
-            with suppress(OSError):
-                old.unlink()
+        _remove_of_dead(old, old.name.removeprefix(f".{path.name}.{_HOST}-"))
+
+
+def _remove_of_dead(old: Path, rest: str) -> None:
+    """Remove a file or a folder, in whose name the number of a process is followed by a dot."""
+    pid = rest.partition(".")[0]
+    # On Windows there is no way to ask for a process without ending it.
+    if os.name != "posix" or not pid.isdigit() or _runs(int(pid)):
+        return
+    if old.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+        return
+    with suppress(OSError):
+        old.unlink()
 
 
 def _runs(pid: int) -> bool:

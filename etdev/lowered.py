@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.decision import Decision
+from etdev.files import scratch
 from etdev.graph.generated import forgotten_code
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.etrecord import record
@@ -158,7 +158,7 @@ class Lowered:
             VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.
             EtdevError: As `save`.
         """
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
             verifier = Verifier(
                 saved,

@@ -33,7 +33,9 @@ def command(
     """List what in a .pte would not load or not run on a target.
 
     Looks for backends and kernels missing in this machine's runtime, devices the target doesn't
-    have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
+    have, labels that the payload contradicts, a missing .ptd, and differences from a plan. Notes
+    tell which delegates run native code of the file, and what depends on how it is loaded: it is
+    checked for executorch.runtime, the Python loader that `etdev run` uses.
 
     \b
     etdev check net.pte
@@ -46,17 +48,21 @@ def command(
         say("check", str(program))
         from etdev.registry import load
         from etdev.registry.selection import discover
-        from etdev.runtime.check import check
+        from etdev.runtime.check import check, notes
 
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
         plan = read_plan(plan_file) if plan_file else None
         problems = check(program, targets, plan, plugins, data)
+        known = notes(program, plugins)
     if as_json:
         devices = [str(device) for device in targets]
         body = {"program": str(program), "targets": devices, "problems": problems}
+        body["notes"] = known
         results.document(CHECK.stamped(body))
     else:
         for problem in problems or [f"loads and runs on {target}"]:
             results.line(f"{program}: {problem}")
+        for note in known:
+            results.line(f"{program}: note: {note}")
     if problems:
         click.get_current_context().exit(1)

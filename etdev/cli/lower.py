@@ -17,6 +17,7 @@ from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.cli.voice import Voice
 from etdev.errors import EtdevError
+from etdev.files import unseen, unwritable
 from etdev.schema.documents import CONVERTER, LOWERING
 
 if TYPE_CHECKING:
@@ -132,11 +133,14 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
 @contextmanager
 def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
     """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
-    with tempfile.TemporaryDirectory(prefix=".etdev-", dir=output.parent) as folder:
-        written = lowered.save(Path(folder) / output.name, with_ledger=with_ledger)
+    with unseen(output) as folder:
+        written = lowered.save(folder / output.name, with_ledger=with_ledger)
         yield written
         for file in (*written.parent.glob("*.ptd"), written):
-            os.replace(file, output.parent / file.name)
+            try:
+                os.replace(file, output.parent / file.name)
+            except OSError as error:
+                raise unwritable(output, error) from error
 
 
 def _check_output(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import voice
+from etdev.cli import trust, voice
 from etdev.errors import PinError, SourceError
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.pins import Pin
@@ -23,7 +23,8 @@ SOURCE = """
 SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
 and returns (module, example inputs), or (module, example inputs, dynamic shapes), or (module,
 arguments, keyword arguments, dynamic shapes), or an ExportedProgram, or a dict of method name to
-one of these. Example inputs are a tuple, a tensor, or a dict of keyword arguments.
+one of these. Example inputs are a tuple, a tensor, or a dict of keyword arguments. A .pt2 file that
+would run code when it is loaded is refused without --trust.
 """
 FORMS = "write file.pt2, package.module:function or file.py:function"
 FILE = click.Path(path_type=Path)
@@ -118,6 +119,7 @@ _LOWERING = (
         help="Keep compiled partitions there; a URL is shared, behind the user's own folder.",
     ),
     click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
+    trust.option,
     registry,
     debug,
 )

@@ -18,6 +18,8 @@ from torch.export import ExportedProgram
 
 from etdev.cli.options import FORMS, check_source
 from etdev.cli.progress import Say
+from etdev.cli.trust import trusting
+from etdev.edge.pt2 import load_pt2
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevError, SourceError, first_line
 
@@ -60,7 +62,7 @@ def load(text: str) -> dict[str, Method]:
         SourceError: It can't be found, raises, or returns something else.
     """
     if text.endswith(".pt2"):
-        return methods_of(text)
+        return methods_of(load_pt2(Path(text), trusting()))
     check_source(text)
     place, _, name = text.rpartition(":")
     value = _call(text, _function(text, _module(text, place), name))

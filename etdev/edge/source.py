@@ -13,6 +13,7 @@ from attrs import field, frozen
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 
@@ -162,7 +163,8 @@ def methods_of(
         dynamic_shapes: As `torch.export.export` takes them.
 
     Raises:
-        SourceError: It has none of these forms, or is a file that can't be loaded.
+        SourceError: It has none of these forms, or is a file that can't be loaded, or that would
+            run code then.
     """
     if not isinstance(model, Mapping):
         return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
@@ -217,21 +219,3 @@ def _method(
     return Method(
         name, model, None if inputs is None else tuple(inputs), dict(kwargs or {}), dynamic_shapes
     )
-
-
-def load_pt2(path: Path) -> ExportedProgram:
-    """Load a .pt2 file, as `torch.export.save` writes it.
-
-    Raises:
-        SourceError: It is missing, truncated, or not a .pt2 file.
-    """
-    if not path.is_file():
-        raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
-    try:
-        return torch.export.load(path)
-    except Exception as error:
-        raise SourceError(
-            str(path),
-            f"can't be loaded as a .pt2 file ({first_line(error)})",
-            "write it again with torch.export.save",
-        ) from error

@@ -44,6 +44,7 @@ class Delegate:
         payload_device: Device that the payload itself uses, as a plugin reads it; None if unknown.
         fault: Why the payload can't run, as a plugin reads it; empty if nothing is wrong with it.
         data: Keys of the named data that the payload looks up, as a plugin reads it.
+        native: The payload is a shared library.
     """
 
     backend_id: str
@@ -54,6 +55,7 @@ class Delegate:
     payload_device: Device | None = None
     data: tuple[str, ...] = field(default=(), converter=frozen_tuple)
     fault: str = ""
+    native: bool = False
 
     @property
     def device(self) -> Device:
@@ -114,6 +116,7 @@ class Artifact:
         named: Keys of that data.
         methods: In the order of the file.
         ledger_bytes: The plan that it carries, compressed; 0 if it carries none.
+        native: Keys of the named data that is a shared library, which a backend loads and runs.
     """
 
     path: str
@@ -123,6 +126,7 @@ class Artifact:
     named: tuple[str, ...]
     methods: tuple[MethodArtifact, ...]
     ledger_bytes: int = 0
+    native: tuple[str, ...] = field(default=(), converter=frozen_tuple)
 
     def to_dict(self) -> dict[str, Any]:
         """The artifact as plain data: dicts, lists, text and numbers."""

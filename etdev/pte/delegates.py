@@ -52,10 +52,15 @@ def delegates(
             compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
             payload_device=real,
             data=data,
+            native=is_native(program.backend_delegate_data[number].data),
             fault=fault,
         )
 
 
+_LIBRARIES = (
+    *(b"\x7fELF", b"MZ"),
+    *(b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"),
+)
 _NOTHING: tuple[Device | None, str, tuple[str, ...]] = (None, "", ())
 
 
@@ -63,11 +68,17 @@ def _read(
     plugins: Sequence[Plugin], payload: bytes, backend_id: str, arguments: int | None
 ) -> tuple[Device | None, str, tuple[str, ...]]:
     """The device that a payload uses, why it can't run, and its data, as a plugin reads them."""
-    data = tuple(answers.payload_data(plugins, backend_id, payload))
+    real, fault = None, ""
     try:
-        return answers.payload_device(plugins, backend_id, payload, arguments), "", data
+        real = answers.payload_device(plugins, backend_id, payload, arguments)
     except ArtifactError as error:
-        return None, f"{error.what}; {error.cure}" if error.cure else error.what, data
+        fault = f"{error.what}; {error.cure}" if error.cure else error.what
+    return real, fault, tuple(answers.payload_data(plugins, backend_id, payload))
+
+
+def is_native(content: Any) -> bool:
+    """Whether some bytes begin as a shared library of Linux, Windows or macOS does."""
+    return bytes(content[:4]).startswith(_LIBRARIES)
 
 
 def device(tensor: Any) -> Device:

@@ -44,20 +44,23 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         ) from error
 
 
-def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, int]]]:
+def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]]:
     """ExecuTorch's schema object of a program, its weights left where they are.
 
     ExecuTorch's own `deserialize_pte_binary` copies them three times.
 
     Returns:
-        The program, and the segment and size of all named data, by key.
+        The program, and the segment of all named data, by key: its number and bytes.
     """
     from executorch.exir._serialize import _program as serialize
 
     program, segments = _unpacked(data)
     if segments is None:
         return program, {}
-    named = _named(program)
+    named = {}
+    for key, (number, _) in _named(program).items():
+        place = program.segments[number]
+        named[key] = number, segments[place.offset : place.offset + place.size]
     # Only this has to be a copy for ExecuTorch.
     program.named_data = []
     return serialize._restore_segments(program, segments).program, named
@@ -75,12 +78,8 @@ def restored(data: memoryview) -> Any:
 
 def named_data(data: memoryview, key: str) -> bytes | None:
     """The named data of a key; None if there is none."""
-    program, segments = _unpacked(data)
-    number, _ = _named(program).get(key, (None, 0))
-    if number is None or segments is None:
-        return None
-    place = program.segments[number]
-    return bytes(segments[place.offset : place.offset + place.size])
+    _, named = program_of(data)
+    return bytes(named[key][1]) if key in named else None
 
 
 def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:

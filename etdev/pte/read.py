@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from etdev.pte.artifact import LEDGER, Arena, Artifact, MethodArtifact, Value
-from etdev.pte.delegates import delegates, device
+from etdev.pte.delegates import delegates, device, is_native
 from etdev.pte.opening import opened, program_of, restored
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
@@ -104,16 +104,17 @@ def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArti
 
 def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifact:
     program, named = program_of(data)
-    _, ledger_bytes = named.pop(LEDGER, (0, 0))
+    _, ledger = named.pop(LEDGER, (0, b""))
     return Artifact(
         path=str(file),
         size_bytes=len(data),
         constants_bytes=sum(len(buffer.storage) for buffer in program.constant_buffer),
         # ExecuTorch writes equal data once.
-        named_bytes=sum(dict(named.values()).values()),
+        named_bytes=sum({number: len(content) for number, content in named.values()}.values()),
         named=tuple(named),
         methods=methods_of(program, plugins),
-        ledger_bytes=ledger_bytes,
+        ledger_bytes=len(ledger),
+        native=tuple(key for key, (_, content) in named.items() if is_native(content)),
     )
 
 

@@ -23,6 +23,7 @@ from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
 from etdev.schema.plan import Assumed, Draft, Partition
 from etdev.schema.tensors import Constant
+from etdev.waiting import waiting_for
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -71,7 +72,9 @@ def _named(plugin: Plugin, method: str, wish: KeepWhole) -> KeepWhole:
         return wish
 
     def check(node: Node) -> bool:
-        with guarded(plugin, f"keep_whole's check of {node.name!r}", method):
+        what = f"keep_whole's check of {node.name!r}"
+        limit_s = plugin.limits.hook_timeout_s
+        with guarded(plugin, what, method), waiting_for(plugin.name, what, limit_s):
             return bool(when(node))
 
     return evolve(wish, when=check)

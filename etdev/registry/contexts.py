@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.registry.calls import call, fault
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
 from etdev.schema.device import Device
+from etdev.waiting import waiting_for
 
 
 @contextmanager
@@ -33,14 +34,20 @@ def _honest(
     plugin: Plugin, device: Device, context: AbstractContextManager[object]
 ) -> Iterator[None]:
     """A context that can't hide what is raised in it, and is named in what it raises itself."""
-    try:
-        context.__enter__()
-    except Exception as error:
-        raise _failed(plugin, device, "", error) from error
+    limit_s, what = plugin.limits.hook_timeout_s, f"compile_context for {device}"
+    with waiting_for(plugin.name, what, limit_s):
+        try:
+            context.__enter__()
+        except Exception as error:
+            raise _failed(plugin, device, "", error) from error
+    hidden = False
     try:
         yield
     except BaseException as error:
-        if _hidden(context, error):
+        # What hangs here is named and ended; the compiler's error stays the one that counts.
+        with suppress(PluginError), waiting_for(plugin.name, f"{what} on its way out", limit_s):
+            hidden = _hidden(context, error)
+        if hidden:
             if not isinstance(error, Exception):
                 raise
             text = error.what if isinstance(error, EtdevError) else first_line(error)
@@ -48,10 +55,11 @@ def _honest(
             cure = "let its __exit__ return None, so that a failed partition fails"
             raise PluginError(plugin.name, what, cure) from error
         raise
-    try:
-        context.__exit__(None, None, None)
-    except Exception as error:
-        raise _failed(plugin, device, " on its way out", error) from error
+    with waiting_for(plugin.name, f"{what} on its way out", limit_s):
+        try:
+            context.__exit__(None, None, None)
+        except Exception as error:
+            raise _failed(plugin, device, " on its way out", error) from error
 
 
 def _hidden(context: AbstractContextManager[object], error: BaseException) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import inspect
 import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
@@ -79,8 +80,10 @@ class Origin:
                 self.title, f"import failed with {first_line(error)}", cure
             ) from error
         make = self._adapt if self.adapted else make_plugin
+        what = "its constructor" if inspect.isclass(target) else "what makes it"
         try:
-            implementation = make(self.title, target, settings)
+            with waiting_for(self.entry.name, what, limits.hook_timeout_s):
+                implementation = make(self.title, target, settings)
         except PluginError as error:
             raise self._placed(error, registry, settings) from error.__cause__
         made = self.entry.value, self.adapted, settings

@@ -18,6 +18,7 @@ from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
 from etdev.schema.device import Probe
+from etdev.waiting import waiting_for
 
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
@@ -154,7 +155,8 @@ def from_object(item: object) -> Plugin:
     Its name is its attribute `name`, else the name of its class or module.
     """
     if inspect.isclass(item):
-        item = make_plugin(item.__name__, item, {})
+        with waiting_for(item.__name__, "its constructor"):
+            item = make_plugin(item.__name__, item, {})
     kind = type(item).__name__
     try:
         name = getattr(item, "name", None)

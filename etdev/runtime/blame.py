@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch.fx import Node
 
 from etdev.delegate.split import split
 from etdev.errors import EtdevError
+from etdev.files import scratch
 from etdev.graph.nodes import describe, op_name
 from etdev.graph.source import where
 from etdev.runtime.bisect import UNVERIFIED, Bisection, alone, emitted
@@ -50,7 +50,7 @@ def culprit(bisection: Bisection, tolerance: Tolerance) -> str | None:
         Its name and what is wrong with it; None if each is right by itself.
     """
     listed = [*_delegates(bisection), *_kernels(bisection)]
-    with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+    with scratch() as folder:
         jobs = []
         for index, trial in enumerate(listed):
             path = Path(folder) / f"{index}.pte"

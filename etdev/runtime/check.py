@@ -50,6 +50,48 @@ def check(
     return list(dict.fromkeys(problems))
 
 
+def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
+    """What to know before a .pte is loaded, though nothing is wrong with it.
+
+    Args:
+        path: The .pte.
+        plugins: Asked which data a delegate's payload looks up.
+
+    Returns:
+        A line for each delegate that runs native code of the file, and for memory that Python's
+        loaders plan differently.
+
+    Raises:
+        ArtifactError: The file is not a .pte.
+    """
+    artifact = read(Path(path), plugins)
+    lines, native = [], set(artifact.native)
+    for method in artifact.methods:
+        for index, delegate in enumerate(method.delegates):
+            keys = [key for key in delegate.data if key in artifact.native]
+            native.difference_update(keys)
+            places = [*(["its payload"] if delegate.native else []), *keys]
+            if places:
+                name = f"method {method.name}: delegate {index} ({delegate.backend_id})"
+                lines.append(f"{name} runs native code of this file, in {', '.join(places)}")
+        lines += _loaders(method)
+    lines += [
+        f"{key} is a shared library, and no plugin here knows whose" for key in sorted(native)
+    ]
+    return lines
+
+
+def _loaders(method: MethodArtifact) -> Iterable[str]:
+    devices = sorted({arena.device for arena in method.arenas if not arena.device.is_cpu})
+    if devices:
+        names = ", ".join(map(str, devices))
+        yield (
+            f"method {method.name}: memory is planned on {names}; executorch.runtime, the Python "
+            "loader that etdev run uses, plans all memory on the host, so load it with "
+            "ExecuTorch's Module"
+        )
+
+
 def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
     """Name the backends and kernels that this machine's runtime lacks."""
     for method in artifact.methods:

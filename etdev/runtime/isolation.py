@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from etdev.errors import RunError, first_line
+from etdev.files import scratch
+
 
 @frozen(eq=False)
 class Job:
@@ -155,16 +158,20 @@ def isolated(jobs: Sequence[Job], limit_s: float = LIMIT_S) -> list[Result]:
     results: list[Result] = []
     while len(results) < len(jobs):
         rest = dict(enumerate(jobs[len(results) :]))
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             results += _worked(Path(folder), rest, limit_s)
     return results
 
 
 def _worked(folder: Path, jobs: Mapping[int, Job], limit_s: float) -> Iterator[Result]:
     """The results of the jobs that one process came to, the one that it died of included."""
-    torch.save(
-        {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}, folder / "jobs.pt"
-    )
+    work = {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}
+    try:
+        torch.save(work, folder / "jobs.pt")
+    # torch's own writer turns a full disk into a RuntimeError.
+    except (OSError, RuntimeError) as error:
+        what = f"inputs can't be written there ({first_line(error)})"
+        raise RunError(str(folder.parent), what, "make room, or set TMPDIR") from error
     end = _WORKER.work(folder, limit_s)
     for index, job in jobs.items():
         result = _result(folder, index, len(job.calls))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from etdev.errors import RunError, first_line
+from etdev.files import scratch
 from etdev.pte import ptd
 from etdev.pte.read import read
 from etdev.pte.steps import Step, steps
@@ -70,7 +70,7 @@ def profile_of(dump: bytes, path: Path, method: str, plan: Plan | None = None) -
         ArtifactError: The file is not a .pte.
         RunError: The dump can't be read.
     """
-    with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+    with scratch() as folder:
         file = Path(folder) / "run.etdp"
         file.write_bytes(dump)
         try:
@@ -114,7 +114,7 @@ def _traced(
         loaded = program.load_method(method)
         for _ in range(repeat + 1):
             loaded.execute(inputs)
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             dump = Path(folder) / "run.etdp"
             program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))
             if not dump.exists():

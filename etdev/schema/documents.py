@@ -24,7 +24,7 @@ The others have
                          with --bisect bisection: tolerance, delegates, the one that departs or
                          null, max_errors_without it; with --profile profile: runs, and costs as
                          in profile.py
-    etdev.check          program, targets, problems in words
+    etdev.check          program, targets, problems in words, notes in words
     etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
                          lowering that names none, devices, hooks
     etdev.cache          folder, size_bytes, limit_bytes; entries: key, size_bytes, used (seconds

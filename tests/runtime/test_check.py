@@ -1,15 +1,19 @@
 """Checks: what would not load or not run, found from the file."""
 
 import torch
+from attrs import define
 from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_api import to_backend
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from models import nets
 from torch import nn
+from toys.accelerator import Accelerator
 
-from etdev import CPU, Device, Lowerer
+from etdev import CPU, Device, Lowerer, hookimpl
 from etdev.pte.read import compiled
-from etdev.runtime.check import check
+from etdev.runtime.check import check, notes
 
 CUDA0 = Device("cuda", 0)
 X = (torch.randn(2, 2), torch.randn(2, 2))
@@ -57,7 +61,7 @@ def test_a_label_that_the_payload_contradicts_is_named(tmp_path):
 
 def test_a_payload_without_a_delegate_in_it_is_named(mlp_pte, tmp_path):
     data, path = mlp_pte.read_bytes(), tmp_path / "zero.pte"
-    payload = compiled(mlp_pte, "forward")[0].payload
+    payload = compiled(mlp_pte)["forward"][0].payload
     assert data.count(payload) == 1
     path.write_bytes(data.replace(payload, bytes(len(payload))))
     assert check(str(path), plugins=Lowerer(["cpu"]).plugins) == [
@@ -104,3 +108,45 @@ def test_a_program_etdev_did_not_make_is_checked_too(tmp_path):
     path = tmp_path / "plain.pte"
     path.write_bytes(to_edge(torch.export.export(Add(), X)).to_executorch().buffer)
     assert check(path) == []
+
+
+def test_where_python_plans_memory_otherwise_is_noted(on_cuda, mlp_pte):
+    assert notes(mlp_pte) == []
+    assert notes(on_cuda) == [
+        "method forward: memory is planned on cuda:0; executorch.runtime, the Python loader that "
+        "etdev run uses, plans all memory on the host, so load it with ExecuTorch's Module"
+    ]
+
+
+class FakeNative(BackendDetails):
+    """Stands in for a backend whose delegates are shared libraries, such as AOTInductor's."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        store = NamedDataStore()
+        store.add_named_data("forward_so_blob", b"\x7fELF code", 1, None)
+        return PreprocessResult(b"\x7fELF", data_store_output=store.get_named_data_store_output())
+
+
+@define(eq=False)
+class Native(Accelerator):
+    name: str = "native"
+    ops: tuple = ("add.Tensor",)
+    backend: str = "FakeNative"
+
+    @hookimpl
+    def payload_data(self, backend_id, payload):
+        return ["forward_so_blob"] if backend_id == "FakeNative" else None
+
+
+def test_native_code_is_noted_with_its_delegate(tmp_path):
+    lowerer = Lowerer([Native()])
+    path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
+    name = "method forward: delegate 0 (FakeNative)"
+    assert notes(path, lowerer.plugins) == [
+        f"{name} runs native code of this file, in its payload, forward_so_blob"
+    ]
+    assert notes(path) == [
+        f"{name} runs native code of this file, in its payload",
+        "forward_so_blob is a shared library, and no plugin here knows whose",
+    ]

@@ -1,18 +1,24 @@
 """Waiting: what hangs is named within seconds, and ended when its time is over."""
 
 import signal
+import sys
 import threading
 import time
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
+import torch
 from executorch.exir.backend.backend_details import BackendDetails
 from models.small import PAIR, AddMul
 from shell import process
 from toys.accelerator import Accelerator
 
-from etdev import Limits, Lowerer, hookimpl, waiting
-from etdev.errors import CompileError, PluginError
+from etdev import KeepWhole, Limits, Lowerer, hookimpl, waiting
+from etdev.errors import CompileError, EtdevError, PluginError
 from etdev.registry import parse
+from etdev.registry.discovery import Origin
 from etdev.registry.selection import from_object
 
 CURE = "give it more time in the plugin's limits, or leave the plugin out"
@@ -76,6 +82,64 @@ def test_what_takes_a_compiler_too_long_is_left_to_the_next_plugin():
     assert set(lowered.plan["forward"].ledger.owned()) == {"portable"}
     (verdict, *_) = next(iter(lowered.plan["forward"].ledger)).verdicts
     assert (verdict.code, "took more than 0.5 s" in verdict.text) == ("compile-failed", True)
+
+
+@pytest.mark.parametrize("place", ["enters", "leaves", "leaves after an error"])
+def test_a_compile_context_that_hangs_is_named_and_ended(place):
+    class Hanging(Accelerator):
+        @hookimpl
+        def compile_context(self, device):
+            @contextmanager
+            def context():
+                if place == "enters":
+                    hangs("sleeps")
+                try:
+                    yield
+                finally:
+                    hangs("sleeps")
+
+            return context()
+
+    backend = "FailsNow" if place.endswith("error") else "FakeAccelerator"
+    lowerer = Lowerer([Hanging("npu", backend=backend)], limits={"npu": {"hook_timeout_s": 0.3}})
+    with pytest.raises(EtdevError) as caught:
+        lowerer.lower(AddMul(), PAIR)
+    out = "" if place == "enters" else " on its way out"
+    if place.endswith("error"):
+        assert "FailsNow failed on forward/npu_0" in str(caught.value)
+    else:
+        text = f"npu: compile_context for cpu{out} took more than 0.3 s; {CURE}"
+        assert str(caught.value) == text
+
+
+class FailsNow(BackendDetails):
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        raise ValueError("at once")
+
+
+def test_a_check_of_keep_whole_that_hangs_is_named_and_ended():
+    class Hanging(Accelerator):
+        @hookimpl
+        def keep_whole(self):
+            return KeepWhole([torch.ops.aten.add.Tensor], when=lambda node: hangs("sleeps"))
+
+    lowerer = Lowerer([Hanging("npu")], limits={"npu": {"hook_timeout_s": 0.3}})
+    with pytest.raises(PluginError) as caught:
+        lowerer.plan(AddMul(), PAIR)
+    assert str(caught.value) == f"npu: keep_whole's check of 'add' took more than 0.3 s; {CURE}"
+
+
+def test_a_constructor_that_hangs_is_named_and_ended(monkeypatch):
+    class Hanging(Accelerator):
+        def __init__(self):
+            hangs("sleeps")
+
+    monkeypatch.setitem(sys.modules, "slow_npu", SimpleNamespace(Plugin=Hanging))
+    origin = Origin(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
+    with pytest.raises(PluginError) as caught:
+        origin.load({}, Limits(hook_timeout_s=0.3))
+    assert str(caught.value) == f"npu: its constructor took more than 0.3 s; {CURE}"
 
 
 def test_in_another_thread_what_took_too_long_is_refused_in_the_end():

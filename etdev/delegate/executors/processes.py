@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from etdev.delegate.executors.ready import prepare
 from etdev.delegate.executors.work import File, Order, Reply, work
+from etdev.files import scratch
 
 # A worker that has nothing to do ends; a lowering may be busy with something else for long.
 _IDLE_S = 3600
@@ -99,7 +99,7 @@ class Processes:
     def _file(self, number: int, storage: Tensor) -> File:
         if number not in self._files:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="etdev-")
+                self._folder = scratch()
             path = Path(self._folder.name) / str(number)
             storage.numpy().tofile(path)
             self._files[number] = File(str(path), storage.numel())
