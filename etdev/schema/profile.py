@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
+from etdev.schema.colours import colours_of
 from etdev.schema.sheet import Sheet, html, rich
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Profile:
         return f"<{type(self).__name__} {self.method}: {self.ms:.3f} ms{most}>"
 
     def _repr_html_(self) -> str:
-        return html([self.sheet])
+        owners = sorted({cost.plugin for cost in self.costs if cost.plugin})
+        return html([self.sheet], colours_of((), owners))
 
     def __rich__(self) -> Group:
         return rich([self.sheet])
