@@ -56,6 +56,23 @@ class Cost:
     reasons: tuple[str, ...] = ()
 
 
+@frozen
+class Call:
+    """One instruction that was timed.
+
+    Args:
+        chain: Which chain of instructions it is in.
+        index: Which of its chain it is.
+        name: Partition, if the plan is known, else backend; or operator.
+        ms: Time per run.
+    """
+
+    chain: int
+    index: int
+    name: str
+    ms: float
+
+
 @frozen(repr=False)
 class Profile:
     """A profile of one method.
@@ -66,6 +83,7 @@ class Profile:
         runs: How many runs were timed.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             as each can be told from others.
+        calls: The instructions, in no order.
         spans: Every event of the last run.
     """
 
@@ -73,6 +91,7 @@ class Profile:
     costs: tuple[Cost, ...]
     runs: int
     times: Mapping[str, float] = field(factory=dict)
+    calls: tuple[Call, ...] = ()
     spans: tuple[Span, ...] = ()
 
     @property
