@@ -59,7 +59,7 @@ class Wanted:
         if self.folder:
             from etdev.pte.ledger import read_ledger
 
-            nodes.write(read_ledger(program), self.folder, {profile.method: profile.times})
+            nodes.write(read_ledger(program), self.folder, profile)
 
 
 def measure(

@@ -11,12 +11,10 @@ from etdev.page.graph import Edge, Graph
 from etdev.page.layers import Pair, layers
 from etdev.page.modules import Group, tree, walk
 from etdev.page.order import run_order
-from etdev.schema.colours import NEUTRAL, colours
+from etdev.schema.colours import colours_of
 from etdev.schema.explanation import Explanation, Missed
 from etdev.schema.ledger import Entry
-from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Partition, Plan
-from etdev.schema.reasons import FOREIGN
 from etdev.schema.tensors import Copy, Tensor
 
 Json = dict[str, Any]
@@ -48,17 +46,12 @@ def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
     ]
     return {
         "plugins": [list(plugin) for plugin in plan.plugins],
-        "colours": _colours(plan),
+        "colours": colours_of(
+            (name for name, _ in plan.plugins), (p.plugin for p in plan.partitions)
+        ),
         "methods": methods,
         "texts": list(texts.known),
     }
-
-
-def _colours(plan: Plan) -> dict[str, str]:
-    """A colour for each owner."""
-    asked = [name for name, _ in plan.plugins]
-    owners = dict.fromkeys([*asked, *(partition.plugin for partition in plan.partitions)])
-    return {**colours(owners), PORTABLE: NEUTRAL, FOREIGN.code: NEUTRAL}
 
 
 def _method(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from etdev.pte.opening import opened, program_of
 from etdev.pte.read import COPIES, operator_name
@@ -20,11 +20,15 @@ class Step:
         name: Backend or operator.
         delegate: For a delegate its position in the order of first calls, as in
             `MethodPlan.delegates`.
+        chain: Which chain of instructions it is in.
+        index: Which of its chain it is.
     """
 
     kind: str
     name: str
     delegate: int | None = None
+    chain: int = 0
+    index: int = 0
 
 
 def steps(path: Path, method: str) -> list[Step]:
@@ -38,8 +42,11 @@ def steps(path: Path, method: str) -> list[Step]:
         program, _ = program_of(data)
         plan = next(plan for plan in program.execution_plan if plan.name == method)
         order: dict[int, int] = {}
-        instructions = [item.instr_args for chain in plan.chains for item in chain.instructions]
-        return [_step(plan, instruction, order) for instruction in instructions]
+        return [
+            evolve(_step(plan, item.instr_args, order), chain=number, index=index)
+            for number, chain in enumerate(plan.chains)
+            for index, item in enumerate(chain.instructions)
+        ]
 
     return opened(path, read)
 

@@ -19,7 +19,7 @@ from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.profile import Cost, Profile, Span
+from etdev.schema.profile import Call, Cost, Profile, Span
 
 # What the runtime calls the events of whole instructions; the others are within these.
 _CALLS = ("DELEGATE_CALL", "OPERATOR_CALL")
@@ -93,7 +93,8 @@ def _profile(
     shares = [evolve(cost, share=cost.ms / total) for cost in costs]
     shares.sort(key=lambda cost: -cost.ms)
     times = dict(_times(calls, known, planned)) if planned else {}
-    return Profile(method, tuple(shares), runs, times, tuple(_spans(events, known)))
+    every = tuple(_call(event, known, planned) for event in calls)
+    return Profile(method, tuple(shares), runs, times, every, tuple(_spans(events, known)))
 
 
 def _method(plan: Plan | None, name: str) -> MethodPlan | None:
@@ -176,6 +177,12 @@ def _times(
         # known.
         if len(times) == len(nodes.get(base, ())):
             yield from zip(nodes[base], times, strict=True)
+
+
+def _call(event: Any, known: Sequence[Step], plan: MethodPlan | None) -> Call:
+    step = _step(event, known)
+    named = plan.delegates[step.delegate] if plan and step.delegate is not None else step.name
+    return Call(step.chain, step.index, named, _median_ms(event))
 
 
 def _step(event: Any, known: Sequence[Step]) -> Step:

@@ -8,6 +8,7 @@ from typing import Any
 from etdev.schema.colours import NEUTRAL, colours
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.profile import Call, Profile
 
 # ExecuTorch's extension calls a node of an ETRecord so.
 _ETRECORD = "{}_"
@@ -18,18 +19,17 @@ _QUICK, _SLOW = "#ffffff", "#d55e00"
 NodeData = dict[str, dict[str, Any]]
 
 
-def node_data(
-    plan: Plan, times: Mapping[str, Mapping[str, float]] | None = None
-) -> dict[str, NodeData]:
+def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]:
     """What Model Explorer reads as node data: sets for owners, devices, reasons and times.
 
     Each set has a graph for each method, and each graph the name of the set and its results by
-    node, under the node's own name and under that which an ETRecord's graph gives it.
+    node, under the node's own name and under that which an ETRecord's graph gives it; of a profile
+    also by instruction, as the graph of a .pte names them.
 
     Args:
         plan: The plan.
-        times: Milliseconds of a run, by method, then by partition or portable node; there is no set
-            of times without it. A node of a partition has the time of all of it.
+        profile: A profile of a .pte of it; there is no set of times without one. A node of a
+            partition has the time of all of it.
     """
     owners = colours(name for name, _ in plan.plugins)
     sets: dict[str, Callable[[MethodPlan], Mapping[str, Any]]] = {
@@ -47,7 +47,31 @@ def node_data(
         }
         for name, tell in sets.items()
     }
-    return data | ({"time": _times(plan, times)} if times is not None else {})
+    if profile is None:
+        return data
+    method = plan[profile.method]
+    data["time"] = {method.method: _times(method, profile)}
+    for call in profile.calls:
+        for name, result in _called(call, method, data).items():
+            key = f"{method.method}_{call.chain}_{call.index}"
+            data[name][method.method]["results"][key] = result
+    return data
+
+
+def _called(
+    call: Call, method: MethodPlan, data: Mapping[str, NodeData]
+) -> dict[str, dict[str, Any]]:
+    """The results of an instruction, by set: those of a node that it computes."""
+    op = call.name.partition(".")[0].replace("::", ".")
+    computed = (
+        entry.node
+        for entry in method.ledger
+        if entry.partition == call.name or (entry.falls_back and entry.op.rpartition(".")[0] == op)
+    )
+    node = next(computed, None)
+    known = {name: data[name][method.method]["results"] for name in data if name != "time"}
+    told = {name: results[node] for name, results in known.items()} if node else {}
+    return {**told, "time": {"value": call.ms}}
 
 
 def _results(
@@ -63,15 +87,11 @@ def _named(entry: Entry, result: dict[str, Any]) -> Iterator[tuple[str, dict[str
     yield _ETRECORD.format(entry.node), result
 
 
-def _times(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> NodeData:
+def _times(method: MethodPlan, profile: Profile) -> dict[str, Any]:
     return {
-        method.method: {
-            "name": "etdev time (ms)",
-            "results": dict(_timed(method, times[method.method])),
-            "gradient": [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}],
-        }
-        for method in plan.methods
-        if method.method in times
+        "name": "etdev time (ms)",
+        "results": dict(_timed(method, profile.times)),
+        "gradient": [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}],
     }
 
 

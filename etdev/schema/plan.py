@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, field, frozen, validators
 
 from etdev.errors import DeviceError, PluginError
+from etdev.schema.colours import colours_of
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import CONVERTER, PLAN
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from etdev.schema.diff import Difference
-
-if TYPE_CHECKING:
-    pass
 
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
@@ -164,7 +162,10 @@ class MethodPlan:
         return f"<{type(self).__name__} {summary(self)}>"
 
     def _repr_html_(self) -> str:
-        return html(sheets(self))
+        owners = self.ledger.owned()
+        return html(
+            sheets(self), colours_of((v.plugin for e in self.ledger for v in e.verdicts), owners)
+        )
 
     def __rich__(self) -> Group:
         return rich(sheets(self))
@@ -197,7 +198,8 @@ class Plan:
         return f"<{type(self).__name__} {'; '.join(map(summary, self.methods))}>"
 
     def _repr_html_(self) -> str:
-        return html(sheet for method in self.methods for sheet in sheets(method))
+        owners = colours_of((name for name, _ in self.plugins), (p.plugin for p in self.partitions))
+        return html((sheet for method in self.methods for sheet in sheets(method)), owners)
 
     def __rich__(self) -> Group:
         return rich(sheet for method in self.methods for sheet in sheets(method))

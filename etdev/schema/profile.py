@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
+from etdev.schema.colours import colours_of
 from etdev.schema.sheet import Sheet, html, rich
 
 if TYPE_CHECKING:
@@ -55,6 +56,23 @@ class Cost:
     reasons: tuple[str, ...] = ()
 
 
+@frozen
+class Call:
+    """One instruction that was timed.
+
+    Args:
+        chain: Which chain of instructions it is in.
+        index: Which of its chain it is.
+        name: Partition, if the plan is known, else backend; or operator.
+        ms: Time per run.
+    """
+
+    chain: int
+    index: int
+    name: str
+    ms: float
+
+
 @frozen(repr=False)
 class Profile:
     """A profile of one method.
@@ -65,6 +83,7 @@ class Profile:
         runs: How many runs were timed.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             as each can be told from others.
+        calls: The instructions, in no order.
         spans: Every event of the last run.
     """
 
@@ -72,6 +91,7 @@ class Profile:
     costs: tuple[Cost, ...]
     runs: int
     times: Mapping[str, float] = field(factory=dict)
+    calls: tuple[Call, ...] = ()
     spans: tuple[Span, ...] = ()
 
     @property
@@ -90,7 +110,8 @@ class Profile:
         return f"<{type(self).__name__} {self.method}: {self.ms:.3f} ms{most}>"
 
     def _repr_html_(self) -> str:
-        return html([self.sheet])
+        owners = sorted({cost.plugin for cost in self.costs if cost.plugin})
+        return html([self.sheet], colours_of((), owners))
 
     def __rich__(self) -> Group:
         return rich([self.sheet])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 
 # Longer tables end with the number of rows that are left out.
 ROWS = 12
+
+
+# As on the page. A notebook may be light or dark, so that nothing here is but the lines.
+_TABLE = 'style="border-collapse: collapse; margin: 8px 0 16px; font-size: 13px"'
+_CAPTION = 'style="caption-side: top; text-align: left; font-weight: 650; padding: 4px 0"'
+_LINE = "text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid rgb(128 128 128 / 35%)"
+_HEAD = f'style="{_LINE}; font-size: 12px; opacity: 0.7"'
+_CELL = f'style="{_LINE}; vertical-align: top"'
+_MARK = (
+    'style="display: inline-block; width: 12px; height: 12px; border-radius: 3px; '
+    'margin-right: 8px; background: {}"'
+)
 
 
 @frozen
@@ -37,20 +49,33 @@ class Sheet:
         more = len(self.rows) - len(rows)
         return rows, f"… and {more} more" if more else ""
 
-    def html(self, limit: int | None = ROWS) -> str:
-        """The table in HTML, without scripts or styles of its own."""
+    def html(self, limit: int | None = ROWS, colours: Mapping[str, str] | None = None) -> str:
+        """The table in HTML, without scripts, and with styles that are light or dark as its page.
+
+        Args:
+            limit: How many rows it has at most.
+            colours: Of owners; one stands before each name in a column `owner`.
+        """
         rows, more = self.shown(limit)
-        lines = [f"<table><caption>{escape(self.title)}</caption>" if self.title else "<table>"]
-        lines.append(f"<thead><tr>{_cells('th', self.columns)}</tr></thead><tbody>")
-        lines += [f"<tr>{_cells('td', row)}</tr>" for row in rows]
+        title = f"<caption {_CAPTION}>{escape(self.title)}</caption>" if self.title else ""
+        lines = [f"<table {_TABLE}>{title}"]
+        heads = "".join(f"<th {_HEAD}>{escape(column)}</th>" for column in self.columns)
+        lines.append(f"<thead><tr>{heads}</tr></thead><tbody>")
+        lines += [f"<tr>{''.join(self._cells(row, colours or {}))}</tr>" for row in rows]
         if more:
-            lines.append(f'<tr><td colspan="{len(self.columns)}">{escape(more)}</td></tr>')
+            lines.append(f'<tr><td colspan="{len(self.columns)}" {_CELL}>{escape(more)}</td></tr>')
         return "\n".join([*lines, "</tbody></table>"])
 
+    def _cells(self, row: Sequence[str], colours: Mapping[str, str]) -> Iterator[str]:
+        for column, text in zip(self.columns, row, strict=False):
+            colour = colours.get(text) if column == "owner" else None
+            mark = f"<span {_MARK.format(colour)}></span>" if colour else ""
+            yield f"<td {_CELL}>{mark}{escape(text)}</td>"
 
-def html(sheets: Iterable[Sheet]) -> str:
-    """Several tables in HTML."""
-    return "\n".join(sheet.html() for sheet in sheets)
+
+def html(sheets: Iterable[Sheet], colours: Mapping[str, str] | None = None) -> str:
+    """Several tables in HTML, with the colours of owners that the page has."""
+    return "\n".join(sheet.html(colours=colours) for sheet in sheets)
 
 
 def rich(sheets: Iterable[Sheet]) -> Group:
@@ -73,7 +98,3 @@ def size(count: int | None) -> str:
             break
         value, unit = value / 1024, bigger
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def _cells(kind: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)

@@ -8,6 +8,7 @@ from shell import MLP, succeeds
 
 from etdev import Lowerer
 from etdev.schema.node_data import node_data
+from etdev.schema.profile import Call, Profile
 
 
 def test_every_node_has_owner_device_and_reason(mlp_lowered):
@@ -30,6 +31,23 @@ def test_owners_have_colours_of_their_own(mlp_lowered):
     results = node_data(mlp_lowered.plan)["owner"]["forward"]["results"]
     colours = {result["value"]: result["bgColor"] for result in results.values()}
     assert colours["cpu_0"] == colours["cpu_1"] != colours["portable"]
+
+
+def test_a_profile_adds_times_and_the_instructions_of_the_pte(mlp_lowered):
+    times = {"cpu_0": 0.5, "aten_native_layer_norm_default": 0.125}
+    calls = (Call(0, 0, "cpu_0", 0.5), Call(0, 1, "aten::native_layer_norm.out", 0.125))
+    data = node_data(mlp_lowered.plan, Profile("forward", (), 3, times, calls))
+    told = {name: graphs["forward"]["results"] for name, graphs in data.items()}
+    values = {node: result["value"] for node, result in told["time"].items()}
+    assert values == {
+        "aten_linear_default": 0.5, "aten_linear_default_": 0.5,
+        "aten_relu_default": 0.5, "aten_relu_default_": 0.5,
+        "aten_native_layer_norm_default": 0.125, "aten_native_layer_norm_default_": 0.125,
+        "forward_0_0": 0.5, "forward_0_1": 0.125,
+    }  # fmt: skip
+    assert told["owner"]["forward_0_0"] == told["owner"]["aten_linear_default"]
+    reason = "cpu: XNNPACK has no native_layer_norm.default"
+    assert told["reason"]["forward_0_1"]["value"] == reason
 
 
 def test_the_command_writes_a_file_for_each_set(tmp_path, mlp_lowered, monkeypatch):
