@@ -55,6 +55,7 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.copies
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.tune
 
 compat: suites $(addprefix compat-,$(COMPAT))
 

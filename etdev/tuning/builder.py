@@ -10,20 +10,28 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
+from etdev.decision import Decision
+from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import EtdevError, first_line
+from etdev.graph.generated import forgotten_code
 from etdev.locking import lock_of
 from etdev.lowered import Lowered
+from etdev.lowerer import Lowerer
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.registry.registry import load
 from etdev.registry.toml_writer import toml_of
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
+from etdev.stages import Stages
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.exchange import REFUSED, Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.units import Work, works_of
+
+# Conversions that are kept for candidates to come.
+_KEPT = 3
 
 
 @frozen(eq=False)
@@ -84,6 +92,7 @@ class Builder:
     folder: Path
     _builds: dict[str, Build | Failure] = field(factory=dict)
     _exported: dict[str, Method] = field(factory=dict)
+    _decisions: dict[str, Decision] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
         """Lower a candidate, once; what its plugins or ExecuTorch refuse is a finding about it."""
@@ -132,11 +141,23 @@ class Builder:
 
     def _built(self, candidate: Candidate) -> Build:
         start = time.perf_counter()
-        lowered = self.ground.lowerer(candidate).lower(self._methods())
+        lowered = self._lowered(candidate)
         place = self.folder / f"{len(self._builds):03d}"
         place.mkdir(parents=True, exist_ok=True)
         path = lowered.save(place / "program.pte")
         return described(candidate, path, lowered, time.perf_counter() - start)
+
+    def _lowered(self, candidate: Candidate) -> Lowered:
+        """Lower a candidate; one of the same plugins and options needs no conversion of its own."""
+        lowerer = self.ground.lowerer(candidate)
+        key = evolve(candidate, limits={}, pins=()).key
+        known = self._decisions.get(key)
+        if known is None:
+            lowered = lowerer.lower(self._methods())
+            # Conversions are as large as the model: those of the best candidate matter.
+            self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
+            return lowered
+        return lowerer.compilation.lower(lambda: _planned(lowerer, known))
 
     def _methods(self) -> Mapping[str, Method]:
         """The methods as exported programs, which no candidate has to export again."""
@@ -146,6 +167,14 @@ class Builder:
                 for name, method in self.methods.items()
             }
         return self._exported
+
+
+def _planned(lowerer: Lowerer, known: Decision) -> Decision:
+    """A decision of this lowerer about what another one converted for the same plugins."""
+    programs = {name: known.manager.exported_program(name) for name in known.manager.methods}
+    with untouched_random_state(), forgotten_code():
+        plan, decided = lowerer.composition.plan(programs, known.whole, known.expander)
+    return evolve(known, plan=plan, programs=decided, stages=Stages(lowerer.listener))
 
 
 def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from attrs import evolve
-
 from etdev.errors import TuneError
 from etdev.schema.lock import Lock
 from etdev.schema.tuning import Confirmation, Report
@@ -21,49 +19,48 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
     """Confirm the best of a search, and write what is chosen.
 
     Raises:
-        TuneError: What is written is not what was measured.
+        TuneError: What would be written is not what was measured, and wrong.
         EtdevError: It can't be lowered or written.
     """
     best, stays = search.best(), search.fallback()
     assert best
     with outputs.out_of_sight() as hidden:
-        build, lock = _final(search, best, hidden)
-        confirmation = None
-        if stays and stays is not best:
-            confirmation = _confirmed(search, best, build, stays)
-        chosen = best
-        if stays and (confirmation is None or not confirmation.clear) and stays is not best:
-            chosen = stays
-            build, lock = _final(search, stays, hidden)
+        record, build, lock = _final(search, best, hidden)
+        chosen, confirmation = best, None
+        if stays and stays.record and stays.record is not best.record:
+            names = best.candidate.name, stays.candidate.name
+            confirmer = Confirmer(search.contest)
+            confirmation = confirmer.confirm(record, names[0], stays.record, names[1])
+            if not confirmation.clear:
+                chosen = stays
+                _, build, lock = _final(search, stays, hidden)
         report = _report(search, outputs, chosen, confirmation)
         outputs.publish(hidden, lock, report)
     return Tuning(outputs.program, outputs.registry, outputs.lock, build.plan, report)
 
 
-def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Build, Lock]:
-    """Lower a candidate from its registry file, which has to give the bytes that were measured."""
+def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
+    """Lower a candidate from its registry file, as it will be done without measuring.
+
+    Raises:
+        TuneError: That gives another .pte than before, which is not within the tolerance.
+    """
     if search.listener:
         search.listener("write", attempt.candidate.name)
     for file in hidden.program.parent.iterdir():
         file.unlink()
     build, lock = search.builder.final(attempt.candidate, hidden.program, hidden.registry)
     assert attempt.record
-    if build.digest != attempt.record.build.digest:
-        what = f"{attempt.candidate.name}: lowering it again gives another .pte"
-        raise TuneError("tuning", what, "a plugin or the model is not deterministic; report this")
-    return build, lock
-
-
-def _confirmed(search: Search, best: Attempt, build: Build, stays: Attempt) -> Confirmation:
-    assert best.record
-    assert stays.record
-    # The file that will be published is the one that is loaded.
-    record = Record(evolve(build, candidate=best.candidate), best.record.cases)
-    record.rounds.update(best.record.rounds)
-    names = best.candidate.name, stays.candidate.name
-    confirmation = Confirmer(search.contest).confirm(record, names[0], stays.record, names[1])
-    best.record.rounds.update(record.rounds)
-    return confirmation
+    # The file that will be published is the one that is loaded from now on.
+    record = Record(build, attempt.record.cases)
+    if build.digest == attempt.record.build.digest:
+        record.rounds = attempt.record.rounds
+        return record, build, lock
+    search.contest.measurer.round([record], "final", 0)
+    if not record.admitted(search.contest.tolerance):
+        what = f"{attempt.candidate.name}: lowering it again gives another .pte, which is wrong"
+        raise TuneError("tuning", what, "a plugin is not deterministic; see etdev lower --verify")
+    return record, build, lock
 
 
 def _report(

@@ -41,6 +41,7 @@ class Measurer:
         taken: How many measurements were taken, as opposed to found in the store.
         reused: How many were found there.
         quickest_s: What the quickest process took.
+        usual_s: What a process takes as a rule, of late.
     """
 
     runner: Runner
@@ -53,6 +54,7 @@ class Measurer:
     taken: int = 0
     reused: int = 0
     quickest_s: float | None = None
+    usual_s: float | None = None
     _records: dict[str, Record] = field(factory=dict)
 
     def record(self, build: Build) -> Record:
@@ -133,6 +135,7 @@ class Measurer:
             return result
         seconds = time.monotonic() - start
         self.quickest_s = min(seconds, self.quickest_s or seconds)
+        self.usual_s = seconds if self.usual_s is None else 0.8 * self.usual_s + 0.2 * seconds
         measured = measurement_of(result, case, outputs)
         disturbance = self.sentinel.disturbance(measured.sentinel_ns, measured.others_cpu)
         return evolve(measured, disturbance=disturbance)

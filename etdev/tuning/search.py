@@ -221,7 +221,7 @@ class Search:
 
     def has_time(self) -> bool:
         """Whether there is time for one more candidate, and for the confirmation afterwards."""
-        process_s = self.contest.measurer.quickest_s or 0.0
+        process_s = self.contest.measurer.usual_s or 0.0
         enough = self.clock.allows(2 * self._build_s + _PROCESSES * process_s)
         self.finished = self.finished and enough
         return enough

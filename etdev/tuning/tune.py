@@ -119,7 +119,6 @@ def tune(
     _check(tolerance, objective)
     clock = Clock(budget_s)
     measurements = _store(store)
-    measurements.check()
     ground = Ground.of(
         plugins,
         registry=_registry(registry),
@@ -140,6 +139,7 @@ def tune(
         if listener:
             listener("target", runner.name)
         fingerprint = runner.fingerprint()
+        measurements.check()
         if listener:
             listener("reference", "eager PyTorch")
         cases = cases_of(methods, measured_on, weights)

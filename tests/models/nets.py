@@ -161,3 +161,69 @@ def quantised_conv_net() -> Model:
     for _ in range(4):
         prepared(torch.randn(1, 3, 16, 16))
     return convert_pt2e(prepared), inputs
+
+
+def vit(layers: int = 6) -> Model:
+    """A vision transformer with random weights."""
+    from transformers import ViTConfig, ViTModel
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=192,
+        intermediate_size=768,
+        num_hidden_layers=layers,
+        num_attention_heads=3,
+        image_size=224,
+    )
+    return Only(ViTModel(config).eval(), "last_hidden_state"), (torch.randn(1, 3, 224, 224),)
+
+
+def convnext() -> Model:
+    """A small ConvNeXt with random weights."""
+    from transformers import ConvNextConfig, ConvNextModel
+
+    torch.manual_seed(0)
+    config = ConvNextConfig(hidden_sizes=[48, 96, 192, 384], depths=[2, 2, 6, 2], image_size=96)
+    return Only(ConvNextModel(config).eval(), "last_hidden_state"), (torch.randn(1, 3, 96, 96),)
+
+
+class Recurrent(nn.Module):
+    """A GRU over a sequence, and a linear layer of its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(32, 64, batch_first=True)
+        self.head = nn.Linear(64, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.gru(x)[0][:, -1])
+
+
+def gru() -> Model:
+    """A GRU over 16 steps."""
+    torch.manual_seed(0)
+    return Recurrent().eval(), (torch.randn(1, 16, 32),)
+
+
+class Hybrid(nn.Module):
+    """Convolutions, then attention between the places of the image, then a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            *(nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.SiLU()),
+            *(nn.Conv2d(32, 32, 3, 1, 1, groups=32), nn.Conv2d(32, 64, 1), nn.GELU()),
+            *(nn.Conv2d(64, 64, 3, 2, 1), nn.BatchNorm2d(64), nn.SiLU()),
+        )
+        self.attention = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = self.stem(x).flatten(2).transpose(1, 2)
+        return self.head(self.attention(places).mean(1))
+
+
+def hybrid() -> Model:
+    """A network of convolutions and attention, random weights."""
+    torch.manual_seed(0)
+    return Hybrid().eval(), (torch.randn(1, 3, 64, 64),)
