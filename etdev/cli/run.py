@@ -79,7 +79,7 @@ def command(
     as_json: bool,
     **lowering: Any,
 ) -> None:
-    """Run a .pte in ExecuTorch's runtime, in a process of its own.
+    """Run a .pte in ExecuTorch's runtime.
 
     Prints the shape of each output, with --check its error against PyTorch, and the latency. Inputs
     come from --inputs, else from the model given with --check, else they are random. A profile
