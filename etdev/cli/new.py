@@ -11,6 +11,7 @@ import click
 from etdev.cli import options, results
 from etdev.cli.group import Command
 from etdev.scaffold import Names, write
+from etdev.schema.documents import DISTRIBUTION
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,7 +22,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="DIR",
         help="The folder to put the distribution's folder in; this one if left out.",
     )
-    decorated: Callable[..., Any] = click.argument("name")(into(options.debug(command)))
+    decorated: Callable[..., Any] = click.argument("name")(
+        into(options.as_json(options.debug(command)))
+    )
     return decorated
 
 
@@ -45,7 +48,7 @@ def command() -> None:
 
 @command.command(cls=Command)
 @_options
-def plugin(name: str, into: Path) -> None:
+def plugin(name: str, into: Path, as_json: bool) -> None:
     """Write a plugin for a backend that ExecuTorch's runtime has.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
@@ -58,12 +61,12 @@ def plugin(name: str, into: Path) -> None:
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """
-    _write("plugin", Names.parse(name), into)
+    _write("plugin", Names.parse(name), into, as_json)
 
 
 @command.command(cls=Command)
 @_options
-def backend(name: str, into: Path) -> None:
+def backend(name: str, into: Path, as_json: bool) -> None:
     """Write a plugin with a backend of its own, and a simulator of it.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME and its
@@ -78,11 +81,16 @@ def backend(name: str, into: Path) -> None:
     """
     names = Names.parse(name)
     names.check_backend()
-    _write("backend", names, into)
+    _write("backend", names, into, as_json)
 
 
-def _write(kind: str, names: Names, into: Path) -> None:
+def _write(kind: str, names: Names, into: Path, as_json: bool) -> None:
     folder = write(kind, names, into)
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        results.line(str(path))
+    files = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    if as_json:
+        fields = {"kind": kind, "plugin": names.plugin, "distribution": names.distribution}
+        results.document(DISTRIBUTION.stamped({**fields, "folder": str(folder), "files": files}))
+        return
+    for file in files:
+        results.line(file)
     results.line(f'\nplugin {names.plugin}; next: pip install --editable "{folder}[test]"')

@@ -77,6 +77,7 @@ def printed(mlp_lowered, mlp_pte, here) -> dict[str, dict]:
         "check": f"check {mlp_pte} --json",
         "plugins": "plugins --json",
         "cache": "cache info --json --cache kept",
+        "new": "new plugin my-npu --json",
     }
     assert lines.keys() == set(COMMANDS)
     done = {name: invoke(line) for name, line in lines.items()}
