@@ -113,7 +113,9 @@ def _folder(location: str | None, registry: Path | None) -> Folder:
 def _row(folder: Folder, key: str, size_bytes: int, used: float) -> dict[str, Any]:
     row = {"key": key, "size_bytes": size_bytes, "used": used}
     blank = dict.fromkeys(("plugin", "backend", "device", "nodes"), "?")
-    data = (folder.path / key[:2] / f"{key}.entry").read_bytes()
+    data = folder.read(key)
+    if data is None:
+        return {**row, **blank, "problem": "can't be read"}
     try:
         return {**row, **blank, **Entry.from_bytes(data, key).about}
     except CacheError as error:

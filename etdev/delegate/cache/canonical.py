@@ -40,7 +40,7 @@ _PROVENANCE = frozenset(
         "unbacked_bindings",
     }
 )
-_SCALARS = (bool, int, str, bytes, type(None), enum.Enum)
+_PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -139,22 +139,26 @@ class Canonical:
 
     def _text(self, value: Any, numbers: Mapping[Node, int]) -> str:
         """A text that only equal values have."""
-        if isinstance(value, Node):
+        # Most values by far are of these types, and no others pass for them.
+        kind = type(value)
+        if kind in _PLAIN:
+            return repr(value)
+        if kind is Node:
             return f"%{numbers[value]}"
-        if isinstance(value, FakeTensor):
+        if kind is FakeTensor:
             return self._tensor(value)
+        if isinstance(value, (tuple, list, set, frozenset, Mapping)):
+            return self._collection(value, numbers)
         if isinstance(value, _SYMBOLIC):
             return self._symbolic(value)
         if isinstance(value, float):
             return value.hex()
         if isinstance(value, complex):
             return f"({value.real.hex()}, {value.imag.hex()})"
-        if type(value) in _SCALARS or isinstance(value, enum.Enum):
+        if isinstance(value, enum.Enum):
             return repr(value)
         if isinstance(value, _TORCH):
             return str(value)
-        if isinstance(value, (tuple, list, set, frozenset, Mapping)):
-            return self._collection(value, numbers)
         if fields := _fields(value):
             return f"{type(value).__module__}.{type(value).__qualname__} " + self._text(fields, {})
         raise Unhashable(f"a value of {type(value).__name__}, which has no faithful text")
@@ -162,7 +166,7 @@ class Canonical:
     def _collection(self, value: Any, numbers: Mapping[Node, int]) -> str:
         kind = "tuple" if isinstance(value, tuple) else "list" if isinstance(value, list) else ""
         if kind:
-            return f"{kind}({', '.join(self._text(item, numbers) for item in value)})"
+            return f"{kind}({', '.join([self._text(item, numbers) for item in value])})"
         if isinstance(value, (set, frozenset)):
             return f"set({', '.join(sorted(self._text(item, numbers) for item in value))})"
         pairs = (f"{self._text(key, numbers)}: {self._text(value[key], numbers)}" for key in value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -75,15 +76,21 @@ class Folder:
             raise self._unwritable(error) from error
 
     def load(self, key: str) -> bytes | None:
+        """The bytes under a key, which are used now; None without them."""
+        data = self.read(key)
+        if data is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._path(key))
+        return data
+
+    def read(self, key: str) -> bytes | None:
         """The bytes under a key; None without them."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            # To read anything else, such as a pipe, may take forever.
+            return path.read_bytes() if path.is_file() else None
         except OSError:
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return data
 
     def store(self, key: str, data: bytes) -> None:
         """Keep bytes under a key.
@@ -113,6 +120,8 @@ class Folder:
                 # Another process may have trimmed it.
                 with contextlib.suppress(OSError):
                     status = path.stat()
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
                     found.append(Stored(path, status.st_size, status.st_mtime))
         return sorted(found, key=lambda stored: (stored.used, stored.key))
 

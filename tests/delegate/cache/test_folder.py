@@ -143,3 +143,15 @@ def test_eight_processes_and_random_kills_leave_only_whole_entries(tmp_path):
     assert folder.load(KEYS[0]) == entry(KEYS[0])
     folder.clear()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_is_not_a_file_is_not_an_entry(tmp_path):
+    """To read a pipe takes forever."""
+    folder = Folder(tmp_path, 1 << 20)
+    for key, make in (("a" * 64, os.mkfifo), ("b" * 64, os.mkdir)):
+        path = tmp_path / key[:2] / f"{key}.entry"
+        path.parent.mkdir()
+        make(path)
+        assert folder.load(key) is None
+    assert folder.stored() == []
+    assert list(folder.verify()) == []
