@@ -75,12 +75,16 @@ def measure(
 
 def report(profile: Profile, limit: int | None) -> RenderableType:
     """Show the most expensive delegates, copies and kernels, and why no plugin has the last."""
-    return report_of([profile.sheet], limit if limit is None else _MOST)
+    return report_of(profile.sheets, limit if limit is None else _MOST)
 
 
 def fields(profile: Profile) -> dict[str, Any]:
     """The same as plain data."""
-    return {"runs": profile.runs, "costs": [asdict(cost) for cost in profile.costs]}
+    return {
+        "runs": profile.runs,
+        "costs": [asdict(cost) for cost in profile.costs],
+        "modules": [asdict(module) for module in profile.modules],
+    }
 
 
 def _write_trace(profile: Profile, file: Path) -> None:
