@@ -154,6 +154,15 @@ def test_the_command_shows_it_and_writes_a_trace(pte, tmp_path):
     assert sum(event["dur"] for event in calls) <= whole["dur"]
 
 
+def test_without_a_ledger_the_command_tells_how_to_know_more(lowered, tmp_path):
+    path = lowered.save(tmp_path / "net.pte")
+    profiled(path, repeat=1)
+    hint = "For plugins, modules and reasons, lower it --with-ledger."
+    assert cells(invoke("run --profile", path).stdout)[-1] == hint
+    with_ledger = lowered.save(tmp_path / "with.pte", with_ledger=True)
+    assert hint not in invoke("run --profile", with_ledger).stdout
+
+
 def test_the_document_has_it_on_request(pte):
     profiled(pte, repeat=1)
     document = json.loads(invoke("run --profile --json", pte).stdout)
