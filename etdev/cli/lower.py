@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, results, tables
+from etdev.cli import options, pages, results, tables
 from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     help="Record there what the .pte was made with; etdev.lock for --locked alone.",
 )
 @click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
+@options.html
 @options.as_json
 @options.workers
 @options.lowering
@@ -60,6 +61,7 @@ def command(
     with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
+    html: Path | None,
     as_json: bool,
     **lowering: Any,
 ) -> None:
@@ -72,6 +74,7 @@ def command(
     etdev lower net.py:model -o net.pte
     etdev lower net.py:model -o net.pte --plugin trt --plugin cpu
     etdev lower net.py:model -o net.pte --verify 5
+    etdev lower net.py:model -o net.pte --html net.html
     etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
@@ -81,6 +84,8 @@ def command(
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     options.check(source, **lowering)
+    if html:
+        pages.check()
     lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -92,6 +97,8 @@ def command(
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
             lock.check(lowerer, lowered, written)
             lock.write()
+        if html:
+            pages.write_lowered(html, output, lowered)
     if as_json:
         results.document(_document(lowered, output, verification))
         return

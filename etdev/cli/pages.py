@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
+    from etdev.lowered import Lowered
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
@@ -30,6 +31,15 @@ def write(file: Path, plan: Plan, title: str) -> None:
     from etdev.page.page import Page
 
     Page(plan, title).save(file)
+
+
+def write_lowered(file: Path, program: Path, lowered: Lowered) -> None:
+    """Write the page of what was lowered, with the time of each stage."""
+    from etdev.page.page import Page
+    from etdev.pte.read import read
+
+    stages = lowered.stages.seconds
+    Page(lowered.plan, program.name, artifact=read(program), stages=stages).save(file)
 
 
 def write_artifact(file: Path, program: Path, artifact: Artifact) -> None:

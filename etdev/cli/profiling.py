@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import asdict, frozen
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from etdev.cli import nodes, pages
 from etdev.cli.tables import report_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Enough to see where the time goes.
 _MOST = 10
+_NO_LEDGER = "For plugins, modules and reasons, lower it --with-ledger."
 
 
 @frozen
@@ -75,12 +77,18 @@ def measure(
 
 def report(profile: Profile, limit: int | None) -> RenderableType:
     """Show the most expensive delegates, copies and kernels, and why no plugin has the last."""
-    return report_of([profile.sheet], limit if limit is None else _MOST)
+    tables = report_of(profile.sheets, limit if limit is None else _MOST)
+    # Owners, modules and reasons come from the ledger.
+    return tables if profile.times else Group(tables, Text(_NO_LEDGER))
 
 
 def fields(profile: Profile) -> dict[str, Any]:
     """The same as plain data."""
-    return {"runs": profile.runs, "costs": [asdict(cost) for cost in profile.costs]}
+    return {
+        "runs": profile.runs,
+        "costs": [asdict(cost) for cost in profile.costs],
+        "modules": [asdict(module) for module in profile.modules],
+    }
 
 
 def _write_trace(profile: Profile, file: Path) -> None:

@@ -62,6 +62,7 @@ def charts(
     """All charts that have bars."""
     every = [
         _profile(profile),
+        _modules(profile),
         _stages(stages or {}),
         _file(artifact) if artifact else _weights(plan),
         _planned(artifact),
@@ -77,6 +78,14 @@ def _profile(profile: Profile | None) -> Chart | None:
     more = len(profile.costs) - len(bars)
     note = f"Median of {profile.runs} runs." + (f" {more} more are not shown." if more else "")
     return Chart("Time of a run", "ms", bars, note)
+
+
+def _modules(profile: Profile | None) -> Chart | None:
+    if profile is None:
+        return None
+    bars = tuple(Bar(module.path, module.ms) for module in profile.modules[:_MOST])
+    note = "Each with all that is in it."
+    return Chart("Time of modules", "ms", bars, note)
 
 
 def _stages(stages: Mapping[str, float]) -> Chart:

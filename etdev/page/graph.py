@@ -10,6 +10,7 @@ from attrs import define, field, frozen
 from etdev.page.order import run_order
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import Entry
+from etdev.schema.modules import common
 from etdev.schema.plan import MethodPlan, Partition
 from etdev.schema.tensors import Copy
 
@@ -117,7 +118,7 @@ def _vertices(method: MethodPlan) -> Iterator[Vertex]:
     for partition in method.partitions:
         modules = [entries[node].module for node in partition.nodes if node in entries]
         reads = tuple(tensor.name for tensor in partition.inputs)
-        yield Vertex("partition", partition.name, _common(modules), partition.device, reads)
+        yield Vertex("partition", partition.name, common(modules), partition.device, reads)
     for entry in portable:
         yield Vertex("node", entry.node, entry.module, CPU, entry.inputs)
 
@@ -137,17 +138,6 @@ def _inputs(method: MethodPlan, portable: Iterable[Entry]) -> Iterator[Vertex]:
 
 def _held(partition: Partition) -> Iterator[str]:
     return (constant.name for constant in partition.constants)
-
-
-def _common(modules: Sequence[str]) -> str:
-    """The path that all paths begin with."""
-    if not modules:
-        return ""
-    paths = [module.split(".") if module else [] for module in modules]
-    first, last = min(paths), max(paths)
-    pairs = enumerate(zip(first, last, strict=False))
-    end = next((i for i, (one, other) in pairs if one != other), min(len(first), len(last)))
-    return ".".join(first[:end])
 
 
 def _moved(

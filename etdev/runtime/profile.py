@@ -18,6 +18,7 @@ from etdev.pte.steps import Step, steps
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.schema.ledger import Entry
+from etdev.schema.modules import module_times
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile, Span
 
@@ -94,7 +95,9 @@ def _profile(
     shares.sort(key=lambda cost: -cost.ms)
     times = dict(_times(calls, known, planned)) if planned else {}
     every = tuple(_call(event, known, planned) for event in calls)
-    return Profile(method, tuple(shares), runs, times, every, tuple(_spans(events, known)))
+    modules = module_times(planned, times) if planned else ()
+    spans = tuple(_spans(events, known))
+    return Profile(method, tuple(shares), runs, times, modules, every, spans)
 
 
 def _method(plan: Plan | None, name: str) -> MethodPlan | None:

@@ -22,8 +22,8 @@ The others have
     etdev.run            program, method; outputs: type, shape, and with --check their max_error
                          and PyTorch's max_value; latency_ms of each call; verification as above;
                          with --bisect bisection: tolerance, delegates, the one that departs or
-                         null, max_errors_without it; with --profile profile: runs, and costs as
-                         in profile.py
+                         null, max_errors_without it; with --profile profile: runs, costs as in
+                         profile.py, and modules as in modules.py
     etdev.check          program, targets, problems in words, notes in words
     etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
                          lowering that names none, devices, hooks

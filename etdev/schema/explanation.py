@@ -12,6 +12,7 @@ from attrs import field, frozen
 from etdev.schema import globs
 from etdev.schema.documents import CONVERTER, EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
+from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.story import Storyteller
 
@@ -40,7 +41,7 @@ class Query:
         if self.plugin is not None and self.plugin not in (v.plugin for v in entry.verdicts):
             return False
         if self.module is not None:
-            return any(globs.matches(self.module, path) for path in _around(entry.module))
+            return any(globs.matches(self.module, path) for path in around(entry.module))
         return True
 
     def __str__(self) -> str:
@@ -166,13 +167,6 @@ class Explanation:
                 }
             )
         )
-
-
-def _around(module: str) -> Iterator[str]:
-    """Paths of a module and of the modules around it."""
-    while module:
-        yield module
-        module = module.rpartition(".")[0]
 
 
 def _said(entry: Entry, plugin: str | None) -> list[Verdict]:

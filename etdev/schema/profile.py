@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from etdev.schema.colours import colours_of
+from etdev.schema.modules import ModuleTime
 from etdev.schema.sheet import Sheet, html, rich
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Profile:
         runs: How many runs were timed.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             as each can be told from others.
+        modules: What source modules take of a run, likewise; most first.
         calls: The instructions, in no order.
         spans: Every event of the last run.
     """
@@ -91,6 +93,7 @@ class Profile:
     costs: tuple[Cost, ...]
     runs: int
     times: Mapping[str, float] = field(factory=dict)
+    modules: tuple[ModuleTime, ...] = ()
     calls: tuple[Call, ...] = ()
     spans: tuple[Span, ...] = ()
 
@@ -100,10 +103,14 @@ class Profile:
         return sum(cost.ms for cost in self.costs)
 
     @property
-    def sheet(self) -> Sheet:
-        """The costs as a table."""
+    def sheets(self) -> tuple[Sheet, ...]:
+        """The costs as a table, and those of modules, where they are known."""
         columns = ("what", "calls", "ms", "share", "owner", "modules", "why not delegated")
-        return Sheet(columns, map(_cells, self.costs), f"{self.runs} runs")
+        costs = Sheet(columns, map(_cells, self.costs), f"{self.runs} runs")
+        modules = Sheet(
+            ("module", "ms", "share", "delegates", "portable nodes"), map(_module, self.modules)
+        )
+        return (costs, modules) if self.modules else (costs,)
 
     def __repr__(self) -> str:
         most = f", {self.costs[0].name} {self.costs[0].share:.0%}" if self.costs else ""
@@ -111,10 +118,15 @@ class Profile:
 
     def _repr_html_(self) -> str:
         owners = sorted({cost.plugin for cost in self.costs if cost.plugin})
-        return html([self.sheet], colours_of((), owners))
+        return html(self.sheets, colours_of((), owners))
 
     def __rich__(self) -> Group:
-        return rich([self.sheet])
+        return rich(self.sheets)
+
+
+def _module(module: ModuleTime) -> tuple[str, ...]:
+    times = (f"{module.ms:.3f}", f"{module.share:.0%}")
+    return (module.path, *times, str(module.delegates or "-"), str(module.portable or "-"))
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:

@@ -247,13 +247,17 @@ def test_the_commands_write_pages(mlp_lowered, tmp_path, monkeypatch):
     mlp_lowered.save("with.pte", with_ledger=True)
     mlp_lowered.save("without.pte")
     succeeds(f"plan {MLP} --html plan.html")
+    succeeds(f"lower {MLP} -o net.pte --plugin cpu --html lower.html")
     succeeds("inspect with.pte --html with.html")
     succeeds("inspect without.pte --html without.html")
     pages = {
         name: json.loads(read((tmp_path / f"{name}.html").read_text()).texts["data"])
-        for name in ("plan", "with", "without")
+        for name in ("plan", "lower", "with", "without")
     }
     assert pages["plan"]["methods"] == pages["with"]["methods"]
+    assert pages["plan"]["methods"] == pages["lower"]["methods"]
+    (stages,) = [c for c in pages["lower"]["charts"] if c["title"] == "Time of each stage"]
+    assert {"export", "edge", "plan", "compile", "emit"} <= {bar[0] for bar in stages["bars"]}
     assert {chart["title"] for chart in pages["with"]["charts"]} == {
         "What the file holds", "Planned memory by device",
     }  # fmt: skip

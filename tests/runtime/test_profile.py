@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from attrs import evolve
 from executorch.devtools import Inspector
 from executorch.runtime import Runtime
 from models import nets
@@ -18,6 +19,8 @@ from etdev.errors import RunError
 from etdev.pte.steps import steps
 from etdev.runtime import profile as profiles
 from etdev.runtime.profile import profile
+from etdev.schema.ledger import Ledger
+from etdev.schema.modules import module_times
 
 
 class Relus:
@@ -67,6 +70,21 @@ def test_every_delegate_and_kernel_is_told_with_plugin_modules_and_reasons(lower
     times = [cost.ms for cost in result.costs]
     assert times == sorted(times, reverse=True)
     assert min(times) > 0
+
+
+def test_modules_have_the_time_of_all_that_is_in_them(mlp_lowered):
+    """Of modules around each other that take the same, only the innermost is told."""
+    (method,) = mlp_lowered.plan.methods
+    homes = {"2": "block.norm", "0": "block.linear", "1": "block.linear", "3": "head.out"}
+    entries = tuple(evolve(entry, module=homes[entry.module]) for entry in method.ledger)
+    times = {"cpu_0": 5.0, "aten_native_layer_norm_default": 3.0, "cpu_1": 1.9, "copy": 0.1}
+    told = module_times(evolve(method, ledger=Ledger(entries)), times)
+    assert [(m.path, m.ms, m.share, m.delegates, m.portable) for m in told] == [
+        ("block", 8.0, 0.8, 1, 1),
+        ("block.linear", 5.0, 0.5, 1, 0),
+        ("block.norm", 3.0, 0.3, 0, 1),
+        ("head.out", 1.9, 0.19, 1, 0),
+    ]
 
 
 def test_a_file_without_a_plan_tells_backends(pte):
@@ -123,15 +141,26 @@ def test_the_command_shows_it_and_writes_a_trace(pte, tmp_path):
     rows = cells(done.stdout)
     assert rows[2] == "2 runs"
     assert rows[3] == "what calls ms share owner modules why not delegated"
-    assert {row.split()[0] for row in rows[4:]} == {
+    head = rows.index("module ms share delegates portable nodes")
+    assert {row.split()[0] for row in rows[4:head]} == {
         "cpu_0", "relus_0", "cpu_1", "aten::native_layer_norm.out",
     }  # fmt: skip
+    assert {row.split()[0] for row in rows[head + 1 :]} == {"0", "1", "2", "3"}
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert all(event["ph"] == "X" and event["dur"] >= 0 <= event["ts"] for event in events)
     (whole,) = [event for event in events if event["name"] == "Method::execute"]
     calls = [e for e in events if e["cat"] == "instruction" and e is not whole]
     assert len(calls) == 4
     assert sum(event["dur"] for event in calls) <= whole["dur"]
+
+
+def test_without_a_ledger_the_command_tells_how_to_know_more(lowered, tmp_path):
+    path = lowered.save(tmp_path / "net.pte")
+    profiled(path, repeat=1)
+    hint = "For plugins, modules and reasons, lower it --with-ledger."
+    assert cells(invoke("run --profile", path).stdout)[-1] == hint
+    with_ledger = lowered.save(tmp_path / "with.pte", with_ledger=True)
+    assert hint not in invoke("run --profile", with_ledger).stdout
 
 
 def test_the_document_has_it_on_request(pte):
