@@ -207,7 +207,8 @@ class Search:
         build = self.builder.build(candidate)
         known = self.contest.measurer.record(build) if isinstance(build, Build) else build
         if isinstance(build, Build):
-            self._build_s = max(self._build_s, build.seconds)
+            # The first ones load libraries; what they take says little about those to come.
+            self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
         attempt = Attempt(candidate, known)
         self.attempts.append(attempt)
         return attempt
