@@ -57,7 +57,11 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
     "--threads", type=click.IntRange(1), default=1, show_default=True,
     help="Threads of the runtime and its delegates.",
 )  # fmt: skip
-@click.option("--store", type=options.FILE, help="Folder of what was measured before.")
+@click.option(
+    "--store",
+    type=options.FILE,
+    help="Folder of what was measured before; ETDEV_MEASUREMENTS names it, too.",
+)
 @click.option("--no-store", is_flag=True, help="Measure everything, and keep nothing.")
 @click.option(
     "--show", is_flag=True,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from etdev.errors import TuneError
 from etdev.schema.lock import Lock
 from etdev.schema.tuning import Confirmation, Report
+from etdev.tuning.attempts import Attempt
 from etdev.tuning.builder import Build
 from etdev.tuning.candidate import UNTUNED
 from etdev.tuning.confirm import Confirmer
 from etdev.tuning.outputs import Outputs
 from etdev.tuning.record import Record
 from etdev.tuning.report import trials_of
-from etdev.tuning.search import Attempt, Search
+from etdev.tuning.search import Search
 from etdev.tuning.tuning import Tuning
 
 

@@ -12,12 +12,13 @@ from attrs import define, evolve, field
 
 from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
+from etdev.tuning.attempts import Attempt
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.cover import least_cost_owners
 from etdev.tuning.profiler import Profiler
 from etdev.tuning.rates import Rates, Sample, predicted
 from etdev.tuning.record import LATENCY
-from etdev.tuning.search import SPENT, Attempt, Search
+from etdev.tuning.search import SPENT, Search
 from etdev.tuning.structures import Shift, pins_of, shifts_of
 from etdev.tuning.units import Key, Unit, moved, owned, units_of
 

@@ -9,9 +9,9 @@ from attrs import asdict, evolve
 
 from etdev.schema.limits import Limits
 from etdev.schema.tuning import FAILED, RAN, UNTRIED, WRONG, Trial
+from etdev.tuning.attempts import Attempt
 from etdev.tuning.candidate import UNTUNED
 from etdev.tuning.record import LATENCY, Record
-from etdev.tuning.search import Attempt
 
 
 def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:

@@ -4,43 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from etdev.errors import TuneError
 from etdev.registry.plugin import Plugin
 from etdev.schema.tuning import Estimate, Move
 from etdev.stages import Listener
 from etdev.tuning import candidate as candidates
 from etdev.tuning import options, orders
+from etdev.tuning.attempts import Attempt, hopeless, reason, records_of
 from etdev.tuning.builder import Build, Builder
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.clock import Clock
-from etdev.tuning.contest import MARGIN, Contest, is_clear
-from etdev.tuning.exchange import Failure
+from etdev.tuning.contest import Contest, is_clear
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
 # Processes of a duel and of the confirmation.
 _PROCESSES = 40
 SPENT = "not tried: the budget is spent"
-
-
-@frozen(eq=False)
-class Attempt:
-    """A candidate that was built, or could not be.
-
-    Args:
-        candidate: The candidate.
-        outcome: What is known about its bytes, or why there are none.
-    """
-
-    candidate: Candidate
-    outcome: Record | Failure
-
-    @property
-    def record(self) -> Record | None:
-        """What is known about its bytes, if there are any."""
-        return self.outcome if isinstance(self.outcome, Record) else None
 
 
 @define(eq=False)
@@ -91,7 +72,7 @@ class Search:
         self._holder = next((a for a in first if winner and a.record is winner), None)
         self._options(first)
         if self.best() is None:
-            raise self._hopeless()
+            raise hopeless(self.attempts, self.contest.tolerance)
 
     def best(self) -> Attempt | None:
         """Who won the race of the orders, or beat who was the best then, and so on."""
@@ -137,7 +118,8 @@ class Search:
         tolerance = self.contest.tolerance
         inside = [a for a in ran if a.record and a.record.admitted(tolerance)]
         outside = [a for a in ran if a.record and not a.record.admitted(tolerance)]
-        starts = [*inside[:1], *outside[:1]]
+        # The fastest first: what is fast and wrong has most to gain from another option.
+        starts = sorted([*inside[:1], *outside[:1]], key=self._cost)
         whole = sorted(ran, key=lambda a: -len(a.candidate.plugins))
         return list(dict.fromkeys([*starts, *whole[:1]]))
 
@@ -180,7 +162,7 @@ class Search:
             return self.note(words, of, False, self._fault(record), predicted)
         if is_clear(ratio):
             self._holder = attempt
-        return self.note(words, of, is_clear(ratio), _reason(ratio, of), predicted, ratio)
+        return self.note(words, of, is_clear(ratio), reason(ratio, of), predicted, ratio)
 
     def _fault(self, record: Record) -> str:
         if record.failure:
@@ -207,7 +189,8 @@ class Search:
         build = self.builder.build(candidate)
         known = self.contest.measurer.record(build) if isinstance(build, Build) else build
         if isinstance(build, Build):
-            self._build_s = max(self._build_s, build.seconds)
+            # The first ones load libraries; what they take says little about those to come.
+            self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
         attempt = Attempt(candidate, known)
         self.attempts.append(attempt)
         return attempt
@@ -225,34 +208,3 @@ class Search:
         enough = self.clock.allows(2 * self._build_s + _PROCESSES * process_s)
         self.finished = self.finished and enough
         return enough
-
-    def _hopeless(self) -> TuneError:
-        errors = {a.candidate.name: a.record.error for a in self.attempts if a.record}
-        if not errors or min(errors.values()) == float("inf"):
-            faults = [f"{a.candidate.name}: {_why(a)}" for a in self.attempts]
-            return TuneError(
-                "candidates", f"none runs ({'; '.join(faults[:4])})", "see etdev check"
-            )
-        name = min(errors, key=lambda known: errors[known])
-        what = f"no candidate is within {self.contest.tolerance:g}: the closest, {name}, is off by"
-        cure = f"allow at least --tolerance {errors[name]:.1e}"
-        return TuneError("tolerance", f"{what} {errors[name]:.2g}", cure)
-
-
-def records_of(attempts: Sequence[Attempt]) -> list[Record]:
-    """The records of the attempts that have one, each once."""
-    return list({id(a.record): a.record for a in attempts if a.record}.values())
-
-
-def _why(attempt: Attempt) -> str:
-    known = attempt.record
-    return str(known.failure or "wrong") if known else str(attempt.outcome)
-
-
-def _reason(ratio: Estimate, best: str) -> str:
-    if is_clear(ratio):
-        return f"taken: {1 - ratio.value:.0%} less than {best}"
-    if ratio.low > 1 - MARGIN:
-        more = f"{ratio.value - 1:.0%} more than" if ratio.value > 1 + MARGIN else "no better than"
-        return f"not taken: {more} {best}"
-    return f"not taken: can't be told apart from {best}"

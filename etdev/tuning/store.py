@@ -23,13 +23,16 @@ from etdev.tuning.exchange import Failure
 from etdev.tuning.measurement import Measurement
 
 VERSION = 1
+VARIABLE = "ETDEV_MEASUREMENTS"
 _SUFFIX = ".json"
 
 
 def default_folder() -> Path:
-    """The folder in the user's cache directory."""
+    """What the environment variable names, else a folder in the user's cache directory."""
     from platformdirs import user_cache_path
 
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
     return user_cache_path("etdev", appauthor=False) / "measurements"
 
 

@@ -9,6 +9,42 @@ from attrs import frozen
 from etdev.schema.pins import PORTABLE, Pin
 from etdev.tuning.units import Key, Unit, choices
 
+# Ops that only arrange what others compute: alone they are nothing to move.
+_ARRANGE = frozenset(
+    [
+        "view",
+        "reshape",
+        "_unsafe_view",
+        "transpose",
+        "permute",
+        "t",
+        "clone",
+        "contiguous",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "split",
+        "chunk",
+        "cat",
+        "flatten",
+        "unflatten",
+        "alias",
+        "detach",
+        "dropout",
+        "to",
+        "_to_copy",
+        "narrow",
+        "numpy_T",
+        "unbind",
+        "split_with_sizes",
+        "lift_fresh_copy",
+        "view_copy",
+        "expand_copy",
+    ]
+)
+
 
 @frozen
 class Shift:
@@ -32,6 +68,8 @@ def shifts_of(units: Sequence[Unit], plugins: Sequence[str]) -> Iterator[Shift]:
     """
     seen: set[frozenset[tuple[Key, str]]] = set()
     for words, group in (*_by_op(units), *_by_module(units)):
+        if all(_arranges(unit) for unit in group):
+            continue
         for owner in (*plugins, PORTABLE):
             changes = {
                 unit.key: owner
@@ -54,12 +92,12 @@ def pins_of(units: Sequence[Unit], owners: Mapping[Key, str]) -> tuple[Pin, ...]
     groups: dict[tuple[str, str], list[Unit]] = {}
     for unit in units:
         groups.setdefault((unit.key[0], unit.key[2]), []).append(unit)
-    pins = [pin for group in groups.values() for pin in _pins(group, owners, len(units))]
+    pins = [pin for group in groups.values() for pin in _pins(group, owners)]
     # The first pin that matches counts, and one of a module also matches the modules within.
     return tuple(sorted(pins, key=lambda pin: -(pin.module or "").count(".") - bool(pin.module)))
 
 
-def _pins(group: Sequence[Unit], owners: Mapping[Key, str], _: int) -> list[Pin]:
+def _pins(group: Sequence[Unit], owners: Mapping[Key, str]) -> list[Pin]:
     """Pins for the units of one op in one method."""
     wanted = {unit.key: owners.get(unit.key, unit.owner) for unit in group}
     if all(wanted[unit.key] == unit.owner for unit in group):
@@ -71,6 +109,12 @@ def _pins(group: Sequence[Unit], owners: Mapping[Key, str], _: int) -> list[Pin]
     return [
         Pin(wanted[unit.key], module=unit.key[1] or None, op=op, method=method) for unit in group
     ]
+
+
+def _arranges(unit: Unit) -> bool:
+    """Whether a unit computes nothing."""
+    parts = unit.key[2].split(".")
+    return len(parts) > 1 and parts[1] in _ARRANGE
 
 
 def _by_op(units: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:

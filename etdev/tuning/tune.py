@@ -90,8 +90,8 @@ def tune(
         objective: `latency`, `size` of the files, or peak `memory`.
         on: A runner, or how one is asked for: `local`, `ssh:host`, `adb`, a command template.
         policy: How to measure, or just the number of threads.
-        store: Folder of what was measured; None for that in the user's cache directory, False for
-            nowhere.
+        store: Folder of what was measured; None for the one that the environment variable
+            ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for nowhere.
         plugins: As for `Lowerer`, like everything below.
         registry: The registry to start from.
         devices: Device per plugin.

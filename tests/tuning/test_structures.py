@@ -89,6 +89,11 @@ def test_pins_move_these_units_and_no_others(units, name):
         assert kept == shift.owners
 
 
+def test_what_computes_nothing_is_not_moved_alone(units):
+    assert any("cat" in unit.key[2] for unit in units)
+    assert not any(shift.name.startswith("aten.cat") for shift in shifts_of(units, ["cpu"]))
+
+
 def test_no_pins_where_nothing_changes(units):
     assert pins_of(units, owned(units)) == ()
 

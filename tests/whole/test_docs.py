@@ -86,6 +86,7 @@ def desk(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("\n".join(["[etdev]", *names]))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ETDEV_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ETDEV_MEASUREMENTS", str(tmp_path / "measurements"))
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "etdev_adder"]:
