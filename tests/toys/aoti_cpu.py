@@ -17,13 +17,11 @@ from unittest import mock
 
 import torch
 from attrs import define, field
-from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
 
 from etdev import Device, Probe
 from etdev.lowered import Lowered
+from etdev.testing import Simulation
 
 _MAGIC = b"ETCUDAFQN3"
 # CudaBackend writes dtypes as numbers of torch's C++.
@@ -84,61 +82,25 @@ def compiling() -> Iterator[None]:
 
 
 @define(eq=False)
-class Program:
+class Program(Simulation):
     """A method whose CUDA delegates run as compiled, and whose other nodes run in eager PyTorch.
 
     State lives from call to call, inside of delegates and outside.
     """
 
-    program: ExportedProgram
-    state: dict[str, torch.Tensor]
     libraries: dict[LoweredBackendModule, Any] = field(factory=dict)
 
     @classmethod
     def of(cls, lowered: Lowered, method: str = "forward") -> Program:
         """A method as it was lowered."""
-        program = lowered.edge.exported_program(method)
-        held = {**program.constants, **program.state_dict}
-        state = {key: v.detach().clone() for key, v in held.items() if isinstance(v, torch.Tensor)}
-        return cls(program, state)
+        return super().of(lowered, {}, method)
 
-    def __call__(self, *inputs: torch.Tensor) -> list[Any]:
-        """What the method returns for these inputs."""
-        signature, rest = self.program.graph_signature, iter(inputs)
-        arguments = [
-            next(rest) if spec.kind == InputKind.USER_INPUT else self.state[str(spec.target)]
-            for spec in signature.input_specs
-        ]
-        with torch.no_grad():
-            values = _Interpreter(self).run(*arguments, enable_io_processing=False)
-        returned = []
-        for spec, value in zip(signature.output_specs, values, strict=True):
-            if spec.kind == OutputKind.BUFFER_MUTATION:
-                self.state[str(spec.target)] = value.clone()
-            else:
-                returned.append(value.clone() if isinstance(value, torch.Tensor) else value)
-        return returned
-
-    def run(self, module: LoweredBackendModule, inputs: Any) -> list[torch.Tensor]:
+    def call(self, module: LoweredBackendModule, inputs: Any) -> list[torch.Tensor]:
         """Call a delegate."""
         if module not in self.libraries:
             self.libraries[module] = _loaded(module)
         outputs: list[torch.Tensor] = self.libraries[module].run([t.contiguous() for t in inputs])
         return outputs
-
-
-class _Interpreter(torch.fx.Interpreter):
-    """Runs a graph, and its delegates as compiled."""
-
-    def __init__(self, owner: Program) -> None:
-        super().__init__(owner.program.graph_module)
-        self.owner = owner
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is not executorch_call_delegate:
-            return super().call_function(target, args, kwargs)
-        module, *inputs = args
-        return self.owner.run(module, inputs)
 
 
 def _loaded(module: LoweredBackendModule) -> Any:

@@ -53,7 +53,7 @@ def _difference(here: str, there: str) -> str:
 
 @contract(
     "its compiler gives the same bytes for the same program",
-    "whoever builds a release again must get it again, and the compile cache keeps one of them",
+    "a release that is built again must be the same, and the compile cache keeps one of them",
 )
 def same_bytes(subject: Subject) -> None:
     if not subject.requirements.same_bytes:
