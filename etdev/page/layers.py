@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -12,6 +13,9 @@ from etdev.errors import EtdevError
 # A way through more rows than these is drawn straight: otherwise most of what is laid out would be
 # bends, of values that every layer of a model reads.
 _LONGEST = 24
+# No more bends than so many for each child, and these.
+_BENDS, _FEW = 3, 1000
+_MANY = 1000
 # What nothing else in the group is connected with, in rows of these.
 _ABREAST = 8
 
@@ -43,7 +47,7 @@ def layers(count: int, pairs: Sequence[Pair]) -> Layers:
     """
     # The library stops the process if there is a cycle.
     assert all(source < target for source, target in pairs)
-    short = list(_short(count, pairs))
+    short = _short(count, pairs)
     drawing = _Drawing(count)
     for members, own in _parts(short):
         drawing.add(members, own)
@@ -107,8 +111,21 @@ class _Drawing:
         return Layers((*rows, *map(tuple, self.rows)), ways)
 
 
-def _short(count: int, pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs that are not too far apart, counted in steps of the longest way."""
+def _short(count: int, pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs that are near enough to each other for bends between them."""
+    spans = _spans(count, pairs)
+    passed: Counter[int] = Counter()
+    for span in spans.values():
+        passed[span] += span - 1
+    bends, longest = 0, 1
+    while longest < _LONGEST and bends + passed[longest + 1] <= _BENDS * count + _FEW:
+        longest += 1
+        bends += passed[longest]
+    return [pair for pair in pairs if spans[pair] <= longest]
+
+
+def _spans(count: int, pairs: Sequence[Pair]) -> dict[Pair, int]:
+    """How many rows each pair is apart, counted in steps of the longest way."""
     rank = [0] * count
     for source, target in sorted(pairs, key=lambda pair: pair[1]):
         rank[target] = max(rank[target], rank[source] + 1)
@@ -116,11 +133,9 @@ def _short(count: int, pairs: Sequence[Pair]) -> Iterator[Pair]:
     for source, target in pairs:
         first_read[source] = min(rank[target], first_read.get(source, count))
     read = {target for _, target in pairs}
-    for source, target in pairs:
-        # What reads nothing is drawn right above who reads it first.
-        start = rank[source] if source in read else first_read[source] - 1
-        if rank[target] - start <= _LONGEST:
-            yield source, target
+    # What reads nothing is drawn right above who reads it first.
+    starts = {s: rank[s] if s in read else first_read[s] - 1 for s, _ in pairs}
+    return {pair: rank[pair[1]] - starts[pair[0]] for pair in pairs}
 
 
 def _parts(pairs: Sequence[Pair]) -> list[tuple[list[int], list[Pair]]]:
@@ -147,7 +162,9 @@ def _drawn(
     require_library()
     from fast_sugiyama import from_edges
 
-    ((positions, _, _, edges),) = from_edges(list(pairs))
+    # With more, the rest of what the library can do for beauty takes it minutes.
+    quick = {"ranking_type": "up", "transpose": False} if len(pairs) > _MANY else {}
+    ((positions, _, _, edges),) = from_edges(list(pairs), **quick)
     return dict(positions), edges
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -168,6 +170,18 @@ def test_a_long_way_is_straight_and_a_short_one_bends():
     ways = dict(layers(61, pairs).ways)
     assert len(ways[0, 3]) == 2
     assert ways[0, 60] == ()
+
+
+def test_a_tangle_is_laid_out_in_seconds():
+    """As prettily as the library can, 5,000 children that read of each other took a minute."""
+    chosen = random.Random(0)
+    edges = {(chosen.randrange(max(0, i - 60), i), i) for i in range(1, 5000) for _ in range(2)}
+    pairs = sorted(edges | {(5, i) for i in range(11, 5000, 3)})
+    start = time.process_time()
+    laid = layers(5000, pairs)
+    assert time.process_time() - start < 15
+    assert sum(map(len, laid.rows)) <= 10 * 5000
+    assert [pair for pair, _ in laid.ways] == pairs
 
 
 def test_the_same_plan_is_the_same_bytes_in_every_process(tmp_path):
