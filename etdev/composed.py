@@ -10,6 +10,7 @@ from executorch.exir.backend.backend_details import BackendDetails
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etdev.composition import Composition, compose
 from etdev.delegate.control_flow import all_overwritten_results
@@ -119,16 +120,19 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         It keeps more whole than it is asked to: an op that is wanted whole in some places only.
         """
-        unclaimed = set(plan.fallback)
-        for node in program.graph.nodes:
-            if node.name not in unclaimed or op_name(node) not in self._kept:
-                continue
-            if wishers(node) or not has_kernel(node):
+        for node in _unclaimed(program, plan):
+            if op_name(node) in self._kept and (wishers(node) or not has_kernel(node)):
                 raise PluginError(
                     "partitioner",
                     f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it",
                     "lower with etdev.Lowerer, which decomposes it",
                 )
+
+
+def _unclaimed(program: ExportedProgram, plan: MethodPlan) -> list[Node]:
+    """What is left to portable kernels."""
+    fallback = set(plan.fallback)
+    return [node for node in program.graph.nodes if node.name in fallback]
 
 
 def _refuse_compiler(partition: Partition) -> None:
@@ -170,11 +174,9 @@ def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
 
 def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
-    unclaimed = set(plan.fallback)
-    for node in program.graph.nodes:
-        if node.name not in unclaimed or op_name(node) != "aten.nonzero.default":
-            continue
-        if node.all_input_nodes[0].meta["val"].dim() > 1:
+    for node in _unclaimed(program, plan):
+        transposed = op_name(node) == "aten.nonzero.default"
+        if transposed and node.all_input_nodes[0].meta["val"].dim() > 1:
             raise LoweringError(
                 "partitioner",
                 f"ExecuTorch would transpose {node.name}, the nonzero of a tensor with several "

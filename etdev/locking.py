@@ -50,13 +50,11 @@ def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
         path: The .pte that it was saved to.
     """
     keys = {(o.method, o.partition): o.key for o in lowered.outcomes}
+    delegates = compiled(path)
     program = {}
     for plan in lowered.plan.methods:
-        payloads = {}
-        if plan.partitions:
-            delegates = compiled(path, plan.method)
-            named = zip(plan.delegates, delegates, strict=True)
-            payloads = {name: _digest(bytes(one.payload)) for name, one in named}
+        named = zip(plan.delegates, delegates[plan.method], strict=True)
+        payloads = {name: _digest(bytes(one.payload)) for name, one in named}
         program[plan.method] = [
             {
                 "partition": partition.name,

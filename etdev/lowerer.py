@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import define
@@ -188,12 +189,9 @@ class Lowerer:
             CompileError: A plugin is unfit to compile here, or its backend failed.
             EtdevError: As `plan`.
         """
-        with watched(self.listener), untouched_random_state(), forgotten_code():
-            return self.compilation.lower(
-                lambda: self.decide(
-                    model, inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes, settings=settings
-                )
-            )
+        with self._undisturbed():
+            methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+            return self.compilation.lower(lambda: self._decide(methods, settings or Settings()))
 
     def decide(
         self,
@@ -205,19 +203,27 @@ class Lowerer:
         settings: Settings | None = None,
     ) -> Decision:
         """Plan as `plan` does, and keep the programs that the plan is for."""
+        with self._undisturbed():
+            methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+            return self._decide(methods, settings or Settings())
+
+    def _decide(self, methods: Mapping[str, Method], settings: Settings) -> Decision:
         stages = Stages(self.listener)
-        settings = settings or Settings()
         config = settings.compile_config
         expander = Expander(config, functools.partial(kernels.formula_of, config))
-        methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-        with watched(self.listener), untouched_random_state(), forgotten_code():
-            references = self._export(methods, stages)
-            manager = self._to_edge(references, settings, expander, stages)
-            edge = {name: manager.exported_program(name) for name in manager.methods}
-            with stages.stage("plan"):
-                whole = {name: self._whole(program, expander) for name, program in edge.items()}
-                plan, programs = self.composition.plan(edge, whole, expander)
+        references = self._export(methods, stages)
+        manager = self._to_edge(references, settings, expander, stages)
+        edge = {name: manager.exported_program(name) for name in manager.methods}
+        with stages.stage("plan"):
+            whole = {name: self._whole(program, expander) for name, program in edge.items()}
+            plan, programs = self.composition.plan(edge, whole, expander)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Leave the caller's random state and torch's generated code as they are, and watch."""
+        with watched(self.listener), untouched_random_state(), forgotten_code():
+            yield
 
     def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:
         """The ops that plugins wanted whole, and those that kernels can't do, with all plugins."""

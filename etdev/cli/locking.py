@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from etdev.errors import LockError
+from etdev.files import write_text
 from etdev.schema.lock import Lock
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ class Locking:
         Raises:
             ArtifactError: The file can't be written.
         """
-        from etdev.pte.write import write_atomically
-
         made = self._made
         if self.path and made and not self.locked:
-            write_atomically(self.path, lambda file: file.write(made.to_json().encode()))
+            write_text(self.path, made.to_json())

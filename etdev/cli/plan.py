@@ -12,6 +12,7 @@ from etdev.cli import explain_tables, options, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError
+from etdev.files import write_text
 from etdev.schema.documents import CONVERTER
 from etdev.schema.explanation import Explanation, Query
 from etdev.schema.node_data import node_data
@@ -106,8 +107,8 @@ def _forecast_document(told: list[Forecast] | None) -> dict[str, Any]:
 def _write_node_data(plan: Plan, folder: Path) -> None:
     try:
         folder.mkdir(exist_ok=True)
-        for name, data in node_data(plan).items():
-            (folder / f"{name}.json").write_text(json.dumps(data), encoding="utf-8")
     except OSError as error:
         what = f"can't be written ({error.strerror})"
         raise EtdevError(str(folder), what, "choose another folder") from error
+    for name, data in node_data(plan).items():
+        write_text(folder / f"{name}.json", json.dumps(data))

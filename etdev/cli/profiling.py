@@ -11,7 +11,7 @@ from attrs import asdict
 from rich.console import RenderableType
 
 from etdev.cli.tables import report_of
-from etdev.errors import EtdevError
+from etdev.files import write_text
 from etdev.schema.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -58,11 +58,7 @@ def write_trace(profile: Profile, file: Path) -> None:
         }
         for span in profile.spans
     ]
-    try:
-        file.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}), "utf-8")
-    except OSError as error:
-        what = f"can't be written ({error.strerror})"
-        raise EtdevError(str(file), what, "choose another path") from error
+    write_text(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
 
 def _cells(cost: Cost) -> tuple[str, ...]:

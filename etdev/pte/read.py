@@ -61,14 +61,13 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
     return _opened(file, lambda data: _artifact(file, data, plugins))
 
 
-def compiled(path: str | Path, method: str) -> list[Compiled]:
-    """Read the delegates of a method, in the order of their first calls.
+def compiled(path: str | Path) -> dict[str, list[Compiled]]:
+    """Read the delegates of every method, in the order of their first calls.
 
     Raises:
-        ArtifactError: As for `read`, or it has no such method.
+        ArtifactError: As for `read`.
     """
-    file = Path(path)
-    return opened(file, lambda _, parsed: _compiled(file, parsed, method))
+    return opened(Path(path), _compiled)
 
 
 def opened(file: Path, use: Callable[[int, Any], _Read]) -> _Read:
@@ -100,25 +99,28 @@ def _opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         ) from error
 
 
-def _compiled(file: Path, parsed: Any, method: str) -> list[Compiled]:
-    plans = {plan.name: plan for plan in parsed.program.execution_plan}
-    if method not in plans:
-        raise ArtifactError(
-            str(file), f"has no method {method!r}", f"it has {', '.join(sorted(plans))}"
-        )
-    plan = plans[method]
-    order = dict.fromkeys(call.delegate_index for call in _calls(plan))
-    delegates = [plan.delegates[index] for index in order]
+def _compiled(_: int, parsed: Any) -> dict[str, list[Compiled]]:
     data = parsed.program.backend_delegate_data
-    return [
-        Compiled(
-            backend_id=delegate.id,
-            payload=bytes(data[delegate.processed.index].data),
-            compile_specs=tuple(CompileSpec(s.key, bytes(s.value)) for s in delegate.compile_specs),
-            named_data=parsed.named_data,
-        )
-        for delegate in delegates
-    ]
+    return {
+        plan.name: [
+            Compiled(
+                backend_id=delegate.id,
+                payload=bytes(data[delegate.processed.index].data),
+                compile_specs=tuple(
+                    CompileSpec(spec.key, bytes(spec.value)) for spec in delegate.compile_specs
+                ),
+                named_data=parsed.named_data,
+            )
+            for delegate in _in_order(plan)
+        ]
+        for plan in parsed.program.execution_plan
+    }
+
+
+def _in_order(plan: Any) -> list[Any]:
+    """The delegates of a method, in the order of their first calls."""
+    order = dict.fromkeys(call.delegate_index for call in _calls(plan))
+    return [plan.delegates[index] for index in order]
 
 
 def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:

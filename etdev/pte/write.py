@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import re
-import socket
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from executorch.exir import ExecutorchProgramManager
 
 from etdev.errors import ArtifactError
+from etdev.files import write_atomically
 
 
 def write_program(
@@ -39,65 +33,3 @@ def write_program(
         write_atomically(beside, data.write_to_file)
     write_atomically(path, program.write_to_file, check)
     return path
-
-
-def write_atomically(
-    path: Path, write: Callable[[BinaryIO], Any], check: Callable[[Path], None] | None = None
-) -> None:
-    """Write a file under a temporary name and rename it, so that it is never seen incomplete."""
-    try:
-        with _temporary(path) as file:
-            write(file)
-            if check:
-                file.flush()
-                check(Path(file.name))
-    except OSError as error:
-        raise ArtifactError(
-            str(path), f"can't be written ({error.strerror})", "choose another path"
-        ) from error
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[BinaryIO]:
-    _clear(path)
-    prefix = f".{path.name}.{_HOST}-{os.getpid()}."
-    handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
-    try:
-        os.close(handle)
-        with open(name, "wb") as file:
-            yield file
-        # mkstemp makes files for the owner alone; a .pte gets what any new file would.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-# Others may write to a folder that several machines share.
-_HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
-
-
-def _clear(path: Path) -> None:
-    """Remove what processes of this machine that were killed have left of this file."""
-    # On Windows there is no way to ask for a process without ending it.
-    if os.name != "posix":
-        return
-    for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
-        pid = old.name.removeprefix(f".{path.name}.{_HOST}-").partition(".")[0]
-        if pid.isdigit() and not _runs(int(pid)):
-            with suppress(OSError):
-                old.unlink()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Another user's, or the number is none.
-    except (PermissionError, OverflowError):
-        return True
-    return True

@@ -175,7 +175,7 @@ def bisection(
     if ptd.outside(artifact):
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
-    delegates = dict(zip(plan.delegates, compiled(path, method), strict=True))
+    delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
     program = decision.programs[method]
     return Bisection(plan, program, delegates, inputs, decision.expander, state or {})
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from etdev.files import write_text
 from etdev.testing.checks import CHECKS, Check, Requirements, Subject
 from etdev.testing.scoreboard import Result, Scoreboard, result_of
 
@@ -47,7 +48,7 @@ class PluginConformance:
         self._results.append(result)
         if self.scoreboard is not None:
             board = Scoreboard(subject.name, tuple(self._results))
-            Path(self.scoreboard).write_text(board.to_json(), encoding="utf-8")
+            write_text(Path(self.scoreboard), board.to_json())
         if result.outcome == "skipped":
             pytest.skip(result.text)
         if result.outcome == "broken":

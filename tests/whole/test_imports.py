@@ -14,7 +14,7 @@ FOLDER = Path(etdev.__file__).parent
 # folder; neighbours on a storey don't know each other.
 STOREYS = (
     ("errors",),
-    ("stages",),
+    ("files", "stages"),
     ("waiting", "shelf"),
     ("schema",),
     ("hookspecs",),

@@ -20,6 +20,7 @@ from attrs import frozen
 
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
+from etdev.files import replacing
 
 _SUFFIX = ".entry"
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -100,17 +101,9 @@ class Folder:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=f".{key}.", dir=path.parent)
-            try:
-                with open(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    # A rename may reach the disk before what it names.
-                    os.fsync(file.fileno())
-                os.replace(name, path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            # A rename may reach the disk before what it names.
+            with replacing(path, durable=True) as file:
+                file.write(data)
         except OSError as error:
             raise self._unwritable(error) from error
 

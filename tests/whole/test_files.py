@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from etdev.errors import ArtifactError
-from etdev.pte.write import write_atomically
+from etdev.files import write_atomically
 
 
 @pytest.fixture

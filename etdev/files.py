@@ -1,0 +1,109 @@
+"""Files: written complete or not at all.
+
+What is written goes to a temporary name in the same folder, which is then renamed. A process that
+is killed leaves its temporary file; the next one that writes the same file removes it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from etdev.errors import ArtifactError
+
+
+def write_atomically(
+    path: Path, write: Callable[[BinaryIO], Any], check: Callable[[Path], None] | None = None
+) -> None:
+    """Write a file so that it is never seen incomplete.
+
+    Args:
+        path: Its path.
+        write: Called with the open file.
+        check: Called with the temporary file before it is renamed; may raise, and the file that
+            was there before stays.
+
+    Raises:
+        ArtifactError: It can't be written.
+    """
+    try:
+        with replacing(path) as file:
+            write(file)
+            if check:
+                file.flush()
+                check(Path(file.name))
+    except OSError as error:
+        raise ArtifactError(
+            str(path), f"can't be written ({error.strerror})", "choose another path"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8 so that it is never seen incomplete.
+
+    Raises:
+        ArtifactError: It can't be written.
+    """
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
+    """A file to write in the place of another, which is replaced at the end.
+
+    Args:
+        path: The path it gets.
+        durable: Whether its content reaches the disk before its name does.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    _clear(path)
+    name = f".{path.name}.{_HOST}-{os.getpid()}.{secrets.token_hex(4)}"
+    # Opened by the open of every new file, so that it gets the permissions of one.
+    with open(path.with_name(name), "xb") as file:
+        try:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+# Others may write to a folder that several machines share.
+_HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
+
+
+def _clear(path: Path) -> None:
+    """Remove what processes of this machine that were killed have left of this file."""
+    # On Windows there is no way to ask for a process without ending it.
+    if os.name != "posix":
+        return
+    for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
+        pid = old.name.removeprefix(f".{path.name}.{_HOST}-").partition(".")[0]
+        if pid.isdigit() and not _runs(int(pid)):
+            with suppress(OSError):
+                old.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Another user's, or the number is none.
+    except (PermissionError, OverflowError):
+        return True
+    return True
