@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from attrs import define
+from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from models import nets
 from torch import nn
@@ -394,3 +395,11 @@ def test_a_quantised_model_and_a_cached_decoder_have_keys():
     texts = keys(model, inputs)
     assert texts == keys(model, inputs)
     assert len(set(texts)) == len(texts) > 0
+
+
+def test_the_code_that_a_compiler_goes_on_to_counts(monkeypatch):
+    """XNNPACK's own compiles what etdev-cpu's has no structure of."""
+    own = XnnpackBackend.preprocess
+    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(lambda *given: own(*given)))
+    with pytest.raises(Unhashable, match="XnnpackByStructure is not of an installed version"):
+        keys(Net(), (X,))
