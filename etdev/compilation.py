@@ -19,6 +19,7 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.failures import guilty
 from etdev.delegate.split import split
 from etdev.delegate.tasks import Done
+from etdev.edge.orders import settle_orders
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
@@ -113,6 +114,8 @@ class Compilation:
 
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
+            for program in joined.values():
+                settle_orders(program)
             return decision.rebuilt(joined)
 
         return build
