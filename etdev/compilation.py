@@ -22,6 +22,7 @@ from etdev.delegate.forecast import forecast
 from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
+from etdev.edge.orders import settle_orders
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.generated import forgotten_code
@@ -127,6 +128,8 @@ class Compilation:
 
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
+            for program in joined.values():
+                settle_orders(program)
             return decision.rebuilt(joined)
 
         return build

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from executorch.exir.backend.backend_details import BackendDetails
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from etdev.composition import Composition, compose
 from etdev.delegate.control_flow import all_overwritten_results
-from etdev.edge import branches, state
+from etdev.edge import branches, kernels, orders, state
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.errors import LoweringError, PluginError
+from etdev.errors import EtdevWarning, LoweringError, PluginError
+from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
+from etdev.graph.scalars import rounded_scalars, with_exact_scalars
+from etdev.graph.source import where
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.budget import Budget
@@ -75,11 +79,20 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._kept: set[str] = set()
         self._zero: set[str] = set()
 
+    def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
+        """Weights in the order that backends read, and numbers that ExecuTorch would round.
+
+        ExecuTorch 1.4 doesn't ask for it.
+        """
+        return with_exact_scalars(with_contiguous_weights(exported_program))
+
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
         ops, wanted = branches.whole_ops(
             ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
+        if ep.dialect != "EDGE":
+            _refuse_rounded(ep)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}
@@ -97,6 +110,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._refuse_whole_ops(exported_program, plan)
         _refuse_overwritten(exported_program, plan)
         _refuse_transposed(exported_program, plan)
+        _refuse_unfit(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
         annotations = self._composition.annotations(plan)
@@ -183,6 +197,54 @@ def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
                 "dimensions",
                 "lower with etdev.Lowerer, which returns it as it is",
             )
+
+
+def _refuse_rounded(program: ExportedProgram) -> None:
+    """Refuse numbers that ExecuTorch would make tensors that don't hold them."""
+    for node, number in _rounded(program):
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would round {number}, which {node.name} reads{where(node)}",
+            "lower with etdev.Lowerer, which keeps it",
+        )
+
+
+def _rounded(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
+    """What would be rounded, and the node that reads it."""
+    for module in program.graph_module.modules():
+        for node, index, _ in (
+            rounded_scalars(module.graph) if isinstance(module, GraphModule) else ()
+        ):
+            yield node, node.args[index]
+
+
+def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
+    unclaimed = set(plan.fallback)
+    misread = set(orders.misread(program))
+    for node in _portable(program, unclaimed):
+        if kernels.fails(node) or node in misread:
+            raise LoweringError(
+                "partitioner",
+                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
+                f"gives it{where(node)}",
+                "lower with etdev.Lowerer, which computes it with other ops",
+            )
+        if kernels.fails_rarely(node):
+            warnings.warn(
+                f"partitioner: the portable kernel of {op_name(node)} is wrong for some values "
+                f"of {node.name}, such as NaN or large integers{where(node)}; etdev.Lowerer is not",
+                EtdevWarning,
+                stacklevel=2,
+            )
+
+
+def _portable(program: ExportedProgram, unclaimed: Collection[str]) -> Iterator[Node]:
+    """The nodes of a program that portable kernels run."""
+    yield from (node for node in program.graph.nodes if node.name in unclaimed)
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule) and module is not program.graph_module:
+            yield from module.graph.nodes
 
 
 def _refuse_fragments(program: ExportedProgram, partition: Partition) -> None:

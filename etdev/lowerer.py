@@ -217,6 +217,9 @@ class Lowerer:
         with stages.stage("plan"):
             whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
+            for name, program in programs.items():
+                left = whole[name].keys() & set(plan[name].fallback)
+                kernels.refuse_unfit(program, left, config)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
     @contextmanager

@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from etdev.edge import branches, state
+from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
@@ -30,6 +31,7 @@ from etdev.graph.layout import mixes_layouts, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
+from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -130,7 +132,9 @@ class Conversion:
         decomposed = opset.decomposed(program.run_decompositions(table), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
-            return branches.to_edge(program, ask, self.compile_config)
+            program = with_exact_scalars(program)
+            edge = branches.to_edge(program, ask, self.compile_config)
+            return with_branch_formulas(edge, self.expander, self.compile_config)
         for node in decomposed.graph.nodes:
             wishes.mark(node)
         # Verified once, by the manager, instead of after every step.
@@ -138,6 +142,7 @@ class Conversion:
         config._check_ir_validity = False
         with unbound(decomposed):
             edge = generate(config, decomposed, ops)
+        edge = with_branch_formulas(edge, self.expander, self.compile_config)
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from executorch.exir import EdgeCompileConfig, to_edge
+from executorch.exir.tracer import _default_decomposition_table
 from torch._export.verifier import Verifier
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
@@ -28,6 +29,7 @@ from etdev.errors import LoweringError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
+from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.signature import argument
 from etdev.graph.symbols import settled, unbacked, unify
 
@@ -122,7 +124,7 @@ def decompose(
     with settled(_mode(node)):
         if formula:
             return _by_formula(program, node, config, formula)
-        edge = to_edge(program, compile_config=config).exported_program()
+        edge = _edge_of(program, config)
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(
             op_name(node),
@@ -153,10 +155,21 @@ def _by_formula(
     try:
         pieces = program.run_decompositions({op: once})
     except Exception:
-        return Pieces(to_edge(program, compile_config=config).exported_program(), trivial=True)
-    edge = to_edge(pieces, compile_config=config).exported_program()
+        return Pieces(_edge_of(program, config), trivial=True)
+    edge = _edge_of(pieces, config)
     unify(edge, node.meta["val"])
     return Pieces(edge, trivial=False)
+
+
+def _edge_of(program: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
+    inputs = program.graph.find_nodes(op="placeholder")
+    values = [value for node in inputs for value in pytree.tree_leaves(node.meta["val"])]
+    if any(isinstance(v, torch.Tensor) and v.dtype == torch.float64 for v in values):
+        table = _default_decomposition_table()
+        for op in config.preserve_ops:
+            table.pop(op, None)
+        program = with_exact_scalars(program.run_decompositions(table))
+    return to_edge(program, compile_config=config).exported_program()  # type: ignore[no-any-return]
 
 
 def _results(graph: Graph, call: Node) -> list[Node]:

@@ -25,7 +25,7 @@ from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 
 # What a piece inherits from its op: where the user's code called it.
-_INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
+INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
 
 
 @frozen(eq=False)
@@ -76,6 +76,18 @@ class Expander:
             node: self._pieces(node, program) for node in program.graph.nodes if node.name in wanted
         }
         return _Inlining(program, pieces).build()
+
+    def formula_pieces(self, node: Node, program: ExportedProgram) -> Pieces | None:
+        """The pieces of a node that has a formula; None if it has none, or if that can't do it.
+
+        Args:
+            node: A node of the program or of one of its branches.
+            program: An edge-dialect program.
+        """
+        if self.formula_of(node) is None:
+            return None
+        pieces = self._pieces(node, program)
+        return None if pieces.trivial else pieces
 
     def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
@@ -177,7 +189,7 @@ class _Inlining:
         )
         self.op_of[piece.name] = node.name
         piece.meta = dict(inner.meta)
-        piece.meta.update({key: node.meta[key] for key in _INHERITED if key in node.meta})
+        piece.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
         return piece
 
     def _finish(self) -> ExportedProgram:

@@ -18,7 +18,8 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-_LAST = ((0, 2, 3, 1), (0, 2, 3, 4, 1))
+# Of volumes the runtime takes no inputs in another order than contiguous.
+_LAST = (0, 2, 3, 1)
 _CONVOLUTIONS = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution")
 
 
@@ -65,7 +66,12 @@ def is_channels_last(value: object) -> bool:
 
 def is_known_order(order: Sequence[Any]) -> bool:
     """Whether ExecuTorch's kernels know an order of dimensions: contiguous or channels last."""
-    return tuple(order) == tuple(range(len(order))) or tuple(order) in _LAST
+    return is_contiguous_order(order) or tuple(order) == _LAST
+
+
+def is_contiguous_order(order: Sequence[Any]) -> bool:
+    """Whether an order of dimensions is the contiguous one."""
+    return tuple(order) == tuple(range(len(order)))
 
 
 def has_known_order(value: object) -> bool:
@@ -76,7 +82,7 @@ def has_known_order(value: object) -> bool:
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return True
-    if value.is_contiguous() or is_channels_last(value):
+    if value.is_contiguous():
         return True
     strides = value.stride()
     if any(isinstance(stride, int) and stride == 0 for stride in strides):

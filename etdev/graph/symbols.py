@@ -48,17 +48,17 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     graph = copy_graph(program.graph)
     own.renew(graph)
     copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    _copy_branches(copied.graph_module, own.renew)
+    copy_branches(copied.graph_module, own.renew)
     return copied
 
 
-def _copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
+def copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
     """Copy the branches of control flow, which a copied graph still shares, and renew them."""
     for name, branch in list(module.named_children()):
         if isinstance(branch, GraphModule):
             copied = copy.deepcopy(branch)
             renew(copied.graph)
-            _copy_branches(copied, renew)
+            copy_branches(copied, renew)
             setattr(module, name, copied)
 
 

@@ -10,6 +10,7 @@ from toys.runtime import assert_agrees
 
 from etdev import Lowerer, Settings
 from etdev.edge.formulas import order, reductions
+from etdev.errors import LoweringError
 
 layers = nn.functional
 NUMBERS = torch.tensor([0, -0.0, 1, -1, 2.5, -3.75, 7, 60, -12.5, 1e-8, math.inf, math.nan])
@@ -127,6 +128,50 @@ def test_integers_are_divided_exactly(dtype):
     agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y))
 
 
+WIDE = 2**53 + 1
+
+
+def test_integers_that_no_float_holds_are_computed_exactly():
+    x = torch.tensor([[WIDE, -WIDE, 2**24 + 1], [2**62 + 3, -7, 0]])
+    y = torch.tensor([[3, -7, 2], [1, 5, 70]])
+    functions = [
+        lambda x, y: (x.sum(0), x.sum(1, keepdim=True), x[0].sum(), torch.mv(x, y[0])),
+        lambda x, y: (x**3, x**0, 3 ** y.abs(), x**y, x.int() ** y.int()),
+        lambda x, y: tuple(torch.div(x, d, rounding_mode="trunc") for d in (y, -7)),
+        lambda x, y: (x << y, x >> y, x << 70, x >> 70, x.to(torch.int8) << y.to(torch.int8)),
+        lambda x, y: (torch.arange(WIDE, WIDE + 6, 2) + x[0], x + x[0, 0].item()),
+        lambda x, y: torch.arange(0.1, -7.9, -4.0, dtype=torch.int64) + y[:, :2],
+    ]
+    agree(functions, (x, y), (-x, y))
+
+
+def test_a_pool_has_the_nan_of_its_window():
+    x = torch.randn(2, 3, 8, 9)
+    nan = x.clone()
+    nan[0, 0, 2, 3] = nan[1, 2, 0, 0] = nan[1, 1, 7, 8] = nan[0, 1, 3:6, 2:7] = math.nan
+    nan[0, 0, 0, 0] = math.inf
+    functions = [
+        lambda x: layers.max_pool2d(x, 2),
+        lambda x: layers.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
+        lambda x: layers.max_pool2d(x.double(), 2, 1, 1, 2),
+        lambda x: layers.max_pool1d(x[0], 2),
+    ]
+    agree(functions, (x,), (nan,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_floats_at_their_edges(dtype):
+    edges = torch.tensor([0.0, -0.0, 1, -1, math.nan, math.inf, -math.inf, 2.5, -3.75], dtype=dtype)
+    x, y = (grid.clone() for grid in torch.meshgrid(edges, edges, indexing="ij"))
+    functions = [
+        *(torch.remainder, torch.fmod, lambda x, y: torch.sign(x), lambda x, y: x // 2.5),
+        lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        lambda x, y: torch.cdist(x.float(), y.float(), p=0.0),
+        lambda x, y: x[:, :0] @ y[:0],
+    ]
+    agree(functions, (x, y), (y, x))
+
+
 def test_tensors_without_dimensions():
     functions = [
         lambda x: x.sum(0),
@@ -143,6 +188,18 @@ def test_doubles_stay_doubles():
         lambda x: x.sum(1),
         lambda x: x.log_softmax(2),
         lambda x: layers.layer_norm(x, (7,)),
+        lambda x: (
+            x * 0.1,
+            x + 1e300,
+            0.3 - x,
+            x / x[0, 0, 0].item(),
+            torch.where(x > 0.1, x, 0.1),
+        ),
+        lambda x: torch.addmm(x[0, :, :6], x[0], x[1].T, beta=0.1, alpha=0.3),
+        lambda x: (layers.gelu(x), layers.elu(x, 0.1), torch.lgamma(x), torch.deg2rad(x)),
+        lambda x: (torch.remainder(x, 0.3), x % x[0], x.remainder(-2.5)),
+        lambda x: (layers.group_norm(x, 3), layers.group_norm(x, 2, x[0, :, 0], x[1, :, 0], 0.1)),
+        lambda x: layers.adaptive_avg_pool2d(x, (4, 3)),
     ]
     module, x = Calls(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
     assert_agrees(Lowerer([]).lower(module, (x,)), module, (x,), tolerance=1e-12)
@@ -174,6 +231,47 @@ def test_what_the_kernels_of_the_runtime_refuse():
 def test_statistics_of_a_batch():
     module = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3, track_running_stats=False))
     agree([module], *((torch.randn(2, 2, 4, 4),) for _ in range(2)))
+
+
+BODIES = (
+    lambda x: torch.fmod(x, 3) + torch.remainder(x, -3),
+    lambda x: torch.sort(x, 1)[0] + x.sum(1, keepdim=True),
+    lambda x: layers.max_pool2d(x.double()[None], 2, 1, 1)[0, 1:, 1:].long() * 2,
+)
+
+
+class Chosen(nn.Module):
+    """Formulas in both branches of a choice."""
+
+    def forward(self, x):
+        one, two, three = BODIES
+        return torch.cond(x.sum() > 0, lambda x: two(one(x)), lambda x: three(x) - one(x), (x,))
+
+
+class Mapped(nn.Module):
+    """A formula for each row."""
+
+    def forward(self, x):
+        return torch._higher_order_ops.map(lambda row: BODIES[0](row) + row.sort()[1], x)
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("kind", [Chosen, Mapped])
+def test_branches_of_control_flow(kind, plugins):
+    x = torch.tensor([[-7, 5, 2, -4], [3, 2**53 + 1, 8, 0]])
+    assert_agrees(Lowerer(plugins).lower(kind(), (x,)), kind(), (x,), (-x,))
+
+
+def test_what_no_formula_computes_is_refused():
+    size = torch.export.Dim("size", min=3, max=9)
+    module = Calls(lambda x: layers.adaptive_avg_pool2d(x, 2))
+    inputs = torch.randn(1, 2, 4, 5, dtype=torch.float64)
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).plan(module, (inputs,), dynamic_shapes={"inputs": ({2: size},)})
+    assert caught.value.what.startswith(
+        "the portable kernel of aten._adaptive_avg_pool2d.default fails or is wrong for what "
+        "aten__adaptive_avg_pool2d_default gives it at test_formulas.py:"
+    )
 
 
 def test_an_op_for_which_the_caller_has_a_kernel_stays():

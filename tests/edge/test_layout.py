@@ -58,6 +58,87 @@ def test_the_portable_kernel_runs_it_with_a_contiguous_input():
     assert_agrees(Lowerer([]).lower(module, calls[0]), module, *calls)
 
 
+layers = nn.functional
+READERS = (
+    lambda x, y, row: (x + 1, x * 2.5 - y, x + row, torch.where(x > 0, x, y), x // 2),
+    lambda x, y, row: (torch.cat([x, x], 1), layers.pad(x, (1, 2)), x.flip(1), x[:, 1:3] * 2),
+    lambda x, y, row: (x.permute(0, 2, 3, 1) * 3, x.softmax(1), x.cumsum(1), x.argmax(1)),
+    lambda x, y, row: (layers.layer_norm(x, (6,)), layers.group_norm(x, 2), x.topk(2, 1)[0]),
+    lambda x, y, row: (x * x.mean((2, 3), keepdim=True), torch.zeros_like(x) + x, x.amax(1)),
+)
+
+
+class Several(nn.Module):
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *inputs):
+        return [function(*inputs) for function in self.functions]
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+def test_kernels_that_can_not_read_channels_last_are_given_contiguous_tensors(plugins):
+    calls = [
+        (torch.randn(2, 4, 5, 6).to(memory_format=LAST), torch.randn(2, 4, 5, 6), torch.randn(6))
+        for _ in range(2)
+    ]
+    module = Several(READERS)
+    assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x.flip(1) + 1, lambda x: x.flip(2) * 2, (x,))
+
+
+def test_so_are_those_in_branches():
+    calls = [(sign * torch.rand(2, 4, 5, 6).to(memory_format=LAST),) for sign in (1, -1)]
+    assert_agrees(Lowerer([]).lower(Branches(), calls[0]), Branches(), *calls)
+
+
+class Memory(nn.Module):
+    """Buffers that are written, in three orders of their dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.randn(2, 4, 5, 6).to(memory_format=LAST))
+        self.register_buffer("plain", torch.zeros(2, 4, 5, 6))
+        self.register_buffer("turned", torch.randn(4, 3).t())
+
+    def forward(self, x):
+        y = x + self.last
+        self.last.copy_(y * 0.5)
+        self.last[:, 1] = 3.0
+        self.plain.add_(x)
+        self.turned.add_(x[0, :3, 0, :4])
+        return y, torch.cat([self.last, self.plain], 1), self.turned * 2
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("layout", [LAST, torch.contiguous_format], ids=["last", "contiguous"])
+def test_a_buffer_keeps_its_order(layout, plugins):
+    calls = [(torch.randn(2, 4, 5, 6).to(memory_format=layout),) for _ in range(3)]
+    lowered = Lowerer(plugins).lower(Memory(), calls[0])
+    torch.manual_seed(0)
+    assert lowered.verify(calls, steps=3).calls == 3
+
+
+def test_a_volume_that_is_channels_last_is_taken_contiguous():
+    x = torch.randn(1, 2, 3, 4, 5)
+    module = Several([lambda x: x + 1, lambda x: x.sum((3, 4))])
+    lowered = Lowerer([]).lower(module, (x.to(memory_format=torch.channels_last_3d),))
+    assert_agrees(lowered, module, (x,))
+
+
+def test_what_reads_channels_last_stays_without_copies():
+    module = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.MaxPool2d(2)).to(memory_format=LAST)
+    inputs = (torch.randn(2, 4, 8, 8, dtype=torch.float32).to(memory_format=LAST),)
+    manager = Lowerer([]).lower(module[:2], inputs).edge
+    ops = [str(n.target) for n in manager.exported_program().graph.nodes if n.op == "call_function"]
+    assert len(ops) == 2
+
+
 def test_without_such_weights_a_program_stays_what_it_is():
     from etdev.graph import with_contiguous_weights
 

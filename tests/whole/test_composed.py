@@ -11,7 +11,7 @@ from torch import nn
 from toys import Takes
 
 import etdev
-from etdev.errors import BudgetError, LoweringError, PluginError
+from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 
 
 def backends(manager, method="forward"):
@@ -69,7 +69,10 @@ def test_an_op_that_only_executorch_keeps_whole_is_left_to_its_kernel():
     shapes = ({2: torch.export.Dim("height", min=2, max=10)},)
     program = torch.export.export(model, (x,), dynamic_shapes=shapes)
     manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    buffer = manager.to_executorch().buffer
+    # It reads the bytes as long as it lives, and the method reads it.
+    loaded = Runtime.get().load_program(buffer)
+    method = loaded.load_method("forward")
     for inputs in (x, torch.randn(1, 2, 10, 5)):
         (output,) = method.execute([inputs])
         torch.testing.assert_close(output, model(inputs))
@@ -127,3 +130,66 @@ def test_coordinates_that_executorch_would_transpose_are_refused():
         "partitioner: ExecuTorch would transpose aten_nonzero_default, the nonzero of a tensor "
         "with several dimensions; lower with etdev.Lowerer, which returns it as it is"
     )
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def composed(function, x, plugins=()):
+    program = torch.export.export(Calls(function), (x,))
+    return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(list(plugins))])
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "op"),
+    [
+        (lambda x: x.sum(1).long() % 3, torch.randn(2, 3), "aten.remainder.Scalar"),
+        (
+            lambda x: torch.cond(x.sum() > 0, lambda x: x % 3, lambda x: x + 1, (x,)),
+            torch.ones(2, dtype=torch.int64),
+            "aten.remainder.Scalar",
+        ),
+        (
+            lambda x: torch.cat([x, x], 1),
+            torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),
+            "aten.cat.default",
+        ),
+    ],
+    ids=["integers", "branch", "channels last"],
+)
+def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
+    with pytest.raises(LoweringError) as caught:
+        composed(function, x)
+    assert caught.value.what.startswith(f"the portable kernel of {op} fails or is wrong for what ")
+    assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
+
+
+def test_what_they_rarely_get_wrong_is_said():
+    with pytest.warns(EtdevWarning, match="aten.max_pool2d_with_indices.default is wrong for some"):
+        composed(lambda x: nn.functional.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_weights_that_are_channels_last_are_taken(layout):
+    convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
+    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
+    manager = composed(lambda x: convolution(x).relu(), x, ["cpu"])
+    assert backends(manager) == ["XnnpackBackend"]
+    buffer = manager.to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
+    (output,) = program.load_method("forward").execute([x])
+    torch.testing.assert_close(output, convolution(x).relu(), atol=1e-5, rtol=1e-4)
+
+
+def test_floats_beside_doubles_are_not_rounded():
+    x = torch.randn(3, dtype=torch.float64)
+    buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
+    (output,) = program.load_method("forward").execute([x])
+    torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)

@@ -34,6 +34,8 @@ def _without_nan(x: Tensor, y: Tensor, both: Tensor) -> Tensor:
 def _addbmm(
     x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> Tensor:
+    if not x.dtype.is_floating_point and not x.dtype.is_complex:
+        beta, alpha = int(beta.real), int(alpha.real)
     # Without the dtype, the sum of int32 is an int64.
     product = torch.bmm(left, right).sum(0, dtype=x.dtype)
     product = product if alpha == 1 else product * alpha

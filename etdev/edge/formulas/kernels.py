@@ -14,55 +14,27 @@ from etdev.edge.formulas.order import fixed
 aten = torch.ops.aten
 
 
-def remainder(x: Tensor, y: Any) -> Tensor:
-    """Of integers, with the sign of the divisor."""
-    one, two = _integers(x, y)
-    return one - torch.div(one, two, rounding_mode="floor") * two
+def floor_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
+    """Of floats; the kernel takes what is divided by zero for infinite."""
+    down = torch.div(x, y, rounding_mode=rounding_mode)
+    return torch.where(torch.eq(y, 0), torch.div(x, y).to(down.dtype), down)
 
 
-def fmod(x: Tensor, y: Any) -> Tensor:
-    """Of integers, with the sign of the dividend; the kernel computes in floating point."""
-    x, y = _integers(x, y)
-    size, divisor = x.abs(), y.abs()
-    rest = size - torch.div(size, divisor, rounding_mode="floor") * divisor
-    return torch.where(x < 0, -rest, rest)
+def sign(x: Tensor) -> Tensor:
+    """Of floats; that of NaN is zero."""
+    return torch.where(torch.isnan(x), 0.0, torch.sign(x)).to(x.dtype)
 
 
-def _integers(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    dtype = torch.result_type(x, y)
-    values = (v if isinstance(v, Tensor) else torch.full((), v, dtype=dtype) for v in (x, y))
-    one, two = (value.to(dtype) for value in values)
-    return one, two
+def empty_product(x: Tensor, y: Tensor) -> Tensor:
+    """Sums of nothing, which the kernel doesn't write."""
+    return torch.zeros((x.shape[0], y.shape[1]), dtype=x.dtype)
 
 
-def whole(x: Tensor) -> Tensor:
-    """Of integers, which the kernel takes through floating point."""
-    return x.clone()
-
-
-def sum_of_doubles(
-    x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Of float64, whose kernel adds in float32; that of the mean does not."""
-    if x.dim() == 0:
-        return sum_of_one(x, dim, keepdim, dtype=dtype)
-    dims = list(dim) if dim else list(range(x.dim()))
-    count = math.prod(x.shape[axis] for axis in dims)
-    if isinstance(count, int) and not count:
-        raise NotImplementedError("of nothing")
-    return torch.mean(x, dims, keepdim, dtype=torch.float64) * float(count)
-
-
-def layer_norm(
-    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of float64, whose kernel computes in float32."""
-    dims = list(range(x.dim() - len(shape), x.dim()))
-    mean = torch.mean(x, dims, True)
-    scale = torch.rsqrt(torch.var(x, dims, correction=0, keepdim=True) + eps)
-    value = (x - mean) * scale
-    value = value if weight is None else value * weight
-    return value if bias is None else value + bias, mean, scale
+def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """How many coordinates differ, or NaN, which the kernel counts."""
+    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
+    count = (apart != 0).to(x.dtype).sum(-1)
+    return torch.where(torch.isnan(apart).any(-1), math.nan, count)
 
 
 def sum_of_one(
@@ -81,14 +53,6 @@ def cumsum_of_one(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> T
 def unfold_of_one(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Of a tensor without dimensions."""
     return x.reshape(1).narrow(0, 0, size)
-
-
-def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Of float64, and of float16 in float32."""
-    if half_to_float:
-        return torch.log_softmax(x.to(torch.float32), dim)
-    shifted = x - x.amax(dim, keepdim=True)
-    return shifted - torch.log(sum_of_doubles(torch.exp(shifted), [dim], True))
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:

@@ -55,15 +55,17 @@ def max_pool3d(
 
 
 def max_pool2d(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
+    x: Tensor, kernel_size: Sequence[int], *options: Any, **named: Any
 ) -> tuple[Tensor, Tensor]:
-    """As max_pool3d."""
-    return _max_pool(x, 2, kernel_size, stride, padding, dilation, ceil_mode)
+    """With the last NaN of a window, where the kernel takes the largest number."""
+    arguments = (kernel_size, *options)
+    values, places = aten.max_pool2d_with_indices.default(x, *arguments, **named)
+    height, width = x.shape[-2:]
+    numbers = torch.arange(1, height * width + 1, device=x.device).reshape(height, width)
+    marks = torch.where(torch.isnan(x), numbers, 0)
+    last, _ = aten.max_pool2d_with_indices.default(marks, *arguments, **named)
+    has_nan = last > 0
+    return torch.where(has_nan, math.nan, values), torch.where(has_nan, last - 1, places)
 
 
 def _max_pool(
@@ -149,10 +151,10 @@ def _windows(size: int, width: int, step: int, pad: int, apart: int, ceil_mode: 
     return number - 1 if ceil_mode and (number - 1) * step >= size + pad else number
 
 
-def adaptive_avg_pool3d(x: Tensor, output_size: Sequence[int]) -> Tensor:
+def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
     """One dimension after the other, since a window's mean is one of means."""
     for axis, number in enumerate(output_size):
-        dim = x.dim() - 3 + axis
+        dim = x.dim() - len(output_size) + axis
         size = fixed(x.shape[dim])
         ends = [(i * size // number, -(-(i + 1) * size // number)) for i in range(fixed(number))]
         means = [x.narrow(dim, a, b - a).mean(dim, keepdim=True) for a, b in ends]

@@ -1,0 +1,134 @@
+"""Formulas of ops on integers whose kernels compute in floating point, or leave out a case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Of an exponent; the largest power that does not overflow has six.
+_BITS = 16
+
+
+def remainder(x: Tensor, y: Any) -> Tensor:
+    """With the sign of the divisor."""
+    one, two = _integers(x, y)
+    return one - torch.div(one, two, rounding_mode="floor") * two
+
+
+def fmod(x: Tensor, y: Any) -> Tensor:
+    """With the sign of the dividend."""
+    x, y = _integers(x, y)
+    size, divisor = x.abs(), y.abs()
+    rest = size - torch.div(size, divisor, rounding_mode="floor") * divisor
+    return torch.where(x < 0, -rest, rest)
+
+
+def truncated_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
+    """Rounded towards zero, from what is rounded down."""
+    x, y = _integers(x, y)
+    down = torch.div(x, y, rounding_mode="floor")
+    up = torch.logical_and(down < 0, down * y != x)
+    return torch.add(down, up.to(down.dtype))
+
+
+def power(x: Any, y: Any) -> Tensor:
+    """By squaring, which overflows as PyTorch does.
+
+    Exponents from 2**16 on are right for 0, 1, -1 and even numbers only.
+    """
+    base, _ = _integers(x, y)
+    if not isinstance(y, Tensor):
+        return _power_of_number(base, y)
+    limits = torch.iinfo(y.dtype)
+    result: Tensor | None = None
+    for bit in range(min(_BITS, limits.bits - int(y.dtype.is_signed))):
+        factor = torch.where(torch.bitwise_and(y, 1 << bit) == 0, 1, base)
+        result = factor if result is None else result * factor
+        base = base * base
+    assert result is not None
+    # All powers of an even number that large overflow to zero.
+    high = y >= 1 << _BITS if limits.max > 1 << _BITS else None
+    base, _ = _integers(x, y)
+    if high is not None:
+        result = torch.where(high & (torch.bitwise_and(base, 1) == 0), 0, result)
+    if not y.dtype.is_signed:
+        return result
+    odd = torch.bitwise_and(y, 1) == 1
+    inverse = torch.where(base == 1, 1, torch.where(base == -1, torch.where(odd, -1, 1), 0))
+    return torch.where(y < 0, inverse.to(base.dtype), result)
+
+
+def _power_of_number(base: Tensor, exponent: Any) -> Tensor:
+    if not isinstance(exponent, int) or exponent < 0:
+        raise NotImplementedError("a dynamic exponent")
+    result: Tensor | None = None
+    while exponent:
+        if exponent % 2:
+            result = base if result is None else result * base
+        exponent //= 2
+        base = base * base if exponent else base
+    return torch.ones_like(base) if result is None else result.clone()
+
+
+def _integers(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    dtype = torch.result_type(x, y)
+    values = (v if isinstance(v, Tensor) else torch.full((), v, dtype=dtype) for v in (x, y))
+    one, two = (value.to(dtype) for value in values)
+    return one, two
+
+
+def whole(x: Tensor) -> Tensor:
+    """Rounding, which changes nothing."""
+    return x.clone()
+
+
+def total(
+    x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """A sum over one dimension, as one over two: the kernel adds the former in float32."""
+    (axis,) = dim or (0,)
+    axis %= x.dim()
+    result = torch.sum(x.unsqueeze(-1), [axis, x.dim()], dtype=dtype)
+    return result.unsqueeze(axis) if keepdim else result
+
+
+def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Tensor:
+    """A range whose first value and step PyTorch rounds before it adds them."""
+    count = math.ceil((end - start) / step)
+    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+        count = len(range(start, end, step))
+    numbers = torch.arange(count, dtype=torch.int64)
+    values = numbers * int(step) + int(start)
+    return values if dtype is None else values.to(dtype)
+
+
+def left_shift(x: Tensor, places: Any) -> Tensor:
+    """With nothing left where it is by more bits than there are."""
+    outside = _outside(x, places)
+    inside = torch.where(outside, 0, places).to(x.dtype)
+    return torch.where(outside, 0, torch.bitwise_left_shift(x, inside))
+
+
+def right_shift(x: Tensor, places: Any) -> Tensor:
+    """With only the sign left where it is by more bits than there are."""
+    all_but_sign = torch.iinfo(x.dtype).bits - 1
+    near = torch.where(_outside(x, places), all_but_sign, places).to(x.dtype)
+    return torch.bitwise_right_shift(x, near)
+
+
+def shift_by_all(x: Tensor, places: int) -> Tensor:
+    """To the left by more bits than there are, or by fewer than none."""
+    return torch.zeros_like(x)
+
+
+def shift_to_sign(x: Tensor, places: int) -> Tensor:
+    """To the right by more bits than there are, or by fewer than none."""
+    return torch.bitwise_right_shift(x, torch.iinfo(x.dtype).bits - 1)
+
+
+def _outside(x: Tensor, places: Tensor) -> Tensor:
+    return (places < 0) | (places >= torch.iinfo(x.dtype).bits)
