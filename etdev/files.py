@@ -78,7 +78,9 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
             file.close()
             os.replace(file.name, path)
         except BaseException:
-            file.close()
+            # On a full disk it tries to write the rest again, and fails again.
+            with suppress(OSError):
+                file.close()
             Path(file.name).unlink(missing_ok=True)
             raise
 

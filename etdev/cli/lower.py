@@ -16,7 +16,7 @@ from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.cli.voice import Voice
-from etdev.errors import EtdevError
+from etdev.errors import ArtifactError, EtdevError
 from etdev.files import unseen, unwritable
 from etdev.schema.documents import CONVERTER, LOWERING
 
@@ -141,7 +141,12 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
 def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
     """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
     with unseen(output) as folder:
-        written = lowered.save(folder / output.name, with_ledger=with_ledger)
+        try:
+            written = lowered.save(folder / output.name, with_ledger=with_ledger)
+        except ArtifactError as error:
+            # By the name that it would have got.
+            who = error.who.replace(str(folder), str(output.parent))
+            raise type(error)(who, error.what, error.cure) from error
         yield written
         for file in (*written.parent.glob("*.ptd"), written):
             try:

@@ -1,6 +1,8 @@
 """Generated code: torch.fx keeps the source of every graph that it ever compiled; ours goes again.
 
 A lowering compiles hundreds of graphs, and a process that lowers many models would grow with each.
+So it would with each delegate: torch remembers what shapes a call of it has, and with that the
+delegate, its compiled bytes and its weights.
 """
 
 from __future__ import annotations
@@ -9,17 +11,20 @@ import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# torch has no public way to its cache of sources; tests/whole/test_memory.py holds what this needs.
+import torch
+
+# torch has no public way to these; tests/whole/test_memory.py holds what this needs.
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.graph_module import _loader
 
 
 @contextmanager
 def forgotten_code() -> Iterator[None]:
-    """Forget the source of the graphs that are compiled meanwhile.
+    """Forget the source of the graphs that are compiled meanwhile, and calls of modules.
 
     They run as before; only a traceback through one of them has no source lines.
     """
-    before = len(_loader.eval_cache)
+    before, known = len(_loader.eval_cache), len(FakeTensorMode.cache)
     try:
         yield
     finally:
@@ -27,3 +32,6 @@ def forgotten_code() -> Iterator[None]:
         for name in list(_loader.eval_cache)[before:]:
             del _loader.eval_cache[name]
             linecache.cache.pop(name, None)
+        for call in list(FakeTensorMode.cache)[known:]:
+            if any(isinstance(value, torch.nn.Module) for value in call.key):
+                del FakeTensorMode.cache[call]

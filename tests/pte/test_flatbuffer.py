@@ -10,6 +10,7 @@ import pytest
 from executorch.exir._serialize import _program as serialize
 from executorch.exir._serialize.data_serializer import DataEntry, DataPayload
 from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
+from hostile.bombs import bomb, table, vector
 from models.small import PAIR, AddMul
 
 from etdev import Lowerer
@@ -20,33 +21,6 @@ from etdev.pte.ptd import keys_of
 from etdev.pte.read import compiled, read
 
 CURE = "give a .pte that ExecuTorch wrote"
-
-
-def table(builder, slots, **fields):
-    """A table with an offset in some of its slots: `_1=...` is in slot 1."""
-    builder.StartObject(slots)
-    for name, offset in fields.items():
-        builder.PrependUOffsetTRelativeSlot(int(name[1:]), offset, 0)
-    return builder.EndObject()
-
-
-def vector(builder, offset, count):
-    """A vector of one table, again and again."""
-    builder.StartVector(4, count, 4)
-    for _ in range(count):
-        builder.PrependUOffsetTRelative(offset)
-    return builder.EndVector()
-
-
-def bomb(path, count):
-    """A .pte of many plans that are one, of many chains that are one, of many instructions."""
-    builder = flatbuffers.Builder(0)
-    instructions = vector(builder, table(builder, 2), count)
-    chains = vector(builder, table(builder, 4, _2=instructions), count)
-    plans = vector(builder, table(builder, 10, _5=chains), count)
-    builder.Finish(table(builder, 8, _1=plans), file_identifier=b"ET12")
-    path.write_bytes(bytes(builder.Output()))
-    return path
 
 
 def cheaply(call):
