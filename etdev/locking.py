@@ -38,6 +38,8 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "strict": rules.strict,
         # With a fallback, what can't be compiled on one machine is another plugin's there.
         "on_failure": compilation.on_failure,
+        # Locks that were made before there was such a thing are of programs without it.
+        **({"simplify": True} if composition.simplify else {}),
     }
 
 

@@ -63,6 +63,9 @@ def lost(command: Command, error: Lost, exit_code: int | None, text: str) -> Run
     starting = error.during in ("connecting", "loading ExecuTorch")
     if command.kind == "ssh" and exit_code == 255 and starting:
         return _of_ssh(command, text)
+    if command.kind == "adb" and starting and said.startswith(("error: ", "adb: ")):
+        cure = "see `adb devices`, and allow this machine on the device"
+        return RunError(command.name, f"adb finds no such device ({said})", cure)
     if (starting and exit_code in (126, 127)) or (starting and _NO_PYTHON.search(said)):
         what = f"it has no Python {command.python!r} ({said})"
         return RunError(command.name, what, f"name the one with ExecuTorch: {_other(command)}")
@@ -87,6 +90,8 @@ def _of_ssh(command: Command, text: str) -> RunError:
 def _other(command: Command) -> str:
     if command.kind == "ssh":
         return f"ssh:{command.template[-2]}:/path/to/python"
+    if command.kind == "adb":
+        return "adb:SERIAL:/path/to/python"
     return "/path/to/python {arguments} in place of {command}"
 
 
