@@ -36,11 +36,13 @@ class Composition:
         plugins: In claim order.
         registry: What they and the rules come from, where nothing else was given.
         rules: Devices, pins, limits and a budget.
+        simplify: Whether what computes nothing new is taken out before plugins are asked.
     """
 
     plugins: tuple[Plugin, ...]
     registry: Registry
     rules: Rules
+    simplify: bool = False
 
     @property
     def by_name(self) -> dict[str, Plugin]:
@@ -116,6 +118,7 @@ def compose(
     limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
     budget: Budget | Mapping[str, Any] | None = None,
     strict: bool | None = None,
+    simplify: bool | None = None,
 ) -> Composition:
     """A composition of what is given and what the registry says; the arguments are Lowerer's.
 
@@ -143,7 +146,7 @@ def compose(
     )
     for plugin in chosen:
         plugin.limits = own.limits_of(plugin.name)
-    return Composition(chosen, table, own)
+    return Composition(chosen, table, own, table.simplify if simplify is None else simplify)
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

@@ -35,6 +35,8 @@ def setup_of(composition: Composition) -> dict[str, Any]:
         "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
         "budget": asdict(rules.budget) if rules.budget else None,
         "strict": rules.strict,
+        # Locks that were made before there was such a thing are of programs without it.
+        **({"simplify": True} if composition.simplify else {}),
     }
 
 

@@ -67,6 +67,9 @@ class Lowerer:
         strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
             plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
             it to the registry.
+        simplify: Take out what computes nothing new before plugins are asked: copies of the same,
+            what constants alone decide, masks that mask nothing. The plan says how much; None
+            leaves it to the registry, False if that doesn't say.
         cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
             nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
             folder in the user's cache directory.
@@ -106,6 +109,7 @@ class Lowerer:
         limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
         budget: Budget | Mapping[str, Any] | None = None,
         strict: bool | None = None,
+        simplify: bool | None = None,
         cache: CacheSettings | str | os.PathLike[str] | bool | None = None,
         executor: Executor | None = None,
         jobs: int | None = None,
@@ -121,6 +125,7 @@ class Lowerer:
                 limits=limits,
                 budget=budget,
                 strict=strict,
+                simplify=simplify,
             )
         registered = self.composition.registry
         self.compilation = Compilation(
@@ -236,7 +241,8 @@ class Lowerer:
         stages: Stages,
     ) -> EdgeProgramManager:
         programs = {name: reference.program for name, reference in references.items()}
-        conversion = Conversion(self.plugins, settings.compile_config, expander)
+        simplify = self.composition.simplify
+        conversion = Conversion(self.plugins, settings.compile_config, expander, simplify)
         with stages.stage("edge"):
             return guarded(
                 "edge conversion",

@@ -112,6 +112,11 @@ _LOWERING = (
         help="Refuse assumed devices, and pins that match nothing or aren't kept.",
     ),
     click.option(
+        "--simplify/--no-simplify",
+        default=None,
+        help="Take out what computes nothing new before plugins are asked, or don't.",
+    ),
+    click.option(
         "--cache",
         metavar="DIR|URL",
         help="Keep compiled partitions there; a URL is shared, behind the user's own folder.",
@@ -216,6 +221,7 @@ def arguments(
     devices: Sequence[str],
     pins: Sequence[str],
     strict: bool | None,
+    simplify: bool | None,
     cache: str | None,
     no_cache: bool,
     registry: Path | None,
@@ -230,6 +236,7 @@ def arguments(
         "devices": _devices(devices),
         "pins": _pins(pins),
         "strict": strict or None,
+        "simplify": simplify,
         "cache": False if no_cache else cache,
         **compiling,
     }

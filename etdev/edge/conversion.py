@@ -24,6 +24,7 @@ from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
+from etdev.edge.simplify.sweep import Sweep
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
@@ -67,11 +68,13 @@ class Conversion:
         plugins: Asked for ops to keep whole, in claim order.
         compile_config: ExecuTorch's; not changed.
         expander: Decomposes single ops.
+        simplify: Whether what computes nothing new is taken out of what is converted.
     """
 
     plugins: Sequence[Plugin]
     compile_config: EdgeCompileConfig
     expander: Expander
+    simplify: bool = False
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -109,7 +112,11 @@ class Conversion:
         for method in manager.methods:
             program = manager.exported_program(method)
             _refuse_fixed_sizes(method, program)
-            manager._edge_programs[method] = state.completed(program, method)
+            completed = state.completed(program, method)
+            # A program that came in the edge dialect is as its maker wants it.
+            simplify = self.simplify and programs[method].dialect != "EDGE"
+            simplified = Sweep(completed).simplified() if simplify else completed
+            manager._edge_programs[method] = simplified
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:

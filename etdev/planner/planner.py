@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
 from etdev.graph.order import delegates_of, run_order
+from etdev.graph.simplified import simplified_in
 from etdev.planner.constants import settle
 from etdev.planner.copies import plan_copies
 from etdev.planner.partitioning import Partitioning, Verdicts
@@ -81,6 +82,7 @@ class Planner:
             copies=plan_copies(graph, ordered),
             fallback=partitioning.fallback(),
             ledger=partitioning.reporter.ledger(graph, list(self._by_name), pinning),
+            simplified=simplified_in(program),
         )
         return plan, graph.program
 

@@ -57,6 +57,7 @@ class Registry:
         unlisted: Where installed plugins that the file doesn't list are asked: `first`, `last`,
             or `ignore` for not at all.
         strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
+        simplify: Take out what computes nothing new before plugins are asked.
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
@@ -75,6 +76,7 @@ class Registry:
     text: str = field(default="", eq=False, repr=False)
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = ERROR
+    simplify: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,6 +142,7 @@ def parse(text: str, path: Path) -> Registry:
         trusted=file.trusted,
         unlisted=file.unlisted,
         strict=file.strict,
+        simplify=file.simplify,
         path=path,
         pins=file.pin,
         budget=file.budget,
@@ -209,6 +212,7 @@ class _File:
     budget: Budget | None = None
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = field(default=ERROR, validator=_check_failure)
+    simplify: bool = False
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

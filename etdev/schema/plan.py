@@ -140,6 +140,9 @@ class MethodPlan:
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes left to portable kernels, in graph order.
         ledger: The reason for every node.
+        simplified: What was taken out of the program or changed in it before plugins were asked,
+            and how often: `copies` that copied nothing new, what `constants` alone decide, `masks`,
+            `duplicates`, and `scalars` that became constants.
     """
 
     method: str
@@ -148,6 +151,7 @@ class MethodPlan:
     copies: tuple[Copy, ...]
     fallback: tuple[str, ...]
     ledger: Ledger
+    simplified: tuple[tuple[str, int], ...] = ()
 
     @property
     def copied_bytes(self) -> int:

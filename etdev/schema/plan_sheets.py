@@ -21,6 +21,9 @@ def sheets(method: MethodPlan) -> Iterator[Sheet]:
         yield _pins(method)
     if method.copies:
         yield _copies(method)
+    if method.simplified:
+        rows = [(kind, str(count)) for kind, count in method.simplified]
+        yield Sheet(("simplified", "nodes"), rows)
     if method.fallback:
         yield _fallback(method)
 

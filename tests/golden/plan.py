@@ -43,6 +43,7 @@ def _method(plan: MethodPlan) -> Iterator[str]:
         yield from _listed("delegates", plan.delegates, indent="")
     for copy in plan.copies:
         yield f"copy {copy.tensor.name} from {copy.source} to {copy.target}"
+    yield from _listed("simplified", [f"{kind}={n}" for kind, n in plan.simplified], indent="")
     if plan.copied_bytes:
         yield f"copied_bytes {plan.copied_bytes}"
     yield from _listed("fallback", plan.fallback, indent="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etdev.tuning.exchange import Runner
+from etdev.tuning.runners.adb import of_serial
 from etdev.tuning.runners.command import of_template
 from etdev.tuning.runners.local import Local
 from etdev.tuning.runners.ssh import of_host
@@ -13,8 +14,9 @@ def open_runner(text: str) -> Runner:
     """Make a runner; it is reached when it is first asked.
 
     Args:
-        text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; or a command that starts a
-            Python elsewhere, with `{command}` in its place: `docker exec -i box {command}`.
+        text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; `adb`, `adb:SERIAL` or
+            `adb:SERIAL:/path/to/python`; or a command that starts a Python elsewhere, with
+            `{command}` in its place: `docker exec -i box {command}`.
 
     Raises:
         RunError: It can't be understood.
@@ -24,4 +26,6 @@ def open_runner(text: str) -> Runner:
     kind, _, rest = text.partition(":")
     if kind == "ssh":
         return Target(of_host(rest))
+    if kind == "adb":
+        return Target(of_serial(rest))
     return Target(of_template(text))

@@ -87,6 +87,8 @@ def _of_ssh(command: Command, text: str) -> RunError:
 def _other(command: Command) -> str:
     if command.kind == "ssh":
         return f"ssh:{command.template[-2]}:/path/to/python"
+    if command.kind == "adb":
+        return "adb:SERIAL:/path/to/python"
     return "/path/to/python {arguments} in place of {command}"
 
 

@@ -1,0 +1,1 @@
+"""Simplification: what computes nothing new is taken out before plugins are asked."""

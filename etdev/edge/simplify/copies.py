@@ -1,0 +1,65 @@
+"""Copies: ops that hand on what they are given, and pairs of them that one can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx import Node
+
+from etdev.edge.simplify.values import is_plain, looks_like
+from etdev.graph.nodes import op_name
+
+# They hand on their first input if the result looks like it.
+_COPIES = {
+    "aten.alias_copy.default",
+    "aten.clone.default",
+    "aten.detach_copy.default",
+    "aten.expand_copy.default",
+    "aten.slice_copy.Tensor",
+    "aten.view_copy.default",
+    "aten._to_copy.default",
+    "dim_order_ops._clone_dim_order.default",
+    "dim_order_ops._to_dim_order_copy.default",
+}
+_PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
+
+
+def source_of(node: Node) -> Node | None:
+    """The node whose value this one has too, element by element and in the same layout."""
+    source: Any = node.args[0] if node.args else None
+    if not isinstance(source, Node) or not looks_like(source.meta.get("val"), node.meta["val"]):
+        return None
+    name = op_name(node)
+    if name in _COPIES or (name == _PERMUTE and _order(node) == sorted(_order(node))):
+        return source
+    return None
+
+
+def merge(node: Node) -> bool:
+    """Have a permutation of a permutation, or a view of a view, read what the inner one reads.
+
+    Returns:
+        Whether it was one.
+    """
+    inner = node.args[0] if node.args else None
+    name = op_name(node)
+    if name not in (_PERMUTE, _VIEW) or not isinstance(inner, Node):
+        return False
+    if not is_plain(inner) or op_name(inner) != name or len(inner.users) > 1:
+        return False
+    source: Any = inner.args[0]
+    values = [each.meta.get("val") for each in (source, inner, node)]
+    if not all(value is not None and value.is_contiguous() for value in values):
+        return False
+    if name == _PERMUTE:
+        order = _order(inner)
+        node.args = (source, [order[dim] for dim in _order(node)])
+    else:
+        node.args = (source, node.args[1])
+    return True
+
+
+def _order(node: Node) -> list[int]:
+    dims: Sequence[int] = node.args[1]  # type: ignore[assignment]
+    return [dim % len(dims) for dim in dims]

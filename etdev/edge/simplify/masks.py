@@ -1,0 +1,131 @@
+"""Masks: logic whose outcome is known, or that takes more ops than it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch.fx import Node
+
+from etdev.edge.simplify.folding import Folding
+from etdev.edge.simplify.values import is_plain, is_static, looks_like, same_sizes
+from etdev.graph.nodes import op_name
+
+_AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
+_OR = ("aten.bitwise_or.Tensor", "aten.logical_or.default")
+_NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
+_WHERE = "aten.where.self"
+# The others are not each other's opposite for a NaN.
+_OPPOSITE = {"aten.eq.Scalar": "ne.Scalar", "aten.eq.Tensor": "ne.Tensor"} | {
+    "aten.ne.Scalar": "eq.Scalar",
+    "aten.ne.Tensor": "eq.Tensor",
+}
+_FULL = ("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.default")
+
+
+def simpler(node: Node, folding: Folding) -> Node | None:
+    """A node in place of this one; itself if it was changed; None if it is as simple as can be."""
+    name = op_name(node)
+    if name in _AND or name in _OR:
+        return _neutral(node, folding, name in _AND)
+    if name in _NOT:
+        return _negated(node)
+    if name == _WHERE:
+        return _chosen(node, folding)
+    return None
+
+
+def _neutral(node: Node, folding: Folding, neutral: bool) -> Node | None:
+    """`x and True`, `x or False`."""
+    for operand, other in (node.args[:2], node.args[1::-1]):
+        if not isinstance(other, Node) or not _is_bool(other):
+            continue
+        value = folding.value(operand)
+        if value is None or value.dtype != torch.bool or not bool((value == neutral).all()):
+            continue
+        if looks_like(other.meta["val"], node.meta["val"]):
+            return other
+        if is_static(node.meta["val"]) and node.meta["val"].is_contiguous():
+            node.target = exir_ops.edge.aten.expand_copy.default
+            node.args = (other, list(node.meta["val"].shape))
+            return node
+    return None
+
+
+def _negated(node: Node) -> Node | None:
+    """`not not x`, `not x == y`."""
+    inner: Any = node.args[0]
+    if not isinstance(inner, Node) or not is_plain(inner) or not _is_bool(inner):
+        return None
+    name = op_name(inner)
+    if name in _NOT:
+        source: Any = inner.args[0]
+        same = isinstance(source, Node) and looks_like(source.meta.get("val"), node.meta["val"])
+        return source if same else None
+    if name in _OPPOSITE and len(inner.users) == 1:
+        packet, overload = _OPPOSITE[name].split(".")
+        node.target = getattr(getattr(exir_ops.edge.aten, packet), overload)
+        node.args = inner.args
+        return node
+    return None
+
+
+def _chosen(node: Node, folding: Folding) -> Node | None:
+    """`where` with one outcome, a negated condition, or a choice that is full of one value."""
+    condition, *choices = node.args
+    value = folding.value(condition)
+    if value is not None and value.dtype == torch.bool:
+        for known, choice in zip((True, False), choices, strict=True):
+            if not bool((value == known).all()) or not isinstance(choice, Node):
+                continue
+            if looks_like(choice.meta.get("val"), node.meta["val"]):
+                return choice
+    changed = _turned(node) | _unfilled(node, folding)
+    return node if changed else None
+
+
+def _turned(node: Node) -> bool:
+    condition, chosen, other = node.args
+    if not isinstance(condition, Node) or op_name(condition) not in _NOT:
+        return False
+    source: Any = condition.args[0]
+    if not isinstance(source, Node) or not _is_bool(source) or len(condition.users) > 1:
+        return False
+    node.args = (source, other, chosen)
+    return True
+
+
+def _unfilled(node: Node, folding: Folding) -> bool:
+    """A choice that is full of one value becomes that value, if the result keeps its sizes."""
+    args: list[Any] = list(node.args)
+    for index in (1, 2):
+        choice, other = args[index], args[3 - index]
+        if not isinstance(choice, Node) or op_name(choice) not in _FULL or len(choice.users) > 1:
+            continue
+        if isinstance(other, Node) and _decides(other.meta["val"], choice, node):
+            args[index] = folding.constant(_filling(choice), choice)
+            node.args = tuple(args)
+            return True
+    return False
+
+
+def _decides(other: torch.Tensor, choice: Node, node: Node) -> bool:
+    """Whether a result has the sizes, dtype and layout that it has from the other choice alone."""
+    values = (other, choice.meta["val"], node.meta["val"])
+    return (
+        same_sizes(other.shape, node.meta["val"].shape)
+        and len({value.dtype for value in values}) == 1
+        # Kernels refuse tensors of several layouts, and one number has but one.
+        and all(value.is_contiguous() for value in values)
+    )
+
+
+def _filling(node: Node) -> torch.Tensor:
+    fill: Any = {"aten.zeros_like.default": 0, "aten.ones_like.default": 1}.get(op_name(node))
+    return torch.full((), node.args[1] if fill is None else fill, dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
+
+
+def _is_bool(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool

@@ -1,0 +1,34 @@
+"""Scalars: arithmetic with a number becomes arithmetic with a constant, which backends claim."""
+
+from __future__ import annotations
+
+import torch
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch.fx import Node
+
+from etdev.edge.simplify.folding import Folding
+from etdev.edge.simplify.values import looks_like
+from etdev.graph.nodes import op_name
+
+_PACKETS = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")}
+
+
+def as_tensor(node: Node, folding: Folding) -> Node | None:
+    """Give a float32 op its number as a constant; None if it is something else.
+
+    Kernels round that number to float32 either way; in other dtypes they don't.
+    """
+    packet = _PACKETS.get(op_name(node))
+    value = node.meta["val"]
+    # Kernels refuse tensors of several layouts, and one number has but one.
+    if packet is None or value.dtype != torch.float32 or not value.is_contiguous():
+        return None
+    source, number, *rest = node.args
+    if not isinstance(source, Node) or not looks_like(source.meta["val"], value) or not value.dim():
+        return None
+    if rest or node.kwargs or isinstance(number, bool) or not isinstance(number, (int, float)):
+        return None
+    constant = folding.constant(torch.full((1,), number, dtype=torch.float32), node)
+    node.target = getattr(exir_ops.edge.aten, packet).Tensor
+    node.args = (source, constant)
+    return node

@@ -1,0 +1,70 @@
+"""Values of nodes: which ops can be reasoned about, and when two values look the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from etdev.graph.ops import is_functional
+
+# What other namespaces mean is known to backends alone: quantised ops, an op of the user's own.
+_NAMESPACES = ("aten", "dim_order_ops")
+
+
+def op_of(node: Node) -> OpOverload | None:
+    """The operator that a node calls, in whichever dialect; None if it calls something else."""
+    # An OpOverload has an `_op` too, which is something else.
+    target = node.target
+    op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
+    return op if node.op == "call_function" and isinstance(op, OpOverload) else None
+
+
+def is_random(node: Node) -> bool:
+    """Whether what an operator computes is not told by its inputs: it is random, or not set."""
+    op = op_of(node)
+    assert op
+    return torch.Tag.nondeterministic_seeded in op.tags or "empty" in op._opname
+
+
+def is_plain(node: Node) -> bool:
+    """Whether a node is an op of PyTorch's own that computes a tensor and does nothing else."""
+    op = op_of(node)
+    return (
+        op is not None
+        and op.namespace in _NAMESPACES
+        and is_functional(op)
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def looks_like(value: Any, other: Any) -> bool:
+    """Whether two values have dtype, sizes and memory layout in common, for any dynamic size."""
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    return (
+        value.dtype == other.dtype
+        and value.device == other.device
+        and same_sizes(value.shape, other.shape)
+        and same_sizes(value.stride(), other.stride())
+    )
+
+
+def same_sizes(sizes: Any, others: Any) -> bool:
+    """Whether two shapes are the same, for any dynamic size."""
+    return len(sizes) == len(others) and all(map(_same_size, sizes, others))
+
+
+def _same_size(size: Any, other: Any) -> bool:
+    if isinstance(size, int) and isinstance(other, int):
+        return size == other
+    if isinstance(size, torch.SymInt) and isinstance(other, torch.SymInt):
+        return bool(size.node.expr == other.node.expr)
+    return False
+
+
+def is_static(value: Any) -> bool:
+    """Whether a tensor has no dynamic size."""
+    return isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape)
