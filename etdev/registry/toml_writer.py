@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import asdict
+from attrs import asdict, fields
 
 from etdev.errors import RegistryError
-from etdev.registry.registry import ERROR, PluginEntry, Registry
+from etdev.registry.registry import PluginEntry, Registry
 
 
 def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
@@ -23,11 +23,7 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
         RegistryError: An option has a value that TOML can't write.
     """
     lines = [*(f"# {line}".rstrip() for line in comment), *([""] if comment else [])]
-    lines.append(f"unlisted = {_value(registry.unlisted)}")
-    if registry.strict:
-        lines.append("strict = true")
-    if registry.on_failure != ERROR:
-        lines.append(f"on_failure = {_value(registry.on_failure)}")
+    lines += _settings(registry)
     if registry.trusted is not None:
         lines.append(f"trusted = {_value(registry.trusted)}")
     for pin in registry.pins:
@@ -37,6 +33,16 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
     for entry in registry.entries:
         lines += _plugin(entry)
     return "\n".join(lines) + "\n"
+
+
+def _settings(registry: Registry) -> Iterator[str]:
+    """The flags and words of a registry, `unlisted` in any case."""
+    for field in fields(Registry):
+        value = getattr(registry, field.name)
+        said = value != field.default or field.name == "unlisted"
+        # The text of a file is not a setting of it.
+        if isinstance(value, (bool, str)) and said and field.name != "text":
+            yield f"{field.name} = {_value(value)}"
 
 
 def _plugin(entry: PluginEntry) -> Iterator[str]:

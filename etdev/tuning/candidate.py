@@ -27,6 +27,7 @@ class Candidate:
         limits: Limits by plugin, likewise.
         pins: Pins, after those of the user.
         always: Whether it belongs to those that the winner may never lose against.
+        simplify: Whether what computes nothing new is taken out first; None as the user says.
     """
 
     name: str
@@ -35,13 +36,15 @@ class Candidate:
     limits: Mapping[str, Limits] = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     always: bool = False
+    simplify: bool | None = None
 
     @property
     def key(self) -> str:
         """What it does, its name aside: candidates of one key are lowered once."""
         options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
         limits = {name: str(own) for name, own in sorted(self.limits.items())}
-        return repr((self.plugins, options, limits, [str(pin) for pin in self.pins]))
+        pins = [str(pin) for pin in self.pins]
+        return repr((self.plugins, options, limits, pins, self.simplify))
 
     def registry(self, ground: Registry) -> Registry:
         """The registry that lowers as this candidate says.
@@ -61,6 +64,7 @@ class Candidate:
             entries=entries,
             unlisted="ignore",
             pins=tuple(pins),
+            simplify=ground.simplify if self.simplify is None else self.simplify,
             path=None,
             text="",
         )
@@ -79,6 +83,10 @@ class Candidate:
     def with_pins(self, pins: Sequence[Pin], words: str) -> Candidate:
         """The same with pins that precede its others."""
         return self._changed(words, pins=(*pins, *self.pins))
+
+    def simplified(self, simplify: bool) -> Candidate:
+        """The same with or without the passes that take out what computes nothing new."""
+        return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)
 
     def _changed(self, words: str, **changes: Any) -> Candidate:
         return evolve(self, name=f"{self.name}; {words}", always=False, **changes)

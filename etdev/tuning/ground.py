@@ -50,6 +50,7 @@ class Ground:
         limits: Any = None,
         budget: Any = None,
         strict: bool | None = None,
+        simplify: bool | None = None,
         cache: Any = None,
         jobs: int | None = None,
         on_failure: str | None = None,
@@ -69,6 +70,7 @@ class Ground:
             limits=limits,
             budget=budget,
             strict=strict,
+            simplify=simplify,
         )
         rules = composition.rules
         entries = tuple(
@@ -86,6 +88,7 @@ class Ground:
             pins=rules.pins,
             budget=rules.budget,
             strict=rules.strict,
+            simplify=composition.simplify,
             on_failure=on_failure or table.on_failure,
         )
         named = {plugin.name: plugin for plugin in composition.plugins}

@@ -42,7 +42,8 @@ class LocalSearch:
     _tried: set[frozenset[tuple[Key, str]]] = field(factory=set)
 
     def run(self) -> None:
-        """Try limits, the cover of least predicted cost, and then one structure after the other."""
+        """Try a simpler program, limits, the cover of least predicted cost, then structures."""
+        self._simplify()
         self._limits()
         best = self.search.best()
         assert best
@@ -160,6 +161,17 @@ class LocalSearch:
         before = predicted(units, owners, rates)
         after = predicted(units, {**owners, **shift.owners}, rates)
         return after / before if before and after is not None else None
+
+    def _simplify(self) -> None:
+        """Try to take out what computes nothing new, before plugins are asked."""
+        search, best = self.search, self.search.best()
+        assert best
+        if search.ground.registry.simplify:
+            return
+        if not search.has_time():
+            search.note("simplify=true", best.candidate.name, False, SPENT)
+            return
+        search.consider(search.attempt(best.candidate.simplified(True)), "simplify=true", "moves")
 
     def _limits(self) -> None:
         """Try to give up the smallest partitions of each plugin of the best candidate."""

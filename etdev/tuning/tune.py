@@ -60,6 +60,7 @@ def tune(
     limits: Any = None,
     budget: Any = None,
     strict: bool | None = None,
+    simplify: bool | None = None,
     cache: Any = None,
     jobs: int | None = None,
     on_failure: str | None = None,
@@ -99,6 +100,7 @@ def tune(
         limits: Limits that every candidate keeps to.
         budget: What may fall back to portable kernels, in every candidate.
         strict: Refuse assumed devices and pins that aren't kept.
+        simplify: Take out what computes nothing new in every candidate; else that is a move.
         cache: Where compiled partitions are kept; they make trials cheap.
         jobs: How many processes compile.
         on_failure: `error` or `fallback`.
@@ -127,6 +129,7 @@ def tune(
         limits=limits,
         budget=budget,
         strict=strict,
+        simplify=simplify,
         cache=cache,
         jobs=jobs,
         on_failure=on_failure,

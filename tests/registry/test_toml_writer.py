@@ -32,6 +32,7 @@ REGISTRIES = st.builds(
     trusted=st.none() | st.lists(TEXT, max_size=2).map(tuple),
     unlisted=st.sampled_from(["first", "last", "ignore"]),
     strict=st.booleans(),
+    simplify=st.booleans(),
     pins=st.lists(st.builds(Pin, NAMES, op=GLOBS, module=st.none() | GLOBS), max_size=2).map(tuple),
     budget=st.none() | st.builds(Budget, st.integers(0, 9), st.lists(GLOBS, max_size=2)),
     on_failure=st.sampled_from(["error", "fallback"]),

@@ -21,6 +21,7 @@ CHANGES = {
     "pins": BASE.with_pins([Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*")], "pins"),
     "limits": BASE.with_limits("openvino", Limits(min_nodes=2), "min_nodes=2"),
     "options": BASE.with_option("openvino", "precision", "f32"),
+    "simplify": BASE.simplified(True),
     "another order": Candidate("turned round", ("cpu", "openvino")),
     "portable": portable(),
 }
