@@ -137,6 +137,8 @@ def test_an_error_of_a_worker_is_that_of_this_process_with_its_whole_cause(worke
 
 def test_what_hangs_in_a_worker_is_ended_and_named_as_in_this_process(worker, moody, monkeypatch):
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.2)
+    # What the backend imports there at first is none of what it has the time for.
+    Lowerer([moody()], executor=worker).lower(Net(), (X,))
     told = []
     lowerer = Lowerer(
         [moody(hangs=MUL)],
