@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from etdev.schema.alignment import aligned
 from etdev.schema.diff_sheets import sheets, summary
 from etdev.schema.documents import CONVERTER, DIFFERENCE
 from etdev.schema.figures import Figure, changed, figures
@@ -27,7 +28,7 @@ class Move:
 
     Args:
         method: Its method.
-        node: Its name.
+        node: Its name in the first; in the second if only that has it.
         op: Its op.
         module: Its module.
         before: Owner and device, such as `trt on cuda:0`; None if only the second has the node.
@@ -124,7 +125,7 @@ def diff(first: Plan, second: Plan, before: str = "before", after: str = "after"
         after: What the second is called.
     """
     names = dict.fromkeys(m.method for plan in (first, second) for m in plan.methods)
-    pairs = [(name, _method(first, name), _method(second, name)) for name in names]
+    pairs = [(name, *_methods(first, second, name)) for name in names]
     nodes = [move for name, a, b in pairs for move in _moves(name, a, b)]
     return Difference(
         before,
@@ -139,8 +140,13 @@ def diff(first: Plan, second: Plan, before: str = "before", after: str = "after"
     )
 
 
-def _method(plan: Plan, name: str) -> MethodPlan | None:
-    return next((method for method in plan.methods if method.method == name), None)
+def _methods(first: Plan, second: Plan, name: str) -> tuple[MethodPlan | None, MethodPlan | None]:
+    """A method of both plans, the second with the names of the first."""
+    before, after = (
+        next((method for method in plan.methods if method.method == name), None)
+        for plan in (first, second)
+    )
+    return before, aligned(before, after) if before and after else after
 
 
 def _homes(method: MethodPlan | None) -> dict[str, tuple[Entry, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -173,3 +174,21 @@ def test_a_lock_beside_something_else_is_named(locks, files):
     assert fails("diff", files / "one.pte", one) == f"{one}: {cure}"
     (locks / "no.lock").write_text("{}")
     assert "no.lock: is not a lock of version 1" in fails("diff", locks / "no.lock", one)
+
+
+def layers(*names):
+    return torch.nn.Sequential(
+        OrderedDict((name, torch.nn.Linear(8, 8)) for name in names)
+    ).eval(), (torch.ones(1, 8),)
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
+def test_a_new_layer_is_all_that_changes_though_the_numbers_of_others_shift(plugins):
+    lowerer = Lowerer(plugins)
+    old, new = (lowerer.plan(*layers(*names)) for names in (("a", "b"), ("new", "a", "b")))
+    difference = old.diff(new)
+    assert {(node.module, node.before) for node in difference.nodes} == {("new", None)}
+    back = new.diff(old)
+    assert {(node.module, node.after) for node in back.nodes} == {("new", None)}
+    if not plugins:
+        assert all(name.endswith(" (new)") for name in (node.node for node in difference.nodes[:1]))
