@@ -3,20 +3,12 @@
 import pytest
 import torch
 from executorch.exir import EdgeCompileConfig
+from models.small import Function
 from torch import nn
 from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
-
-
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 def normal(*shape):
@@ -38,7 +30,7 @@ def normal(*shape):
 )
 def test_what_torch_decomposes_further_runs_as_in_pytorch(function, shapes):
     inputs = tuple(normal(*shape) for shape in shapes)
-    lowered = Lowerer([]).lower(Calls(function), inputs)
+    lowered = Lowerer([]).lower(Function(function), inputs)
     calls = [[scale * value for value in inputs] for scale in (1, 1e-3, 20)]
     assert_agrees(lowered, function, *calls)
 
@@ -51,7 +43,7 @@ def test_formulas_hold_at_the_edges_of_each_dtype(function, dtype):
         values = torch.cat([values, torch.tensor([float("nan"), float("inf"), -float("inf")])])
     pairs = [grid.to(dtype).clone() for grid in torch.meshgrid(values, values, indexing="ij")]
     inputs = pairs[: 1 if function is torch.exp2 else 2]
-    lowered = Lowerer([]).lower(Calls(function), tuple(inputs))
+    lowered = Lowerer([]).lower(Function(function), tuple(inputs))
     ((computed,),) = execute(lowered, inputs)
     torch.testing.assert_close(computed, function(*inputs), equal_nan=True)
 
@@ -64,7 +56,9 @@ def test_all_ops_that_nothing_decomposes_are_named_with_their_lines():
     line = forward.__code__.co_firstlineno + 1
     file = forward.__code__.co_filename
     with pytest.raises(LoweringError) as caught:
-        Lowerer([]).plan({"one": (Calls(forward), (normal(2),)), "two": (nn.ReLU(), (normal(2),))})
+        Lowerer([]).plan(
+            {"one": (Function(forward), (normal(2),)), "two": (nn.ReLU(), (normal(2),))}
+        )
     assert caught.value.what == (
         "neither ExecuTorch nor torch decomposes "
         f"aten.special_airy_ai.default ({file}:{line} in forward), "
@@ -79,6 +73,6 @@ def test_an_op_that_the_caller_has_a_kernel_for_stays():
 
     mine = [torch.ops.aten.special_airy_ai.default, torch.ops.aten.cumprod.default]
     settings = Settings(EdgeCompileConfig(_core_aten_ops_exception_list=mine))
-    plan = Lowerer([]).plan(Calls(forward), (normal(2),), settings=settings)
+    plan = Lowerer([]).plan(Function(forward), (normal(2),), settings=settings)
     ops = {entry.op for entry in plan["forward"].ledger}
     assert {"aten.special_airy_ai.default", "aten.cumprod.default"} <= ops

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from models import nets
+from models.small import Function
 from torch import nn
 from torch.export import Dim
 from toys.runtime import execute
@@ -18,17 +19,6 @@ from etdev.edge.simplify import folding
 from etdev.graph.nodes import fingerprint, op_name
 
 EDGES = torch.tensor([[math.nan, math.inf, -math.inf], [0.0, -0.0, 1e-40], [1.5, -2.5, 3e38]])
-
-
-class Net(nn.Module):
-    """A function as a model."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
 
 
 def programs(module: nn.Module, inputs: tuple[Any, ...], **options: Any) -> Any:
@@ -91,9 +81,9 @@ COPIES = {
 
 @pytest.mark.parametrize("function", COPIES.values(), ids=COPIES)
 def test_a_copy_of_the_same_is_left_out(function: Any) -> None:
-    counts = agree(Net(function), (EDGES,), (-EDGES,))
+    counts = agree(Function(function), (EDGES,), (-EDGES,))
     assert counts.keys() <= {"copies", "scalars", "constants"}
-    _, simple = programs(Net(function), (EDGES,))
+    _, simple = programs(Function(function), (EDGES,))
     assert [op for op in ops(simple) if op != "aten.view_copy.default"] == ["aten.mul.Tensor"] * 2
 
 
@@ -113,13 +103,15 @@ MASKS = {
 
 @pytest.mark.parametrize("function", MASKS.values(), ids=MASKS)
 def test_a_mask_that_masks_nothing_or_too_much_is_simpler(function: Any) -> None:
-    counts = agree(Net(function), (EDGES,), (torch.zeros(3, 3),), (-EDGES,))
+    counts = agree(Function(function), (EDGES,), (torch.zeros(3, 3),), (-EDGES,))
     assert counts.get("masks"), counts
 
 
 def test_a_mask_of_integers_is_not_one_of_truths() -> None:
     # 2 is not all ones, and `and` with 1 takes bits away.
-    counts = agree(Net(lambda x: (x & torch.ones(3, dtype=torch.int64)) | 0), (torch.arange(3),))
+    counts = agree(
+        Function(lambda x: (x & torch.ones(3, dtype=torch.int64)) | 0), (torch.arange(3),)
+    )
     assert "masks" not in counts
 
 
@@ -143,19 +135,19 @@ def test_what_constants_decide_is_computed_once() -> None:
 
 
 def test_what_is_computed_twice_is_computed_once() -> None:
-    counts = agree(Net(lambda x: (x.exp() * x, x.exp() + x)), (EDGES,))
+    counts = agree(Function(lambda x: (x.exp() * x, x.exp() + x)), (EDGES,))
     assert counts == {"duplicates": 1}
     # These look the same and are not.
-    twice = Net(lambda x: (x.div(0.0) + 1, x.div(-0.0) + 2))
+    twice = Function(lambda x: (x.div(0.0) + 1, x.div(-0.0) + 2))
     assert "duplicates" not in agree(twice, (torch.ones(3),))
 
 
 def test_a_number_is_a_constant_of_a_float32_op_only() -> None:
-    numbers = Net(lambda x: (x * 0.1 + 3.0 - 1e-30) / 3.0)
+    numbers = Function(lambda x: (x * 0.1 + 3.0 - 1e-30) / 3.0)
     assert agree(numbers, (EDGES,), (-EDGES,)).get("scalars", 0) <= 4
     for dtype in (torch.int64, torch.float64, torch.float16):
-        assert "scalars" not in agree(Net(lambda x: x * 3), (torch.arange(4).to(dtype),))
-    assert "scalars" not in agree(Net(lambda x: x * 0.1), (torch.tensor(2.0),))
+        assert "scalars" not in agree(Function(lambda x: x * 3), (torch.arange(4).to(dtype),))
+    assert "scalars" not in agree(Function(lambda x: x * 0.1), (torch.tensor(2.0),))
 
 
 def test_attention_keeps_its_values_where_everything_is_masked() -> None:
@@ -178,7 +170,9 @@ def test_attention_keeps_its_values_where_everything_is_masked() -> None:
 def test_a_dynamic_size_is_not_taken_for_the_examples() -> None:
     rows = Dim("rows", min=1, max=8)
     shapes = {"inputs": ({0: rows},)}
-    function = Net(lambda x: (x.expand(x.shape[0], 3).clone() * 2.0).view(-1, 3) + torch.arange(3))
+    function = Function(
+        lambda x: (x.expand(x.shape[0], 3).clone() * 2.0).view(-1, 3) + torch.arange(3)
+    )
     calls = [(torch.randn(size, 3),) for size in (3, 1, 8)]
     assert agree(function, *calls, dynamic_shapes=shapes)
 
@@ -200,7 +194,7 @@ def test_what_a_method_writes_is_not_a_constant() -> None:
 
 
 def test_chance_is_not_a_constant_and_not_computed_once() -> None:
-    module = Net(lambda x: x + torch.rand(3) - torch.rand(3))
+    module = Function(lambda x: x + torch.rand(3) - torch.rand(3))
     with torch.no_grad():
         exported = torch.export.export(module, (torch.ones(3),))
     plan = Lowerer([]).plan(exported)
@@ -209,7 +203,7 @@ def test_chance_is_not_a_constant_and_not_computed_once() -> None:
 
 
 def test_a_large_result_stays_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = Net(lambda x: x + torch.arange(64.0).cos())
+    module = Function(lambda x: x + torch.arange(64.0).cos())
     assert agree(module, (torch.ones(64),), folds=True) == {"constants": 2}
     monkeypatch.setattr(folding, "MOST_BYTES", 255)
     assert agree(module, (torch.ones(64),)) == {}
@@ -237,12 +231,12 @@ def test_results_stay_tensors_of_their_own() -> None:
         y = x * x
         return y, y.clone(), x.clone(), torch.arange(3.0), torch.arange(3.0)
 
-    agree(Net(function), (torch.arange(3.0),))
+    agree(Function(function), (torch.arange(3.0),))
 
 
 def test_channels_last_values_are_not_given_numbers_of_another_layout() -> None:
     example = torch.randn(1, 3, 2, 2).to(memory_format=torch.channels_last)
-    plan = Lowerer([]).plan(Net(lambda x: x * 2.0 + 0.5), (example,))
+    plan = Lowerer([]).plan(Function(lambda x: x * 2.0 + 0.5), (example,))
     assert "scalars" not in dict(plan["forward"].simplified)
 
 
@@ -258,7 +252,7 @@ def test_a_program_with_nothing_to_simplify_keeps_its_bytes() -> None:
 def test_a_program_in_the_edge_dialect_is_as_its_maker_wants_it() -> None:
     from executorch.exir import to_edge
 
-    exported = torch.export.export(Net(lambda x: x.clone() * 2 + x), (torch.ones(3),))
+    exported = torch.export.export(Function(lambda x: x.clone() * 2 + x), (torch.ones(3),))
     edge = to_edge(exported).exported_program()
     assert Lowerer([]).plan(edge)["forward"].simplified == ()
 

@@ -12,6 +12,17 @@ PAIR = (torch.randn(2, 4), torch.randn(2, 4))
 HEADS = (torch.randn(1, 2, 4, 8),)
 
 
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
 class AddMul(nn.Module):
     """A sum, a product and a sum."""
 

@@ -2,19 +2,11 @@
 
 import pytest
 import torch
+from models.small import Function
 from torch import nn
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer
-
-
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +22,7 @@ class Calls(nn.Module):
 @pytest.mark.parametrize("shape", [(6,), (3, 4), (2, 3, 4)])
 def test_coordinates_are_right(function, shape):
     calls = [(torch.randn(shape).relu(),), (torch.zeros(shape),), (torch.ones(shape),)]
-    assert_agrees(Lowerer([]).lower(Calls(function), calls[0]), function, *calls)
+    assert_agrees(Lowerer([]).lower(Function(function), calls[0]), function, *calls)
 
 
 class Weighted(nn.Module):

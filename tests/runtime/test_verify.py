@@ -9,6 +9,7 @@ import torch
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeCompileConfig
 from models import nets
+from models.small import Function
 from torch import nn
 from torch.export import Dim
 from toys.accelerator import Accelerator
@@ -32,17 +33,6 @@ class Sum(nn.Module):
     def forward(self, x):
         self.total.add_(x)
         return self.linear(self.total)
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 class Add(nn.Module):
@@ -113,7 +103,7 @@ def test_the_portable_kernel_that_is_wrong_is_named():
     what = refused(lowered).what
     if "kernel of" not in what:
         pytest.skip("this runtime computes remainder as PyTorch does")
-    assert "; kernel of aten.remainder.Scalar (aten_remainder_scalar at test_verify.py:" in what
+    assert "; kernel of aten.remainder.Scalar (aten_remainder_scalar at small.py:" in what
 
 
 def test_a_runtime_that_dies_is_a_result():

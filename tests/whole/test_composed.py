@@ -7,6 +7,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from models import nets
+from models.small import Function
 from torch import nn
 from toys import Takes
 
@@ -132,17 +133,8 @@ def test_coordinates_that_executorch_would_transpose_are_refused():
     )
 
 
-class Calls(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
 def composed(function, x, plugins=()):
-    program = torch.export.export(Calls(function), (x,))
+    program = torch.export.export(Function(function), (x,))
     return to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(list(plugins))])
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from models.small import Function
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -16,19 +17,8 @@ X, INDEX = torch.linspace(-3, 3, 24).reshape(2, 3, 4), torch.tensor([[0, 1]])
 MASK = X > 0
 
 
-class Calls(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
-
 def lowered(function, *inputs):
-    return Lowerer([OpenVinoPlugin(precision="f32")]).lower(Calls(function), inputs)
+    return Lowerer([OpenVinoPlugin(precision="f32")]).lower(Function(function), inputs)
 
 
 def reasons(function, *inputs):

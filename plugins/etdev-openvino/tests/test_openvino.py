@@ -14,6 +14,7 @@ import torch
 from executorch.exir.capture._config import EdgeCompileConfig
 from executorch.runtime import Runtime
 from models import nets
+from models.small import Function
 from torch import nn
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -34,19 +35,8 @@ OPENVINO = OpenVinoPlugin(precision="f32")
 LENIENT = Settings(compile_config=EdgeCompileConfig(_check_ir_validity=False))
 
 
-class Calls(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
-
-
 def lowered(function, *inputs, plugins=(OPENVINO,), **options):
-    return Lowerer(plugins).lower(Calls(function).eval(), inputs, settings=LENIENT, **options)
+    return Lowerer(plugins).lower(Function(function).eval(), inputs, settings=LENIENT, **options)
 
 
 def outputs(function, *inputs, plugins=(OPENVINO,)):
@@ -59,7 +49,7 @@ def outputs(function, *inputs, plugins=(OPENVINO,)):
 
 def refusal(function, *inputs, op, **options):
     """Code of the refusal of the first node of an op."""
-    plan = Lowerer([OPENVINO]).plan(Calls(function).eval(), inputs, settings=LENIENT, **options)[
+    plan = Lowerer([OPENVINO]).plan(Function(function).eval(), inputs, settings=LENIENT, **options)[
         "forward"
     ]
     entries = [entry for entry in plan.ledger if f".{op}." in entry.op]
@@ -224,7 +214,9 @@ def test_a_mutated_buffer_stays_outside():
 
 @pytest.mark.parametrize("name", ["aten.tanh", "aten.tanh.default"])
 def test_skipped_ops_are_left_to_other_plugins(name):
-    plan = Lowerer([OpenVinoPlugin(skip=[name])]).plan(Calls(lambda x: torch.tanh(x) + 1), (SIX,))
+    plan = Lowerer([OpenVinoPlugin(skip=[name])]).plan(
+        Function(lambda x: torch.tanh(x) + 1), (SIX,)
+    )
     entry = plan["forward"].ledger["aten_tanh_default"]
     assert (entry.owner, entry.verdicts[0].code) == (None, "skipped")
     assert entry.verdicts[0].text == f"{name} is in the option skip"
@@ -296,7 +288,7 @@ def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, prob
     monkeypatch.setattr(importlib.metadata, "version", fake_version)
     assert probe(from_object(OPENVINO)).unfit.startswith(problem)
     with pytest.raises(PluginError) as caught:
-        Lowerer([OPENVINO]).plan(Calls(torch.tanh), (SIX,))
+        Lowerer([OPENVINO]).plan(Function(torch.tanh), (SIX,))
     assert str(caught.value).startswith(f"openvino: {problem}")
 
 
