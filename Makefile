@@ -34,9 +34,10 @@ wheels: $(VENV)/made
 matrix: $(VENV)/test
 	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py -m ''
 
-# All of ExecuTorch's own tests that tests/suites runs through etdev; `make test` runs a slice.
+# ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
+# runs a slice of each.
 suites: $(VENV)/test
-	$(BIN)/pytest tests/whole/test_suites.py plugins/etdev-cuda/tests/test_cuda_compiled.py -m ''
+	$(BIN)/pytest -m suite
 
 # Hostile files, many more than `make test` tries; `make fuzz FUZZ=20000` tries that many of each.
 FUZZ := 2000

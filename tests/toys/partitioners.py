@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,4 +139,5 @@ def _configs() -> list[Any]:
 if __name__ == "__main__":
     print(HEADER)
     for place in discover():
-        print(look(*place), flush=True)
+        if place[1] in (sys.argv[1:] or [place[1]]):
+            print(look(*place), flush=True)

@@ -154,15 +154,16 @@ def test_the_package_of_the_guide_is_found_when_it_is_installed(installed, outsi
     ]
 
 
-# Of the second one, what the first does not show; `make suites` runs all of both.
+# What runs models of its own; `make suites` runs all of both.
 SOME = ("-k", "values or own_models or state or dtypes")
 
 
 @pytest.mark.parametrize(
     ("kind", "some"),
     [
-        ("backend", ()),
-        ("plugin", SOME),
+        ("backend", SOME),
+        ("plugin", ("-k", "values")),
+        pytest.param("backend", (), marks=pytest.mark.suite),
         pytest.param("plugin", (), marks=pytest.mark.suite),
     ],
 )

@@ -13,13 +13,17 @@ OTHERS = [version for version in library.VERSIONS if version != library.VERSION]
 
 @pytest.mark.slow
 @pytest.mark.skipif("TORCH_TENSORRT" in os.environ, reason="this is the other one")
+@pytest.mark.parametrize(
+    "files", [("test_engines.py", "test_labels.py"), pytest.param((), marks=pytest.mark.suite)]
+)
 @pytest.mark.parametrize("version", OTHERS)
-def test_another_torch_tensorrt_passes_the_same_tests(version):
+def test_another_torch_tensorrt_passes_the_same_tests(version, files):
     if reason := library.why_missing(version):
         pytest.skip(reason)
     here = Path(__file__).parent
+    paths = [str(here / file) for file in files] or [str(here)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "versions", str(here)],
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "versions", *paths],
         cwd=here.parents[2],
         env={**os.environ, "TORCH_TENSORRT": version},
         capture_output=True,
