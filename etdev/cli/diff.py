@@ -55,7 +55,9 @@ class _Side:
 @options.as_json
 @options.debug
 def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
-    """Show what is different in AFTER: a plan, as JSON, a .pte, or a lock of etdev lower.
+    """Show what is different in AFTER.
+
+    Both are plans as JSON, .pte files, or locks that etdev lower wrote.
 
     Two plans, or .pte files that were lowered with --with-ledger, are compared node by node:
     owners, devices, partitions, copies, bytes. Of a .pte without a ledger delegates, copies,

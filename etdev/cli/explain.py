@@ -36,7 +36,7 @@ def command(
     as_json: bool,
     **lowering: Any,
 ) -> None:
-    """Explain who has which nodes, and why the others have not got them.
+    """Explain who has which nodes, and why not the others.
 
     WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte that was lowered with --with-ledger. First
     come the ops left to portable kernels, grouped by reason, most nodes first; with --node,

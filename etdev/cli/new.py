@@ -30,7 +30,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("new")
 def command() -> None:
-    """Write a new plugin: a distribution that installs, lowers a model and passes its tests.
+    """Write the distribution of a new plugin.
+
+    It installs, lowers a model and passes its tests.
 
     \b
     etdev new plugin my-npu          for a backend that ExecuTorch's runtime has

@@ -16,6 +16,7 @@ from shell import invoke
 
 from etdev import Lowerer
 from etdev.delegate.cache import entry as entries
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.results import unpacked
 from etdev.errors import EtdevError
 from etdev.pte.ledger import read_ledger
@@ -244,7 +245,7 @@ def test_a_damaged_cache_entry_is_refused(good, data):
         if path.stat().st_size > 500 and path.is_file()
     )
     content = data.draw(damaged(file.read_bytes()))
-    taken(lambda: unpacked(entries.Entry.from_bytes(content, "entry"), 1, "entry"))
+    taken(lambda: unpacked(entries.Entry.from_bytes(content, "entry"), 1, "entry", Digests()))
 
 
 @budget(150)
@@ -262,4 +263,4 @@ def test_a_made_up_cache_entry_with_a_right_checksum_is_refused_or_read(good, da
     text = as_json(head).encode()
     body = entries.MAGIC + len(text).to_bytes(8, "little") + text + content[start + length : -32]
     made = body + blake3(body).digest()
-    taken(lambda: unpacked(entries.Entry.from_bytes(made, "entry"), 1, "entry"))
+    taken(lambda: unpacked(entries.Entry.from_bytes(made, "entry"), 1, "entry", Digests()))

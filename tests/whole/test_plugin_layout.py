@@ -21,7 +21,7 @@ MORE = {
     "etdev_openvino": {"edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
-FACE = ("etdev", "etdev.errors", "etdev.graph")
+FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.shelf")
 PACKAGES = {package.name: package for package in PLUGINS.glob("etdev-*/etdev_*")}
 each_package = pytest.mark.parametrize("name", sorted(MORE))
 

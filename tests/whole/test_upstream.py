@@ -18,7 +18,6 @@ from etdev.schema import plan
 # who add one say so here; those who move to a newer release look at these first.
 PRIVATE = {
     "a .pte and a .ptd are read and written": (
-        "executorch.exir._serialize._cord.Cord",
         "executorch.exir._serialize._named_data_store.NamedDataStore",
         "executorch.exir._serialize._named_data_store.NamedDataStoreOutput",
         "executorch.exir._serialize._program",
@@ -40,6 +39,10 @@ PRIVATE = {
         "torch._inductor.decomposition.decompositions",
         "torch._prims",
     ),
+    "a .pt2 is looked at before torch loads it": (
+        "torch.export.pt2_archive._package.PT2ArchiveReader",
+        "torch.utils._sympy.functions",
+    ),
     "copies between devices": ("executorch.exir.passes._device_copy_ops_registry",),
     "what kind of thing an op, a value or a shape is": (
         "torch._guards.active_fake_mode",
@@ -48,6 +51,7 @@ PRIVATE = {
         "torch._ops.OpOverload",
         "torch._ops.OpOverloadPacket",
         "torch._subclasses.FakeTensor",
+        "torch._subclasses.FakeTensorMode",
         "torch._subclasses.fake_tensor.FakeTensor",
         "torch._subclasses.fake_tensor.FakeTensorMode",
         "torch.utils._ordered_set.OrderedSet",

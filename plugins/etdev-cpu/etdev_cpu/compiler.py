@@ -7,8 +7,8 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
-from etdev import shelf
 from etdev.graph import interpreted_copy
+from etdev.shelf import keep, kept
 from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.structure import Structure, structure_of
 from etdev_cpu.template import Template, template_of
@@ -57,13 +57,13 @@ class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
         result = _compiled(edge_program, compile_specs)
         if template := template_of(structure, result):
             _remember(structure, template)
-            shelf.keep(structure.key, template.to_bytes())
+            keep(structure.key, template.to_bytes())
         return result
 
 
 def _kept(structure: Structure) -> Template | None:
     """The template that another process has compiled."""
-    data = shelf.kept(structure.key)
+    data = kept(structure.key)
     template = Template.from_bytes(data, structure) if data else None
     if template:
         _remember(structure, template)
