@@ -195,6 +195,7 @@ def limited(limit_s):
     return {"moody": {"compile_timeout_s": limit_s}}
 
 
+@pytest.mark.suite
 def test_what_takes_a_worker_too_long_is_an_error_that_names_it(worker, moody):
     """It is the worker that ends it, and goes on to the next order."""
     plugin = moody(sleeps=MUL)
@@ -217,6 +218,7 @@ class Frozen(Executor):
         return Future()
 
 
+@pytest.mark.suite
 def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(moody, monkeypatch):
     plugin, told = moody(), []
     monkeypatch.setattr(crew, "patience_s", lambda task: 0.5)

@@ -16,7 +16,16 @@ PLANNING = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("sin", SINS)
+# The others run with `make suites`.
+QUICK = (
+    "says no version", "zeroes weights", "prints", "is fickle", "lies about devices", "is wrong",
+    "has a memory", "loses NaN",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sin", [sin if sin in QUICK else pytest.param(sin, marks=pytest.mark.suite) for sin in SINS]
+)
 def test_a_broken_plugin_fails_on_exactly_its_sin(sin):
     make, check, text, *simulator = SINS[sin]
     beside = PLANNING if check in PLANNING else ("claims",)
@@ -34,6 +43,7 @@ def test_a_broken_plugin_fails_on_exactly_its_sin(sin):
         assert skipped == {"it doesn't keep to claims"}
 
 
+@pytest.mark.suite
 def test_a_plugin_that_keeps_the_contract_passes_all_of_it():
     board = run(Adder, models=[(Pointwise(), [(X, Y), (Y, X)])])
     assert {r.check: r.text for r in board.results if r.outcome != "kept"} == {}

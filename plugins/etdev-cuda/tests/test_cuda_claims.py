@@ -34,6 +34,8 @@ MODELS = {
     "cached decoder": decoders.cached_decoder,
     "shared constant": decoders.shared_constant,
 }
+# These run with `make suites`.
+LARGE = ("conv net", "quantised conv net", "cached llama")
 
 
 def delegated(program):
@@ -47,7 +49,10 @@ def delegated(program):
 @pytest.mark.parametrize(
     "model",
     [
-        *(pytest.param(model, id=name) for name, model in MODELS.items()),
+        *(
+            pytest.param(model, id=name, marks=[pytest.mark.suite] if name in LARGE else [])
+            for name, model in MODELS.items()
+        ),
         *(pytest.param(model, id=name, marks=NEEDS_1_5) for name, model in CONTROL_FLOW.items()),
     ],
 )

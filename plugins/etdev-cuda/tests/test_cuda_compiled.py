@@ -47,6 +47,7 @@ def test_a_cache_is_kept_from_call_to_call():
     assert_compiles_and_computes(*decoders.cached_decoder())
 
 
+@pytest.mark.suite
 def test_both_branches_of_a_cond_run():
     module, inputs = decoders.cond()
     lowered = Lowerer(["cuda"]).lower(module, inputs)
