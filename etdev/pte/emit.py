@@ -23,6 +23,7 @@ from etdev.graph.source import where
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
+from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
 from etdev.pte.strides import PlainStrides
 from etdev.pte.transfers import MergeCopies, Skips
@@ -149,14 +150,20 @@ def _completed(
         name: PlainStrides(_own(config.sym_shape_eval_pass, name)) for name in skips
     }
     if not merging:
-        return dataclasses.replace(config, sym_shape_eval_pass=passes)
+        return dataclasses.replace(
+            config,
+            sym_shape_eval_pass=passes,
+            memory_planning_pass=planning(config.memory_planning_pass),
+        )
     memory = {name: _own(config.memory_planning_pass, name) for name in skips}
     return dataclasses.replace(
         config,
         sym_shape_eval_pass={n: MergeCopies(passes[n], skip) for n, skip in skips.items()},
-        memory_planning_pass={n: _unallocated(memory[n], s) for n, s in skips.items()}
-        if any(skip.inputs or skip.outputs for skip in skips.values())
-        else config.memory_planning_pass,
+        memory_planning_pass=planning(
+            {n: _unallocated(memory[n], s) for n, s in skips.items()}
+            if any(skip.inputs or skip.outputs for skip in skips.values())
+            else config.memory_planning_pass
+        ),
         # Ours leaves out copies per input and per output, theirs refuses a shared input.
         propagate_device_config=PropagateDeviceConfig(),
     )
