@@ -52,11 +52,20 @@ def own_stdout(context: click.Context) -> Iterator[None]:
         sys.stdout = printed
         with suppress(BrokenPipeError):
             results.flush()
+        _flush_all(printed)
         os.dup2(saved, 1)
         os.close(saved)
         if results is not printed:
             # The last to be registered runs first, before those of the model and of plugins.
             atexit.register(_give_up_stdout)
+
+
+def _flush_all(printed: IO[str]) -> None:
+    """Write out what stdout's buffers hold of others while it leads to stderr."""
+    for stream in (printed, sys.__stdout__):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # type: ignore[union-attr]
+    _flush_c()
 
 
 def _give_up_stdout() -> None:

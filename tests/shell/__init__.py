@@ -54,6 +54,8 @@ def process(
     start = [sys.executable, "-c", f"import sys\nfrom etdev.cli.main import main\n{code}"]
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
+    # Where it is set, nothing is left in a buffer until the end, as it is for most users.
+    environment.pop("PYTHONUNBUFFERED", None)
     given = {"capture_output": True, "text": True, "timeout": 300, "env": environment, **options}
     return subprocess.run([*start, *map(str, arguments)], check=False, **given)
 
