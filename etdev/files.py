@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -102,6 +102,43 @@ def unseen(path: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(files: Iterable[Path], path: Path) -> None:
+    """Move files out of a hidden folder to beside a path, replacing what had their names.
+
+    Args:
+        files: They are moved in this order.
+        path: Named by the error.
+
+    Raises:
+        ArtifactError: They can't be written there.
+    """
+    try:
+        for file in files:
+            os.replace(file, path.parent / file.name)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def check_program(path: Path) -> None:
+    """Refuse a path to which no .pte can be written before the long work, not after it.
+
+    Raises:
+        ArtifactError: It has another suffix, or is a folder, or can't be written.
+    """
+    if path.suffix != ".pte":
+        raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
+    if not path.parent.is_dir():
+        what = f"there is no folder {str(path.parent)!r}"
+        raise ArtifactError(str(path), what, "create it first")
+    if path.is_dir():
+        raise ArtifactError(str(path), "is a folder", "choose another path")
+    try:
+        # Tried, not asked: os.access tells root that everything can be written.
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

@@ -22,7 +22,6 @@ from etdev.stages import Listener
 
 # A hook that takes less is not worth a word.
 PATIENCE_S = 3.0
-CURE = "give it more time in the plugin's limits, or leave the plugin out"
 _TICK_S = 0.25
 
 
@@ -125,5 +124,5 @@ def _error(wait: _Wait) -> PluginError:
     return PluginError(
         wait.who,
         f"{wait.what} took more than {wait.limit_s:g} s",
-        CURE,
+        "give it more time in the plugin's limits, or leave the plugin out",
     )

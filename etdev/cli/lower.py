@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +14,8 @@ from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.cli.voice import Voice
-from etdev.errors import ArtifactError, EtdevError
-from etdev.files import unseen, unwritable
+from etdev.errors import ArtifactError
+from etdev.files import check_program, publish, unseen
 from etdev.schema.documents import CONVERTER, LOWERING
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ def command(
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
     which the cache has what was compiled.
     """
-    _check_output(output)
+    check_program(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     options.check(source, **lowering)
@@ -148,24 +146,4 @@ def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator
             who = error.who.replace(str(folder), str(output.parent))
             raise type(error)(who, error.what, error.cure) from error
         yield written
-        for file in (*written.parent.glob("*.ptd"), written):
-            try:
-                os.replace(file, output.parent / file.name)
-            except OSError as error:
-                raise unwritable(output, error) from error
-
-
-def _check_output(path: Path) -> None:
-    """Refuse a path that can't be written before the long work, not after it."""
-    if path.suffix != ".pte":
-        raise EtdevError(str(path), "does not end in .pte", "name it model.pte")
-    if not path.parent.is_dir():
-        raise EtdevError(str(path), f"there is no folder {str(path.parent)!r}", "create it first")
-    if path.is_dir():
-        raise EtdevError(str(path), "is a folder", "choose another path")
-    try:
-        # Tried, not asked: os.access tells root that everything can be written.
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        what = f"can't be written ({error.strerror})"
-        raise EtdevError(str(path), what, "choose another path") from error
+        publish((*written.parent.glob("*.ptd"), written), output)

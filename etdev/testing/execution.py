@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from executorch.runtime import Runtime
 from torch.utils import _pytree as pytree
 
+from etdev.files import scratch
 from etdev.lowered import Lowered
 from etdev.runtime.isolation import Job, isolated
 from etdev.testing.fakes import FAKE
@@ -48,7 +48,7 @@ def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run |
 
 def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
     """In a process of its own, since a delegate that is wrong may end it."""
-    with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+    with scratch() as folder:
         path = lowered.save(Path(folder) / "net.pte")
         data = next(Path(folder).glob("*.ptd"), None)
         (result,) = isolated([Job(path, "forward", calls, data)], _LIMIT_S)

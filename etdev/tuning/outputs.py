@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import frozen
 
-from etdev.errors import ArtifactError
+from etdev.files import check_program, publish, unseen, write_text
 from etdev.schema.documents import CONVERTER, TUNING
 from etdev.schema.lock import Lock
 from etdev.schema.tuning import Report
@@ -48,24 +46,13 @@ class Outputs:
         Raises:
             ArtifactError: It can't be.
         """
-        path = self.program
-        if path.suffix != ".pte":
-            raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
-        if not path.parent.is_dir():
-            what = f"there is no folder {str(path.parent)!r}"
-            raise ArtifactError(str(path), what, "create it first")
-        try:
-            # Tried, not asked: os.access tells root that everything can be written.
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            what = f"can't be written ({error.strerror})"
-            raise ArtifactError(str(path), what, "choose another path") from error
+        check_program(self.program)
 
     @contextmanager
     def out_of_sight(self) -> Iterator[Outputs]:
         """Outputs in a folder beside these, for what isn't settled yet."""
-        with tempfile.TemporaryDirectory(prefix=".etdev-", dir=self.program.parent) as folder:
-            yield Outputs(Path(folder) / self.program.name)
+        with unseen(self.program) as folder:
+            yield Outputs(folder / self.program.name)
 
     def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
         """Write lock and report beside hidden files, and move all of them here.
@@ -73,15 +60,11 @@ class Outputs:
         Raises:
             ArtifactError: They can't be written.
         """
-        try:
-            hidden.lock.write_text(lock.to_json(), "utf-8")
-            hidden.report.write_text(report_text(report), "utf-8")
-            data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
-            for file in (*data, hidden.program, hidden.registry, hidden.lock, hidden.report):
-                os.replace(file, self.program.parent / file.name)
-        except OSError as error:
-            what = f"can't be written ({error.strerror})"
-            raise ArtifactError(str(self.program), what, "choose another path") from error
+        write_text(hidden.lock, lock.to_json())
+        write_text(hidden.report, report_text(report))
+        data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
+        settled = (hidden.program, hidden.registry, hidden.lock, hidden.report)
+        publish((*data, *settled), self.program)
 
 
 def report_text(report: Report) -> str:

@@ -19,6 +19,7 @@ from attrs import asdict, frozen
 from blake3 import blake3
 
 from etdev.errors import TuneError
+from etdev.files import replacing
 from etdev.tuning.exchange import Failure
 from etdev.tuning.measurement import Measurement
 
@@ -88,18 +89,9 @@ class Store:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
-            try:
-                with open(handle, "w", encoding="utf-8") as file:
-                    json.dump(entry, file, indent=1, sort_keys=True)
-                    file.flush()
-                    # A rename may reach the disk before what it names.
-                    os.fsync(file.fileno())
-                os.replace(name, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+            # A rename may reach the disk before what it names.
+            with replacing(path, durable=True) as file:
+                file.write(json.dumps(entry, indent=1, sort_keys=True).encode())
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from attrs import evolve
 
 from etdev.edge.source import methods_of
 from etdev.errors import TuneError
+from etdev.files import scratch
 from etdev.registry.registry import Registry
 from etdev.stages import Listener
 from etdev.tuning.builder import Builder
@@ -149,7 +149,7 @@ def tune(
         sentinel = Sentinel.of(fingerprint, how.threads)
         measurer = Measurer(runner, fingerprint, cases, how, measurements, sentinel, listener)
         contest = Contest(measurer, objective, tolerance)
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             builder = Builder(methods, evolve(ground, listener=None), Path(folder))
             search = Search(ground, builder, contest, clock, listener=listener)
             search.run()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import kernel_modules
@@ -82,7 +82,7 @@ class Target:
         for inputs in request.inputs:
             check_inputs(method, inputs)
             sets.append([_own(value) for value in laid_out(method, inputs)])
-        with tempfile.TemporaryDirectory(prefix="etdev-") as folder:
+        with scratch() as folder:
             file = Path(folder) / "inputs.pt"
             torch.save(sets, file)
             names = {"inputs": self._session.push(file)}
