@@ -1,6 +1,7 @@
 """Formulas: what no table of torch decomposes, and what portable kernels get wrong."""
 
 import math
+import runpy
 
 import pytest
 import torch
@@ -9,10 +10,10 @@ from torch import nn
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer, Settings
-from etdev.edge.formulas import order, reductions
+from etdev.edge.formulas import linalg, order, reductions
 from etdev.errors import LoweringError
 
-layers = nn.functional
+layers, aten = nn.functional, torch.ops.aten
 NUMBERS = torch.tensor([0, -0.0, 1, -1, 2.5, -3.75, 7, 60, -12.5, 1e-8, math.inf, math.nan])
 
 
@@ -30,6 +31,24 @@ class Calls(nn.Module):
 def agree(functions, *calls, plugins=()):
     module = Calls(*functions)
     assert_agrees(Lowerer(list(plugins)).lower(module, calls[0]), module, *calls)
+
+
+class Without:
+    """A fake: torch's ops without some; a torch that lacks them isn't installed beside this one."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def __getattr__(self, name):
+        if name in self.names:
+            raise AttributeError(name)
+        return getattr(aten, name)
+
+
+def test_the_formula_of_an_op_that_this_torch_lacks_is_left_out(monkeypatch):
+    monkeypatch.setattr(torch.ops, "aten", Without("cholesky"))
+    fresh = runpy.run_path(linalg.__file__)["FORMULAS"]
+    assert {str(op) for op in linalg.FORMULAS} - {"aten.cholesky.default"} == {*map(str, fresh)}
 
 
 def test_special_functions():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from attrs import evolve
 from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from models import nets
@@ -179,9 +180,21 @@ def test_weights_that_are_channels_last_are_taken(layout):
     torch.testing.assert_close(output, convolution(x).relu(), atol=1e-5, rtol=1e-4)
 
 
+# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
+CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+
+
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 would round them: refused")
 def test_floats_beside_doubles_are_not_rounded():
     x = torch.randn(3, dtype=torch.float64)
     buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
     program = Runtime.get().load_program(buffer)
     (output,) = program.load_method("forward").execute([x])
     torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
+
+
+@pytest.mark.skipif(CHANGES_PROGRAMS, reason="this ExecuTorch keeps them")
+def test_floats_that_executorch_would_round_are_refused():
+    with pytest.raises(LoweringError) as caught:
+        composed(lambda x: x * 0.1, torch.randn(3, dtype=torch.float64))
+    assert caught.value.what.startswith("ExecuTorch would round 0.1, which mul reads at ")
