@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
-from models import nets
-from torch._export import utils
 
-from etdev import Lowerer
-from etdev.lowered import Lowered
-
-# Tests compile what they test; those of the cache name a folder.
-os.environ["ETDEV_CACHE"] = "off"
-
-# What a shell starts in the background ignores Ctrl-C, which some tests send.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# The process that only hands out tests reads this file too, and needs no torch.
+if TYPE_CHECKING:
+    from etdev.lowered import Lowered
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,6 +20,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def mlp_lowered() -> Lowered:
     """The MLP: an XNNPACK delegate, layer norm, a delegate."""
+    from models import nets
+
+    from etdev import Lowerer
+
     return Lowerer(["cpu"]).lower(*nets.mlp())
 
 
@@ -44,20 +36,10 @@ def mlp_pte(mlp_lowered: Lowered, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="session")
 def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A portable ReLU of up to 8 rows of 4 numbers."""
+    import torch
+
+    from etdev import Lowerer
+
     shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     return lowered.save(tmp_path_factory.mktemp("dynamic") / "dynamic.pte")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ops_are_listed_once() -> Iterator[None]:
-    """Keep torch's list of decomposable ops for the tests of a file.
-
-    Every decomposition asks for it several times, and torch goes through all its namespaces each
-    time, as ops may have been registered; that is a third of the time of a small model's plan.
-    """
-    name = "_collect_all_valid_cia_ops_for_namespace"
-    with pytest.MonkeyPatch.context() as patch:
-        if listed := getattr(utils, name, None):
-            patch.setattr(utils, name, functools.cache(listed))
-        yield

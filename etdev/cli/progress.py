@@ -18,6 +18,7 @@ from etdev.cli.streams import without_noise
 from etdev.cli.view import View
 from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
+from etdev.heap import loading
 from etdev.stages import Step
 
 Say = Callable[[str, str], None]
@@ -91,6 +92,11 @@ class _Noted:
 
 def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
     say("load", "PyTorch and ExecuTorch")
+    with loading():
+        _import_torch(debug, voice)
+
+
+def _import_torch(debug: bool, voice: Voice) -> None:
     if voice.level is not None:
         logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
         import torch

@@ -15,9 +15,9 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
-from etdev.delegate.split import settled_heap
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
+from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.plan import Partition

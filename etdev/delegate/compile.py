@@ -13,9 +13,10 @@ from etdev.delegate.calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.jobs import Job, batches, jobs_of, module_of
 from etdev.delegate.memory import Memory
-from etdev.delegate.split import Split, settled_heap
+from etdev.delegate.split import Split
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CompileError
+from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from etdev.delegate.calls import Call
-from etdev.delegate.split import settled_heap
 from etdev.delegate.tasks import Done
 from etdev.errors import CompileError
+from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.schema.plan import Partition
 

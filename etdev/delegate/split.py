@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -27,6 +25,7 @@ from etdev.delegate.join import Join
 from etdev.graph.interpreted import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
+from etdev.heap import settled_heap
 from etdev.registry.answers import Annotations
 from etdev.schema.plan import Partition
 
@@ -143,21 +142,3 @@ def _extract(
     output.meta = {**program.graph.output_node().meta, "val": values}
     signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
     return extracted(program, graph, signature, root, verifier)
-
-
-@contextmanager
-def settled_heap() -> Iterator[None]:
-    """Collect only what is made meanwhile.
-
-    Building thousands of small graphs sets off collections that walk all of torch and of the
-    program each time; on 1000 partitions that is a third of the work. A heap that the caller has
-    frozen stays as it is.
-    """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

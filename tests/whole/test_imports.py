@@ -15,7 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 # folder; neighbours on a storey don't know each other.
 STOREYS = (
     ("errors",),
-    ("alarm", "files", "stages"),
+    ("alarm", "files", "heap", "stages"),
     ("waiting", "shelf"),
     ("schema",),
     ("hookspecs",),

@@ -7,6 +7,8 @@ import signal
 import sys
 import warnings
 
+from etdev.heap import loading
+
 
 def prepare(path: list[str]) -> None:
     """Make a worker ready.
@@ -19,7 +21,8 @@ def prepare(path: list[str]) -> None:
     sys.path[:] = path
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
-    import torch
+    with loading():
+        import torch
 
-    torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
-    import etdev.delegate.executors.work  # noqa: F401
+        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+        import etdev.delegate.executors.work  # noqa: F401

@@ -21,8 +21,8 @@ from etdev.delegate.cache.results import Unstorable, packed
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
 from etdev.delegate.memory import CacheShelf
-from etdev.delegate.split import settled_heap
 from etdev.errors import CompileError, EtdevError, first_line
+from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.schema.caching import CacheSettings
 from etdev.shelf import standing
