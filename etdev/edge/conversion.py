@@ -25,7 +25,7 @@ from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
-from etdev.edge.simplify.sweep import Sweep
+from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
@@ -76,7 +76,7 @@ class Conversion:
     plugins: Sequence[Plugin]
     compile_config: EdgeCompileConfig
     expander: Expander
-    simplify: bool = False
+    simplify: bool = True
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -116,9 +116,10 @@ class Conversion:
             _refuse_fixed_sizes(method, program)
             completed = state.completed(program, method)
             # A program that came in the edge dialect is as its maker wants it.
-            simplify = self.simplify and programs[method].dialect != "EDGE"
-            simplified = Sweep(completed).simplified() if simplify else completed
-            manager._edge_programs[method] = simplified
+            if self.simplify and programs[method].dialect != "EDGE":
+                # A new value of a buffer may be another's now, without the copy between them.
+                completed = state.with_own_updates(simplified(completed))
+            manager._edge_programs[method] = completed
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:

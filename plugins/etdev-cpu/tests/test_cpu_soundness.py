@@ -152,7 +152,11 @@ MODELS = {
         None,
     ),
     "a conv's weight read by others": (
-        calls(lambda s, x: nn.functional.conv2d(x, s.w)[..., :3, :3] + s.w * 2, image, w=kernel),
+        calls(
+            lambda s, x: nn.functional.conv2d(x, s.w)[..., :3, :3] + s.w * x.sum(),
+            image,
+            w=kernel,
+        ),
         "shared",
     ),
     "a conv's weight transposed": (
