@@ -20,6 +20,7 @@ from torch.export import ExportedProgram
 
 from etdev.edge import branches, state
 from etdev.edge.branch_formulas import with_branch_formulas
+from etdev.edge.checks import without_checks
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
@@ -130,14 +131,15 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = state.with_own_updates(functional(self._prepared(method, program)))
+        program = without_checks(functional(self._prepared(method, program)))
+        program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
         table = _default_decomposition_table()
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
-        decomposed = opset.decomposed(program.run_decompositions(table), table)
+        decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
             program = with_exact_scalars(program)
