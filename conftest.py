@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from xdist import is_xdist_controller
 
 from etdev.heap import loading
 
@@ -23,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Import ExecuTorch as the command does, where tests run."""
-    if not is_xdist_controller(session):
+    """Import ExecuTorch as the command does, where tests run and not where they are handed out."""
+    config = session.config
+    if hasattr(config, "workerinput") or getattr(config.option, "dist", "no") == "no":
         with loading():
             import executorch.exir  # noqa: F401
 
