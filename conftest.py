@@ -34,8 +34,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class _Unread:
-    """In place of `Callable` in annotations that nobody reads."""
+class _Callables(type):
+    """Knows what is callable, as `collections.abc.Callable` does."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return callable(value)
+
+
+class _Unread(metaclass=_Callables):
+    """In place of `Callable`, for annotations that nobody reads."""
 
     def __class_getitem__(cls, _: object) -> type[_Unread]:
         return cls
