@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --constraint .ci/constraints.txt
+# Python compiles the files that it imports, a tenth of those that are installed.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile \
+	--constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
 PLUGINS := $(wildcard plugins/*/)
 # What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newest
@@ -93,8 +95,8 @@ $(VENV)-%/made: $(MANIFESTS)
 	@grep -v -E '^($(firstword $(subst -, ,$*))|triton)==' .ci/constraints.txt > $(@D)/constraints.txt
 	@echo "$(subst -,==,$*)" >> $(@D)/constraints.txt
 	@echo "installing into $(@D) ..."
-	$(@D)/bin/pip -qq install --constraint $(@D)/constraints.txt torch
-	$(@D)/bin/pip -qq install --constraint $(@D)/constraints.txt \
+	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt torch
+	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt \
 		--editable '.[demo,test]' $(addprefix --editable ./,$(PLUGINS))
 	$(call torch-tensorrt,$(@D))
 	@touch $@
@@ -103,7 +105,7 @@ $(VENV)-%/made: $(MANIFESTS)
 define torch-tensorrt
 	@for version in $(TORCH_TENSORRT); do \
 		rm -rf $(1)/torch-tensorrt-$$version; \
-		$(1)/bin/python -m pip --disable-pip-version-check -qq install --no-deps \
+		$(1)/bin/python -m pip --disable-pip-version-check -qq install --no-compile --no-deps \
 			--only-binary :all: --target $(1)/torch-tensorrt-$$version \
 			torch-tensorrt==$$version || echo "no torch-tensorrt $$version for this machine"; \
 	done

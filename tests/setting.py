@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from xdist import is_xdist_controller
 
 from etdev.heap import loading
 
@@ -23,8 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Import ExecuTorch as the command does, where tests run."""
-    if not is_xdist_controller(session):
+    """Import ExecuTorch as the command does, where tests run and not where they are handed out."""
+    config = session.config
+    if hasattr(config, "workerinput") or getattr(config.option, "dist", "no") == "no":
         with loading():
             import executorch.exir  # noqa: F401
 
@@ -34,8 +34,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class _Unread:
-    """In place of `Callable` in annotations that nobody reads."""
+class _Callables(type):
+    """Knows what is callable, as `collections.abc.Callable` does."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return callable(value)
+
+
+class _Unread(metaclass=_Callables):
+    """In place of `Callable`, for annotations that nobody reads."""
 
     def __class_getitem__(cls, _: object) -> type[_Unread]:
         return cls

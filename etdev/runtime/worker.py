@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from etdev.runtime.loading import load_runtime
+
 
 def main() -> None:
     """Answer every folder."""
@@ -21,7 +23,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     # While the other process is busy with something else.
-    import executorch.runtime  # noqa: F401
+    load_runtime()
 
     for line in sys.stdin:
         work(Path(line.rstrip("\n")))

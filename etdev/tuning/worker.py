@@ -1,7 +1,7 @@
 """The worker: runs programs on a target, each in a process of its own.
 
-It needs Python, ExecuTorch and a POSIX system, and no etdev: a runner sends this file and those of
-etdev/tuning/target over and has them run. Orders come in on its standard input and answers go out
+It needs Python, ExecuTorch and a POSIX system, and no etdev: a runner sends this file and those
+that it imports over and has them run. Orders come in on its standard input and answers go out
 on its standard output, both a line of JSON and the bytes that this line announces:
 
     {"order": "facts"}                               what the target is
@@ -26,8 +26,8 @@ import signal
 import sys
 import tempfile
 import time
-from importlib import import_module
 
+from etdev.runtime.loading import load_runtime
 from etdev.tuning.target.facts import facts
 from etdev.tuning.target.wire import Client, refusal, wire
 from etdev.tuning.target.work import Work
@@ -53,7 +53,7 @@ def main() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         # The threads of numpy's OpenBLAS would not be there after a fork.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        import_module("executorch.runtime")
+        load_runtime()
         client.send(wire({"folder": folder}))
         serve(client)
     except OSError as error:

@@ -255,8 +255,9 @@ def test_doubles_stay_doubles():
         lambda x: layers.adaptive_avg_pool2d(x, (4, 3)),
     ]
     module, x = Calls(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
-    assert_agrees(Lowerer([]).lower(module, (x,)), module, (x,), tolerance=1e-12)
-    assert Lowerer([]).lower(module, (x,)).verify().calls == 3
+    lowered = Lowerer([]).lower(module, (x,))
+    assert_agrees(lowered, module, (x,), tolerance=1e-12)
+    assert lowered.verify().calls == 3
 
 
 def test_small_matrices():

@@ -106,6 +106,13 @@ VARIANTS = {
 }
 
 
+# One of each: scaled, masked by both dtypes, causal and grouped. The others run with `make suites`.
+QUICK = ("scaled", "grouped and causal", "float mask", "grouped and masked")
+FEW_VARIANTS = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.suite) for name in VARIANTS
+]
+
+
 def variant(name, length=6):
     """An attention module and its inputs."""
     module, key_heads, mask = VARIANTS[name]
@@ -250,7 +257,7 @@ def test_upstream_a_partitioner_that_asks_for_nothing_takes_attention_from_cuda(
     assert beside.count("aten.bmm.default") == 2
 
 
-@pytest.mark.parametrize("shapes", ["static", "dynamic"])
+@pytest.mark.parametrize("shapes", [pytest.param("static", marks=pytest.mark.suite), "dynamic"])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
     program = dynamic_variant(name) if shapes == "dynamic" else exported(*variant(name))
@@ -280,7 +287,7 @@ def test_ops_that_write_in_place_are_asked_about_in_their_functional_form():
 # What nobody takes in the end
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", FEW_VARIANTS)
 def test_attention_kept_whole_that_nobody_takes_runs_at_every_length(name):
     torch.manual_seed(0)
     lowered = Lowerer([Takes("keeper", ("none",), whole=WHOLE), "cpu"]).lower(dynamic_variant(name))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from importlib.resources import files
 
 # In the order of their imports; the last one is run.
-_FILES = ("target/wire", "target/usage", "target/facts", "target/work", "worker")
-_PACKAGES = ("etdev", "etdev.tuning", "etdev.tuning.target")
+_FILES = (
+    "runtime/loading",
+    *(f"tuning/target/{name}" for name in ("wire", "usage", "facts", "work")),
+    "tuning/worker",
+)
+_PACKAGES = ("etdev", "etdev.runtime", "etdev.tuning", "etdev.tuning.target")
 
 _LOADER = """\
 import sys, types
@@ -23,8 +27,8 @@ module.main()
 
 def program() -> bytes:
     """The worker as one Python program."""
-    folder = files("etdev.tuning")
-    names = ["etdev.tuning." + name.replace("/", ".") for name in _FILES]
+    folder = files("etdev")
+    names = ["etdev." + name.replace("/", ".") for name in _FILES]
     texts = [folder.joinpath(f"{name}.py").read_text("utf-8") for name in _FILES]
     sources = list(zip(names, texts, strict=True))
     return _LOADER.format(packages=_PACKAGES, sources=sources).encode()
