@@ -1,4 +1,4 @@
-"""The document of a page: all that page.js shows, as plain data without what it can work out."""
+"""The document of a page: all that its script shows, as plain data without what it can work out."""
 
 from __future__ import annotations
 

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from etdev.schema.profile import Profile
 
 _FOLDER = Path(__file__).parent
+# In this order: what runs while a file is read uses what is in those before it.
+_SCRIPTS = (
+    *("elements", "model", "layout", "drawing", "camera", "folding"),
+    *("filters", "search", "details", "tables", "views", "start"),
+)
 # An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, whatever
 # the JSON says; JSON reads both forms as the same text.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -72,7 +77,7 @@ class Page:
             "title": escape(self.title),
             "style": _read("page.css"),
             "data": json.dumps(self.data(), separators=(",", ":")).translate(_ESCAPES),
-            "script": _read("page.js"),
+            "script": "\n".join(['"use strict";', *(_read(f"script/{s}.js") for s in _SCRIPTS)]),
         }
         pieces = _read("page.html").split("@@")
         # Every second piece is the name of a part; what is put in is not looked at again.

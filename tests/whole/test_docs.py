@@ -295,8 +295,8 @@ def test_the_readme_shows_every_command():
     assert named == set(COMMANDS)
 
 
-def test_the_readme_has_the_schema_of_every_document():
-    rows = documents.rows(README, "| command | schema | version |")
+def test_the_page_on_integration_has_the_schema_of_every_document():
+    rows = documents.rows(INTEGRATION, "| command | schema | version |")
     assert sorted((schema.strip("`"), int(version)) for _, schema, version in rows) == sorted(
         (document.name, document.version) for document in DOCUMENTS_PRINTED
     )
