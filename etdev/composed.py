@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from etdev.composition import Composition, compose
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import branches, kernels, orders, state
+from etdev.edge.functional import with_converted_sources
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import with_contiguous_weights
@@ -80,11 +81,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._zero: set[str] = set()
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Weights in the order that backends read, and numbers that ExecuTorch would round.
+        """Weights in the order that backends read, and what torch and ExecuTorch would not convert.
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        return with_exact_scalars(with_contiguous_weights(exported_program))
+        plain = with_contiguous_weights(with_converted_sources(exported_program))
+        return with_exact_scalars(plain)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""

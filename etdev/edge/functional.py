@@ -41,8 +41,53 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     for node in program.graph.nodes:
         op = node.target
         if isinstance(op, OpOverload) and not is_functional(op) and op._opname not in _PLAIN_VIEWS:
-            return _with_own_sources(_merged(program)).run_decompositions({})  # type: ignore[no-any-return]
+            program = with_converted_sources(_with_own_sources(_merged(program)))
+            return program.run_decompositions({})  # type: ignore[no-any-return]
     return program
+
+
+def with_converted_sources(program: ExportedProgram) -> ExportedProgram:
+    """Convert and expand what is copied to all of a buffer, if it has another dtype or shape.
+
+    torch takes the source of such a copy for the buffer's new value as it is.
+
+    Args:
+        program: An ATen program; it is not changed.
+    """
+    converted = {node.name for node in program.graph.nodes if _is_converting_copy(node)}
+    if not converted:
+        return program
+    graph = copy_graph(program.graph)
+    for node in graph.find_nodes(op="call_function", target=_COPY):
+        if node.name in converted:
+            with graph.inserting_before(node):
+                source = _as_like(graph, node.args[1], node.args[0].meta["val"])
+            node.args = (node.args[0], source, *node.args[2:])
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+
+
+def _is_converting_copy(node: Node) -> bool:
+    """Whether a node copies to all of a buffer what has another dtype or shape."""
+    if node.target is not _COPY or not isinstance(node.args[1], Node):
+        return False
+    target, source = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
+    same = target.dtype == source.dtype and target.shape == source.shape
+    return not same and _is_whole_input(node.args[0])  # type: ignore[arg-type]
+
+
+def _as_like(graph: Graph, source: Node, wanted: torch.Tensor) -> Node:
+    """A value in the dtype and shape of another, which it can be broadcast to."""
+    if source.meta["val"].dtype != wanted.dtype:
+        source = _call(graph, torch.ops.aten._to_copy.default, source, dtype=wanted.dtype)
+    if source.meta["val"].shape != wanted.shape:
+        source = _call(graph, torch.ops.aten.expand.default, source, list(wanted.shape))
+    return source
+
+
+def _call(graph: Graph, op: OpOverload, source: Node, *args: Any, **options: Any) -> Node:
+    node = graph.call_function(op, (source, *args), options)
+    node.meta = {**source.meta, "val": op(source.meta["val"], *args, **options)}
+    return node
 
 
 @define(eq=False)

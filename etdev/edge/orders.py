@@ -31,8 +31,8 @@ aten = torch.ops.aten
 _FREE = {
     *(aten.convolution.default, aten.max_pool2d_with_indices.default, aten.avg_pool2d.default),
     *(aten._adaptive_avg_pool2d.default, aten.mean.dim, aten.sum.dim_IntList, aten.expand.default),
-    *(aten._native_batch_norm_legit_no_training.default, aten.upsample_nearest2d.vec),
-    *(aten.upsample_bilinear2d.vec, aten.clone.default, aten._to_copy.default),
+    *(aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec, aten.clone.default),
+    aten._to_copy.default,
 }
 _CHANGING = "dim_order_ops"
 # Pointwise, although torch does not say so of them.

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from executorch.exir.delegate import executorch_call_delegate
 from torch.fx import Graph, Node
 
+from etdev.graph.nodes import op_name
 from etdev.schema.plan import Partition
 
 # A node outside all partitions, or the position of a partition.
 Unit = Node | int
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_ASSERTIONS = ("aten._assert_scalar.", "aten.sym_constrain_range")
 
 
 def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
     """Order nodes and partitions so that each comes after what it reads, else as in the graph.
 
-    Walks from each node to what it reads; a partition is one stop on the way.
+    Walks from each node to what it reads; a partition is one stop on the way. What is asserted of a
+    number comes before its readers: later traces know its bounds from nowhere else.
 
     Args:
         graph: The method; placeholders and output have no place in the order.
@@ -24,12 +29,13 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
     """
     nodes = {node.name: node for node in graph.nodes}
     home = {name: index for index, p in enumerate(partitions) for name in p.nodes}
+    asserted = _assertions(graph)
 
     def sources(unit: Unit) -> list[Unit]:
         if isinstance(unit, int):
             read = [nodes[tensor.name] for tensor in partitions[unit].inputs]
         else:
-            read = unit.all_input_nodes
+            read = [*unit.all_input_nodes, *asserted.get(unit, ())]
         return [home.get(node.name, node) for node in read if node.op != "placeholder"]
 
     order: list[Unit] = []
@@ -49,6 +55,26 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
                     finished[unit] = True
                     order.append(unit)
     return order
+
+
+def _assertions(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node that reads numbers, what was asserted before of them, and of no others."""
+    origins: dict[Node, set[Node]] = {}
+    asserted: dict[Node, set[Node]] = {}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        numbers = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), _NUMBERS)]
+        if not numbers:
+            continue
+        known = {origin for number in numbers for origin in origins.get(number, {number})}
+        if isinstance(node.meta.get("val"), _NUMBERS):
+            origins[node] = known
+        elif op_name(node).startswith(_ASSERTIONS):
+            asserted[node] = known
+        else:
+            # One that needs more numbers may depend on a partition that needs this reader.
+            readers[node] = [a for a, about in asserted.items() if about <= known]
+    return readers
 
 
 def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:

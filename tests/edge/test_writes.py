@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.runtime import Runtime
 from torch import nn
 from toys.runtime import execute
 
+import etdev
 from etdev import Lowerer
 
 
@@ -46,6 +49,50 @@ def test_one_value_for_two_buffers_runs_as_in_pytorch(write, plugins):
     lowered = Lowerer(plugins).lower(module, calls[0])
     for outputs, inputs in zip(execute(lowered, *calls), calls, strict=True):
         torch.testing.assert_close(outputs, [value.clone() for value in module(*inputs)])
+
+
+CONVERTED = {
+    "a row": (torch.zeros(3, 4), lambda x: x[0]),
+    "integers": (torch.zeros(3, 4, dtype=torch.int32), lambda x: x),
+    "rounded": (torch.zeros(3, 4), lambda x: x.half()),
+    "a row of integers": (torch.zeros(3, 4), lambda x: (x[1] * 3).int()),
+    "a number": (torch.ones(3, 4), lambda x: x.sum()),
+}
+
+
+class Converts(nn.Module):
+    """Copies to a buffer what has another dtype or shape, and reads it."""
+
+    def __init__(self, buffer, source):
+        super().__init__()
+        self.source = source
+        self.register_buffer("buffer", buffer.clone())
+
+    def forward(self, x):
+        before = self.buffer + 1
+        self.buffer.copy_(self.source(x))
+        return before, self.buffer + 1, self.buffer.sum(0)
+
+
+def _agrees(outputs, module, calls):
+    for values, inputs in zip(outputs, calls, strict=True):
+        torch.testing.assert_close(values, [value.clone() for value in module(*inputs)])
+
+
+@pytest.mark.parametrize("kind", CONVERTED)
+def test_what_is_copied_to_a_buffer_takes_its_dtype_and_shape(kind):
+    module, calls = Converts(*CONVERTED[kind]), [(torch.randn(3, 4) * 3,) for _ in range(3)]
+    _agrees(execute(Lowerer(["cpu"]).lower(module, calls[0]), *calls), module, calls)
+
+
+def test_what_is_copied_is_converted_in_executorchs_own_loop_too():
+    module, calls = Converts(*CONVERTED["a row"]), [(torch.randn(3, 4),) for _ in range(3)]
+    with torch.no_grad():
+        program = torch.export.export(module, calls[0])
+    edge = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    method = Runtime.get().load_program(edge.to_executorch().buffer).load_method("forward")
+    outputs = [[value.clone() for value in method.execute(inputs)] for inputs in calls]
+    _agrees(outputs, module, calls)
 
 
 def test_a_value_and_its_copy_are_both_returned():

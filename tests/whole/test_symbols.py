@@ -62,12 +62,22 @@ def numbers(net, x, n):
     return torch.arange(size, dtype=torch.float32)[:, None] * functional.silu(net.linear(x)[0])
 
 
+def window(net, x, n):
+    y = net.linear(x)
+    start = n.item()
+    torch._check(start >= 0)
+    torch._check(start < 3)
+    # A partition of all but the window would come before what is checked.
+    return functional.silu(y + x.narrow(0, start, 1))
+
+
 CALLS = {
     item: [(X,), (X * 0.5 + 1,)],
     number: [(X,), (X * 0.5 + 1,)],
     branch: [(X,), (X.flip(0),)],
     rows: [(X, torch.tensor(size)) for size in (2, 1, 3)],
     numbers: [(X, torch.tensor(size)) for size in (2, 1, 9)],
+    window: [(X, torch.tensor(start)) for start in (1, 0, 2)],
 }
 
 

@@ -33,6 +33,8 @@ _LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "m
 _NORM = "_native_batch_norm_legit_no_training"
 # XNNPACK unpacks groups of 4-bit weights in blocks of this size.
 _BLOCK = 32
+# XNNPACK's own limit of dimensions.
+_RANK = 6
 # The least value of a 4-bit weight, by which XNNPACK knows one.
 _FOUR_BITS = -8
 
@@ -170,10 +172,14 @@ def _argument(node: Node, index: int) -> Node | None:
 
 
 def _dtypes(nodes: Iterable[Node]) -> set[torch.dtype]:
+    return {value.dtype for value in _values(nodes)}
+
+
+def _values(nodes: Iterable[Node]) -> Iterator[torch.Tensor]:
     values = (node.meta.get("val") for node in nodes)
     # XNNPACK takes only the first output of an op with several.
     first = (value[0] if isinstance(value, tuple | list) and value else value for value in values)
-    return {value.dtype for value in first if isinstance(value, torch.Tensor)}
+    yield from (value for value in first if isinstance(value, torch.Tensor))
 
 
 def _node_problem(node: Node) -> Reason | None:
@@ -185,8 +191,21 @@ def _node_problem(node: Node) -> Reason | None:
         return "dtype", f"XNNPACK would read the {name} input of {op} as another type"
     if not all(dtype.is_floating_point for dtype in _dtypes([node])):
         return "dtype", f"XNNPACK computes {op} in floating point"
+    if any(value.dim() > _RANK for value in _values([node, *node.all_input_nodes])):
+        return "rank", f"XNNPACK has no tensors of more than {_RANK} dimensions"
+    return _arguments_problem(node, op)
+
+
+def _arguments_problem(node: Node, op: str) -> Reason | None:
     if op == "max" and not any(node.args[2:3]):
         return "arguments", "XNNPACK can't compile max without keepdim"
+    if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        return "arguments", "XNNPACK ignores alpha and beta of addmm"
+    source: Any = node.args[0] if node.args else None
+    if op == "prelu" and source.meta["val"].dim() != 4:
+        return "arguments", "XNNPACK can't compile prelu of other than 4 dimensions"
+    if op == _NORM and source.meta["val"].dim() == 2 and not is_layer(source):
+        return "arguments", "XNNPACK can't compile a batch norm of 2 dimensions without its layer"
     return None
 
 

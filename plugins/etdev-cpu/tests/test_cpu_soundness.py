@@ -170,6 +170,26 @@ MODELS = {
     ),
     "two norms of one conv": (two_norms, "shared"),
     "max without keepdim": (calls(lambda _, x: x.max(3)[0], image), "arguments"),
+    "addmm with alpha and beta": (
+        calls(
+            lambda s, x: torch.addmm(s.b, x, s.w, beta=0.5, alpha=2),
+            square,
+            w=square,
+            b=lambda: torch.randn(8),
+        ),
+        "arguments",
+    ),
+    "prelu of 2 dimensions": (lambda: (nn.PReLU(8).eval(), square()), None),
+    "a norm of 2 dimensions": (
+        calls(
+            lambda s, x: nn.functional.batch_norm(x, s.mean, s.var, s.mean, s.var) + x,
+            square,
+            mean=lambda: torch.randn(8),
+            var=lambda: torch.rand(8) + 1,
+        ),
+        "arguments",
+    ),
+    "7 dimensions": (calls(lambda _, x: x.view(1, 2, 2, 2, 2, 2, 2) + 1, square), "rank"),
     "tanh GELU": (
         calls(lambda _, x: nn.functional.gelu(x, approximate="tanh"), square),
         "precision",
