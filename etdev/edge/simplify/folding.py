@@ -198,7 +198,12 @@ def _can_be_known(node: Node) -> bool:
         return False
     if value.numel() > MOST_ELEMENTS or not value.numel():
         return False
-    return is_plain(node) and not is_random(node) and not _is_turned_weight(node)
+    if not is_plain(node) or is_random(node) or _is_turned_weight(node):
+        return False
+    # A backend may compute with it and not take it as a value from outside.
+    return value.dtype != torch.float64 or any(
+        source.meta["val"].dtype == torch.float64 for source in node.all_input_nodes
+    )
 
 
 def _is_turned_weight(node: Node) -> bool:
