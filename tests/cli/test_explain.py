@@ -159,3 +159,37 @@ def test_a_file_that_is_not_a_plan_is_named_with_its_key(plan_file, here):
 def test_a_model_may_have_no_nodes_left_to_explain(here):
     (here / "empty.json").write_text(Plan(()).to_json())
     assert cells(succeeds("explain empty.json")) == ["method nodes owner"]
+
+
+CLONES = """\
+import torch
+
+
+class Clones(torch.nn.Module):
+    def forward(self, x):
+        doubled = (x + x).clone()
+        return doubled * doubled.view(2, 4)
+
+
+def model():
+    return Clones(), (torch.ones(2, 4),)
+"""
+
+
+def test_a_node_that_was_simplified_is_told_with_its_line_and_what_has_its_value(here):
+    (here / "net.py").write_text(CLONES)
+    said = " ".join(succeeds("explain net.py:model --ask cpu --node *clone*").split())
+    assert said == (
+        "forward/dim_order_ops__clone_dim_order_default was "
+        "dim_order_ops._clone_dim_order.default at net.py:6, which copies a value that can be read "
+        "itself. It was taken out before plugins were asked; aten_add_tensor has its value."
+    )
+    rows = cells(succeeds("explain net.py:model --ask cpu"))
+    assert rows[-2:] == [
+        "simplified nodes each of which where",
+        "copies 2 copies a value that can be read itself net.py:6, net.py:7",
+    ]
+    document = json.loads(succeeds("explain net.py:model --ask cpu --json"))
+    assert [each["was"]["into"] for each in document["simplified"]] == ["aten_add_tensor"] * 2
+    story = succeeds("explain net.py:model --ask cpu --node aten_add_tensor")
+    assert "It is read in place of aten_view_copy_default, which copies" in " ".join(story.split())

@@ -24,6 +24,8 @@ MOST_PART = 1 / 16
 _MOST_HELD_BYTES = 128 << 20
 # Of these there may be several that hold the same.
 _SMALL_BYTES = 4 << 10
+# Ways to look at a weight; what only has another shape is not even copied at run time.
+_SEEN = ("permute_copy", "t_copy", "transpose_copy", "view_copy")
 # ExecuTorch leaves constants of such names in the .pte where others go to a .ptd.
 _PREFIX = "_lifted_tensor_"
 
@@ -198,17 +200,22 @@ def _can_be_known(node: Node) -> bool:
         return False
     if value.numel() > MOST_ELEMENTS or not value.numel():
         return False
-    return is_plain(node) and not is_random(node) and not _is_turned_weight(node)
+    if not is_plain(node) or is_random(node) or _is_seen_weight(node):
+        return False
+    # A backend may compute with it and not take it as a value from outside.
+    return value.dtype != torch.float64 or any(
+        source.meta["val"].dtype == torch.float64 for source in node.all_input_nodes
+    )
 
 
-def _is_turned_weight(node: Node) -> bool:
-    """Whether a node is a weight with its dimensions in another order.
+def _is_seen_weight(node: Node) -> bool:
+    """Whether a node is a weight with its dimensions in another order, or in another shape.
 
     It is known by its name, to a .ptd or to another method, and backends look for both together.
     """
     source: Any = node.args[0] if node.args else None
-    turned = op_of(node)._opname in ("permute_copy", "t_copy", "transpose_copy")  # type: ignore[union-attr]
-    return turned and isinstance(source, Node) and source.op == "placeholder"
+    seen = op_of(node)._opname in _SEEN  # type: ignore[union-attr]
+    return seen and isinstance(source, Node) and source.op == "placeholder"
 
 
 def _is_exact(node: Node, value: torch.Tensor) -> bool:

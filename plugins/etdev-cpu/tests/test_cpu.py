@@ -151,7 +151,8 @@ def test_a_layer_whose_weight_another_plugin_transposes_is_left_to_kernels():
 
 
 def test_every_refusal_has_a_reason():
-    plan = Lowerer(["cpu"]).plan(*nets.bert(layers=1))["forward"]
+    # Simplified it has fewer kinds of ops that XNNPACK refuses.
+    plan = Lowerer(["cpu"], simplify=False).plan(*nets.bert(layers=1))["forward"]
     verdicts = [entry.verdicts[0] for entry in plan.ledger if entry.owner is None]
     assert {verdict.code for verdict in verdicts} == {"op", "constraint"}
     assert all(verdict.text for verdict in verdicts)
