@@ -54,12 +54,7 @@ def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
     for name in group.nodes:
         if name not in graph.number and name not in graph.constants:
             raise _unknown(plugin, graph, "claims", name)
-    computing = [graph.number[name] for name in group.nodes if name in graph.number]
-    if not computing:
-        what = f"claims {', '.join(group.nodes[:_NAMED])} of method {graph.method!r} on its own"
-        cure = "a constant goes into a group with a node that reads it, or to claim_constants"
-        raise ClaimError(plugin.name, what, cure)
-    return graph.with_followers(computing)
+    return graph.with_followers(graph.number[n] for n in group.nodes if n in graph.number)
 
 
 def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:

@@ -142,12 +142,6 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
             "do one of the two",
         ),
         (
-            "claim_nodes",
-            Claim("B", [Group(["p_scale"])]),
-            "claims p_scale of method 'forward' on its own; a constant goes into a group with a "
-            "node that reads it, or to claim_constants",
-        ),
-        (
             "claim_constants",
             "p_scale",
             "claim_constants returned 'p_scale'; return a list of constants",
