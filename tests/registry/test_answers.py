@@ -323,21 +323,6 @@ def test_a_node_in_two_claims_is_no_contradiction(graph):
     assert len(ask("claim_nodes", claims, graph)) == 2
 
 
-class Split(torch.nn.Module):
-    def forward(self, x):
-        first, second = torch.split(x, 2)
-        return first + second
-
-
-def test_a_getitem_of_a_claimed_op_cant_be_refused():
-    program = torch.export.export(Split(), (torch.ones(4),))
-    graph = MethodGraph(to_edge(program).exported_program(), "forward")
-    refusal = Refusal("getitem", "op")
-    (split,) = [node.name for node in graph.nodes if "split" in node.name]
-    with pytest.raises(ClaimError, match="claims 'getitem' in method 'forward' and refuses it"):
-        answers.claim_nodes(says(Claim("B", [Group([split])], [refusal])), graph, {}, {})
-
-
 @pytest.mark.parametrize(
     "make",
     [
