@@ -25,12 +25,12 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
         ClaimError: They name what is not there, refuse a node with a reason code of the host's,
             refuse a node that they claim, or have a group that can't be one partition.
     """
-    wanted: set[int] = set()
     claims = list(claims)
+    # A plugin may say something of its own about the getitems that follow an op.
+    wanted = {name for claim in claims for group in claim.groups for name in group.nodes}
     for claim in claims:
         members = [_members(plugin, graph, group) for group in claim.groups]
         _check_convex(plugin, graph, members)
-        wanted.update(number for group in members for number in group)
     for refusal in (refusal for claim in claims for refusal in claim.refusals):
         if refusal.node not in graph.number:
             raise _unknown(plugin, graph, "refuses", refusal.node)
@@ -40,7 +40,7 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
                 f"refuses {refusal.node!r} with the code {refusal.code!r}, which is the host's",
                 f"use a code of its own, such as op or dtype; reserved are {', '.join(RESERVED)}",
             )
-        if graph.number[refusal.node] in wanted:
+        if refusal.node in wanted:
             raise ClaimError(
                 plugin.name,
                 f"claims {refusal.node!r} in method {graph.method!r} and refuses it with "
@@ -54,12 +54,7 @@ def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
     for name in group.nodes:
         if name not in graph.number and name not in graph.constants:
             raise _unknown(plugin, graph, "claims", name)
-    computing = [graph.number[name] for name in group.nodes if name in graph.number]
-    if not computing:
-        what = f"claims {', '.join(group.nodes[:_NAMED])} of method {graph.method!r} on its own"
-        cure = "a constant goes into a group with a node that reads it, or to claim_constants"
-        raise ClaimError(plugin.name, what, cure)
-    return graph.with_followers(computing)
+    return graph.with_followers(graph.number[n] for n in group.nodes if n in graph.number)
 
 
 def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:

@@ -142,12 +142,6 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
             "do one of the two",
         ),
         (
-            "claim_nodes",
-            Claim("B", [Group(["p_scale"])]),
-            "claims p_scale of method 'forward' on its own; a constant goes into a group with a "
-            "node that reads it, or to claim_constants",
-        ),
-        (
             "claim_constants",
             "p_scale",
             "claim_constants returned 'p_scale'; return a list of constants",
@@ -327,21 +321,6 @@ def test_a_node_in_two_claims_is_no_contradiction(graph):
     (node,) = [node.name for node in graph.nodes if "mul" in node.name]
     claims = [Claim("B", [Group([node])]), Claim("C", [Group([node])])]
     assert len(ask("claim_nodes", claims, graph)) == 2
-
-
-class Split(torch.nn.Module):
-    def forward(self, x):
-        first, second = torch.split(x, 2)
-        return first + second
-
-
-def test_a_getitem_of_a_claimed_op_cant_be_refused():
-    program = torch.export.export(Split(), (torch.ones(4),))
-    graph = MethodGraph(to_edge(program).exported_program(), "forward")
-    refusal = Refusal("getitem", "op")
-    (split,) = [node.name for node in graph.nodes if "split" in node.name]
-    with pytest.raises(ClaimError, match="claims 'getitem' in method 'forward' and refuses it"):
-        answers.claim_nodes(says(Claim("B", [Group([split])], [refusal])), graph, {}, {})
 
 
 @pytest.mark.parametrize(
