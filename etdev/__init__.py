@@ -98,7 +98,11 @@ def __getattr__(name: str) -> Any:
         return version("etdev")
     if name not in _HOME:
         raise AttributeError(f"module 'etdev' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"etdev.{_HOME[name]}"), name)
+    try:
+        value = getattr(importlib.import_module(f"etdev.{_HOME[name]}"), name)
+    except AttributeError as error:
+        # Python takes it for "no such name" and would say nothing of the cause.
+        raise ImportError(f"etdev.{name} can't be loaded: {error}") from error
     globals()[name] = value
     return value
 

@@ -39,6 +39,10 @@ class Overdue(BaseException):
         self.alarm = alarm
 
 
+# What ends a lowering from outside: whatever else a plugin raises is its own.
+INTERRUPTIONS = (KeyboardInterrupt, Overdue)
+
+
 @define(eq=False)
 class Alarm:
     """A time limit; an alarm that the caller had set goes off in time, too.

@@ -111,6 +111,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         _refuse_overwritten(exported_program, plan)
         _refuse_transposed(exported_program, plan)
         _refuse_unfit(exported_program, plan)
+        outside = _outside(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
         annotations = self._composition.annotations(plan)
@@ -120,7 +121,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             _refuse_fragments(exported_program, partition)
             tag = f"etdev_{self._method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
-            for name in (*partition.nodes, *inside):
+            for name in (*partition.nodes, *(name for name in inside if name not in outside)):
                 # A constant of several partitions keeps its first tag; ExecuTorch copies it.
                 nodes[name].meta.setdefault("delegation_tag", tag)
             for name, meta in annotations.get(partition.name, {}).items():
@@ -245,6 +246,28 @@ def _portable(program: ExportedProgram, unclaimed: Collection[str]) -> Iterator[
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule) and module is not program.graph_module:
             yield from module.graph.nodes
+
+
+def _outside(program: ExportedProgram, plan: MethodPlan) -> set[str]:
+    """Constants that delegates are given, since ExecuTorch can't copy what a list has for each."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    outside = set()
+    for partition in plan.partitions:
+        for constant in partition.constants:
+            readers = [] if not constant.inside else list(nodes[constant.name].users)
+            apart = any(reader.name not in partition.nodes for reader in readers)
+            direct = [n for n in readers if nodes[constant.name] in (*n.args, *n.kwargs.values())]
+            if not apart or len(direct) == len(readers):
+                continue
+            if direct:
+                raise LoweringError(
+                    "partitioner",
+                    f"ExecuTorch can't copy {constant.target!r} for each partition that reads it, "
+                    "since one reads it in a list",
+                    "lower with etdev.Lowerer, or register a clone of it",
+                )
+            outside.add(constant.name)
+    return outside
 
 
 def _refuse_fragments(program: ExportedProgram, partition: Partition) -> None:

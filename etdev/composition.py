@@ -42,7 +42,7 @@ class Composition:
     plugins: tuple[Plugin, ...]
     registry: Registry
     rules: Rules
-    simplify: bool = False
+    simplify: bool = True
 
     @property
     def by_name(self) -> dict[str, Plugin]:

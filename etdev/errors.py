@@ -138,6 +138,15 @@ _FAILED_PASS = "An error occurred when running the"
 _MOST = 400
 
 
+def shown(value: object) -> str:
+    """A value for the middle of a sentence, also one that is long or fails to show itself."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"an object of {type(value).__name__}"
+    return text if len(text) <= _MOST else f"{text[:_MOST]} ..."
+
+
 def _said(value: object) -> str:
     """What an error says, also if its class has a `__str__` that fails."""
     try:

@@ -36,6 +36,7 @@ from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
+from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
 from etdev.graph.generated import forgotten_code
@@ -69,8 +70,8 @@ class Lowerer:
             plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
             it to the registry.
         simplify: Take out what computes nothing new before plugins are asked: copies of the same,
-            what constants alone decide, masks that mask nothing. The plan says how much; None
-            leaves it to the registry, False if that doesn't say.
+            what constants alone decide, masks that mask nothing. The plan names each such node,
+            with its line. None leaves it to the registry, True if that doesn't say.
         cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
             nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
             folder in the user's cache directory.
@@ -215,7 +216,8 @@ class Lowerer:
     def _decide(self, methods: Mapping[str, Method], settings: Settings) -> Decision:
         stages = Stages(self.listener)
         config = settings.compile_config
-        expander = Expander(config, functools.partial(kernels.formula_of, config))
+        simplify = simplified_pieces if self.composition.simplify else None
+        expander = Expander(config, functools.partial(kernels.formula_of, config), simplify)
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}

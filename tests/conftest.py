@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from etdev.lowered import Lowered
 
 
+pytest_plugins = ["setting"]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`, for planner/test_cases.py."""
     parser.addoption("--rewrite", action="store_true", help="Write the golden plans anew.")

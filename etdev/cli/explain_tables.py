@@ -15,6 +15,7 @@ from etdev.registry.names import close_to
 from etdev.schema import globs
 from etdev.schema.explanation import Explanation, Missed, Query
 from etdev.schema.ledger import Entry
+from etdev.schema.plan_sheets import simplified_rows
 
 # More modules or lines than these are counted, unless --all is given.
 _NAMED = 3
@@ -39,7 +40,7 @@ def known(explanation: Explanation, who: str = "plan") -> Explanation:
     if query.plugin is not None and query.plugin not in asked:
         cure = close_to(query.plugin, asked) or f"asked were {', '.join(asked) or 'none'}"
         raise EtdevError(who, f"plugin {query.plugin!r} was not asked", cure)
-    if explanation.entries or query == Query():
+    if explanation.entries or explanation.simplified or query == Query():
         return explanation
     entries = [entry for method in plan.methods for entry in method.ledger]
     for kind, pattern, names in (
@@ -60,16 +61,20 @@ def report(explanation: Explanation, limit: int | None) -> RenderableType:
     if len(entries) == 1 and query != Query():
         (told,) = explanation.told()
         return Group(*told.story)
-    sections: list[RenderableType] = [_owned(explanation)]
+    # Of nodes that were taken out there is nothing to count.
+    gone = explanation.simplified and not entries
+    sections: list[RenderableType] = [] if gone else [_owned(explanation)]
     if explanation.missed:
         sections.append(_missed(explanation.missed, query.plugin, limit))
     if query not in (Query(), Query(plugin=query.plugin)):
         sections.append(nodes_report(explanation, limit))
+    elif explanation.simplified:
+        sections.append(_simplified(explanation))
     return Group(*sections)
 
 
 def nodes_report(explanation: Explanation, limit: int | None) -> RenderableType:
-    """Show what every plugin said about some nodes."""
+    """Show what every plugin said about some nodes, or that they were simplified before."""
     columns = ("op", "module", "owner", "pin", "plugin", "verdict", "reason")
     rows = table("node", *columns)
     several = len(explanation.plan.methods) > 1
@@ -77,6 +82,16 @@ def nodes_report(explanation: Explanation, limit: int | None) -> RenderableType:
     for method, entry in explanation.entries:
         cells += _verdicts(f"{method.method}/{entry.node}" if several else entry.node, entry)
     fill(rows, cells, limit)
+    gone = [str(each) for each in explanation.simplified if each.was.into != each.was.node]
+    shown = gone if limit is None else gone[:limit]
+    more = [f"… and {len(gone) - len(shown)} more"] if len(gone) > len(shown) else []
+    return Group(*([rows] if cells else []), *shown, *more)
+
+
+def _simplified(explanation: Explanation) -> Table:
+    rows = table("simplified", "nodes", "each of which", "where")
+    rows_of = simplified_rows(each.was for each in explanation.simplified)
+    fill(rows, rows_of, None)
     return rows
 
 

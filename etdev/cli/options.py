@@ -116,7 +116,8 @@ _LOWERING = (
     click.option(
         "--simplify/--no-simplify",
         default=None,
-        help="Take out what computes nothing new before plugins are asked, or don't.",
+        help="Take out what computes nothing new before plugins are asked, as the registry does by "
+        "default, or leave it in.",
     ),
     click.option(
         "--cache",

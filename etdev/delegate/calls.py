@@ -13,6 +13,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
+from etdev.alarm import INTERRUPTIONS
 from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError, PluginError, first_line
@@ -128,7 +129,9 @@ def calls_of(batch: Sequence[Job]) -> list[Call]:
 def _guarded(job: Job, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except (Exception, SystemExit) as error:
+    except INTERRUPTIONS:
+        raise
+    except BaseException as error:
         raise compile_error(job, first_line(error)) from error
 
 

@@ -20,12 +20,13 @@ from torch.export import ExportedProgram
 
 from etdev.edge import branches, state
 from etdev.edge.branch_formulas import with_branch_formulas
+from etdev.edge.checks import without_checks
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
-from etdev.edge.simplify.sweep import Sweep
+from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixes_layouts, with_contiguous_weights
@@ -76,7 +77,7 @@ class Conversion:
     plugins: Sequence[Plugin]
     compile_config: EdgeCompileConfig
     expander: Expander
-    simplify: bool = False
+    simplify: bool = True
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -116,9 +117,10 @@ class Conversion:
             _refuse_fixed_sizes(method, program)
             completed = state.completed(program, method)
             # A program that came in the edge dialect is as its maker wants it.
-            simplify = self.simplify and programs[method].dialect != "EDGE"
-            simplified = Sweep(completed).simplified() if simplify else completed
-            manager._edge_programs[method] = simplified
+            if self.simplify and programs[method].dialect != "EDGE":
+                # A new value of a buffer may be another's now, without the copy between them.
+                completed = state.with_own_updates(simplified(completed))
+            manager._edge_programs[method] = completed
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
@@ -129,14 +131,15 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = state.with_own_updates(functional(self._prepared(method, program)))
+        program = without_checks(functional(self._prepared(method, program)))
+        program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
         table = _default_decomposition_table()
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
-        decomposed = opset.decomposed(program.run_decompositions(table), table)
+        decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
             program = with_exact_scalars(program)

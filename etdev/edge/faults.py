@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from etdev.edge.formulas import doubles, integers, kernels, order, pooling, randoms, reductions
+from etdev.edge.formulas import (
+    doubles,
+    halves,
+    integers,
+    kernels,
+    order,
+    pooling,
+    randoms,
+    reductions,
+)
 
 aten = torch.ops.aten
 _Formula = Callable[..., Any]
@@ -36,12 +45,22 @@ def _double(node: Node) -> bool:
     return _input(node).dtype == torch.float64
 
 
+def _half(node: Node) -> bool:
+    return _input(node).dtype in halves.DTYPES
+
+
 def _single(node: Node) -> bool:
     return _input(node).dim() == 0
 
 
 def _volumes(node: Node) -> bool:
     return len(node.args[3]) == 3 or _value(node.args[1]).dim() == 5  # type: ignore[arg-type]
+
+
+def _volume(x: torch.Tensor, *args: Any) -> torch.Tensor:
+    formula = halves.convolution if x.dtype in halves.DTYPES else kernels.convolution
+    result: torch.Tensor = formula(x, *args)
+    return result
 
 
 def _widens(node: Node) -> bool:
@@ -74,8 +93,10 @@ def _sums_nothing(node: Node) -> bool:
 
 
 def _rounds_steps(node: Node) -> bool:
-    """Whether a range of integers has limits that are not, or that are no floats."""
+    """Whether a range of integers has limits that are not, or that are no floats, or a bool."""
     numbers = node.args[:3]
+    if any(isinstance(value, bool) for value in numbers):
+        return True
     if not _integers(node) or not all(isinstance(value, (int, float)) for value in numbers):
         return False
     return any(float(value) != value or value != int(value) for value in numbers)  # type: ignore[arg-type]
@@ -115,6 +136,11 @@ def _shifts_out(node: Node) -> bool:
     return not isinstance(places, int) or not 0 <= places < torch.iinfo(_input(node).dtype).bits
 
 
+def _crops(node: Node) -> bool:
+    pad: Any = node.args[1]
+    return any(isinstance(size, int) and size < 0 for size in pad)
+
+
 def _counts(node: Node) -> bool:
     norm = node.args[2]
     return isinstance(norm, (int, float)) and norm == 0
@@ -149,8 +175,9 @@ MISSING: Faults = {
 }
 UNFIT: Faults = {
     # The kernel fails.
-    aten.convolution.default: (_volumes, kernels.convolution),
+    aten.convolution.default: (_volumes, _volume),
     aten._softmax.default: (_widens, kernels.softmax),
+    aten.constant_pad_nd.default: (_crops, kernels.cropped),
     aten.cumsum.default: (_single, kernels.cumsum_of_one),
     # It takes the process down.
     aten.sum.dim_IntList: (_sum_fails, _sum),
@@ -175,8 +202,16 @@ UNFIT: Faults = {
     aten.upsample_bilinear2d.vec: (_double, doubles.unknown),
     aten.max_pool2d_with_indices_backward.default: (_always, kernels.max_pool2d_backward),
 }
-# The kernel is wrong for NaN, infinities, zeros, or integers that are not floats.
+# The kernel is wrong for NaN, infinities, zeros, integers that are not floats, or sums of many
+# numbers of half precision.
 RARELY_UNFIT: Faults = {
+    aten.convolution.default: (_half, halves.convolution),
+    aten.addmm.default: (_half, halves.addmm),
+    aten.native_layer_norm.default: (_half, halves.widened(aten.native_layer_norm.default)),
+    aten.var.correction: (_half, halves.widened(aten.var.correction)),
+    aten.var.dim: (_half, halves.widened(aten.var.dim)),
+    aten.cumsum.default: (_half, halves.widened(aten.cumsum.default)),
+    aten.avg_pool2d.default: (_half, halves.widened(aten.avg_pool2d.default)),
     aten.max_pool2d_with_indices.default: (_floats, pooling.max_pool2d),
     aten.sign.default: (_floats, kernels.sign),
     aten.div.Tensor_mode: (_divides, _division),

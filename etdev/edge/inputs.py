@@ -13,7 +13,7 @@ from torch.export.graph_signature import (
 )
 
 from etdev.errors import LoweringError, first_line
-from etdev.graph.layout import has_known_order, traced_contiguous
+from etdev.graph.layout import has_known_order, orders_volumes, traced_contiguous
 from etdev.graph.signature import unwritten_constants
 
 # Ops that say where in memory a value is.
@@ -48,7 +48,8 @@ def refuse_inputs(method: str, program: ExportedProgram) -> None:
 def with_plain_strides(method: str, program: ExportedProgram) -> ExportedProgram:
     """Make inputs and constants contiguous that are neither that nor channels last.
 
-    The runtime takes no others, and would read a contiguous one in the order of the example.
+    So are volumes that the program itself stores channels last. The runtime takes no others, and
+    would read a contiguous one in the order of the example.
 
     Args:
         method: Its name, for messages.
@@ -63,17 +64,18 @@ def with_plain_strides(method: str, program: ExportedProgram) -> ExportedProgram
         if not has_known_order(node.meta.get("val"))
     }
     others -= _written(program)
-    if not others:
+    if not others and not orders_volumes(program):
         return program
     try:
         if any(node.target in _PLACES for node in program.graph.nodes):
             raise ValueError("as_strided reads memory directly")
         return traced_contiguous(program, others)
     except (RuntimeError, ValueError) as error:
+        names = ", ".join(sorted(others)) or "volumes"
         raise LoweringError(
             "edge conversion",
-            f"{', '.join(sorted(others))} of method {method!r} would have to be contiguous, which "
-            f"it can't be traced with ({first_line(error)})",
+            f"{names} of method {method!r} would have to be contiguous, which it can't be traced "
+            f"with ({first_line(error)})",
             "export it with contiguous inputs and weights",
         ) from error
 

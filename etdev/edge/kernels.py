@@ -94,8 +94,8 @@ def refuse_node(node: Node, config: EdgeCompileConfig) -> None:
 
 
 def fails(node: Node) -> bool:
-    """Whether the portable kernel of a node fails, or is wrong for ordinary values."""
-    return any(_formulas(node, UNFIT))
+    """Whether a node has no portable kernel, or one that fails or is wrong for ordinary values."""
+    return any(_formulas(node, MISSING, UNFIT))
 
 
 def fails_rarely(node: Node) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
@@ -20,9 +20,13 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.graph.decomposition import Pieces, decompose, key_of
+from etdev.graph.nodes import module_paths
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
+from etdev.graph.simplified import note, simplified_in
+from etdev.graph.source import line_of
+from etdev.schema.simplification import Simplification
 
 # What a piece inherits from its op: where the user's code called it.
 INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
@@ -42,6 +46,7 @@ class Expanded:
 
 
 FormulaOf = Callable[[Node], Callable[..., Any] | None]
+Simplify = Callable[[ExportedProgram], ExportedProgram]
 
 
 @define(eq=False)
@@ -51,11 +56,14 @@ class Expander:
     Args:
         compile_config: The edge conversion's; not changed.
         formula_of: The decomposition of a node that ExecuTorch leaves whole; None if it has none.
+        simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     formula_of: FormulaOf = field(default=lambda node: None)
+    simplify: Simplify | None = None
     _known: dict[Hashable, Pieces] = field(factory=dict)
+    _simpler: dict[Hashable, Pieces] = field(factory=dict)
     _table: Container[Any] = field(factory=_default_decomposition_table)
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
@@ -73,7 +81,9 @@ class Expander:
         if not wanted:
             return Expanded(program, {})
         pieces = {
-            node: self._pieces(node, program) for node in program.graph.nodes if node.name in wanted
+            node: self._simplified(node, program)
+            for node in program.graph.nodes
+            if node.name in wanted
         }
         return _Inlining(program, pieces).build()
 
@@ -95,6 +105,16 @@ class Expander:
         if op not in self._table and self.formula_of(node) is None:
             return False
         return not self._pieces(node, program).trivial
+
+    def _simplified(self, node: Node, program: ExportedProgram) -> Pieces:
+        """The pieces of an op by themselves, so that they are the same in every form."""
+        pieces = self._pieces(node, program)
+        if self.simplify is None or pieces.trivial:
+            return pieces
+        key = key_of(node)
+        if key not in self._simpler:
+            self._simpler[key] = evolve(pieces, program=self.simplify(pieces.program))
+        return self._simpler[key]
 
     def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
         key = key_of(node)
@@ -202,4 +222,18 @@ class _Inlining:
             output_specs=[renamed(spec, names) for spec in old.output_specs],
         )
         root = self.program.graph_module
-        return rebuilt(self.program, self.graph, signature, root, self.constants)
+        program = rebuilt(self.program, self.graph, signature, root, self.constants)
+        note(program, [*simplified_in(program), *self._notes()])
+        return program
+
+    def _notes(self) -> Iterator[Simplification]:
+        """What was simplified in pieces, by the names that they have here."""
+        for node, pieces in self.pieces.items():
+            inner = pieces.program
+            sources = (source.name for source in node.all_input_nodes)
+            names = dict(zip(inner.graph_signature.user_inputs, sources, strict=False))
+            for each in simplified_in(inner):
+                into = names.get(each.into, f"{node.name}__{each.into}") if each.into else ""
+                module = "".join(module_paths(node)[-1:])
+                name = f"{node.name}__{each.node}"
+                yield evolve(each, node=name, into=into, module=module, line=line_of(node))

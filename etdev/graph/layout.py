@@ -13,6 +13,7 @@ import torch
 from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.node import map_aggregate
 
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
@@ -113,7 +114,7 @@ def _sources(weight: Node) -> Iterator[Node]:
 
 
 def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
-    """An ATen program with some inputs and constants contiguous, traced again.
+    """An ATen program with some inputs and constants contiguous, and all volumes, traced again.
 
     Args:
         program: Not changed.
@@ -128,6 +129,7 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
         if node.target == torch.ops.aten.view.default:
             # It would hold only in the layout from before; a reshape copies where it has to.
             node.target = torch.ops.aten.reshape.default
+        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _known_format)
         if node.name in names:
             node.meta["val"] = node.meta["val"].contiguous()
     new = rebuilt(program, graph, program.graph_signature, program.graph_module)
@@ -140,3 +142,16 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
             else value.contiguous()
         )
     return new.run_decompositions({})  # type: ignore[no-any-return]
+
+
+def orders_volumes(program: ExportedProgram) -> bool:
+    """Whether a program stores volumes channels last, an order that no kernel knows."""
+    return any(
+        torch.channels_last_3d in (*node.args, *node.kwargs.values())
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    )
+
+
+def _known_format(argument: Any) -> Any:
+    return torch.contiguous_format if argument is torch.channels_last_3d else argument

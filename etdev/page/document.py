@@ -15,6 +15,7 @@ from etdev.schema.colours import colours_of
 from etdev.schema.explanation import Explanation, Missed
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.plan_sheets import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
 
 Json = dict[str, Any]
@@ -74,6 +75,7 @@ def _method(
         "missed": [_missed(item, number) for item in missed],
         "copies": [_copy(copy) for copy in method.copies],
         "storedAgain": method.copied_bytes,
+        "simplified": simplified_rows(method.simplified),
     }
 
 

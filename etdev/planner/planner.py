@@ -82,7 +82,7 @@ class Planner:
             copies=plan_copies(graph, ordered),
             fallback=partitioning.fallback(),
             ledger=partitioning.reporter.ledger(graph, list(self._by_name), pinning),
-            simplified=simplified_in(program),
+            simplified=simplified_in(graph.program),
         )
         return plan, graph.program
 

@@ -25,6 +25,7 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
 from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
+from etdev.pte.signatures import Settling
 from etdev.pte.strides import PlainStrides
 from etdev.pte.transfers import MergeCopies, Skips
 from etdev.schema.device import CPU, Device
@@ -75,11 +76,18 @@ def emit(
     load_quantised_kernels(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
     gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
-    with torch.set_grad_enabled(gradients), unbound(*programs), warnings.catch_warnings():
+    completed, settling = _completed(config, skips, away), Settling(programs)
+    completed.passes = [settling, *completed.passes]
+    with (
+        torch.set_grad_enabled(gradients),
+        unbound(*programs),
+        warnings.catch_warnings(),
+        settling.during(),
+    ):
         # The initial state of buffers is complete, see edge/state.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:
-            program = manager.to_executorch(_completed(config, skips, away))
+            program = manager.to_executorch(completed)
         except RuntimeError as error:
             _name_unbounded(manager, error)
             raise

@@ -7,10 +7,11 @@ four times as much.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 from torch.export import ExportGraphSignature
+
+from etdev.pte.signatures import settled
 
 
 class Planning:
@@ -42,20 +43,3 @@ def planning(config: Any) -> Any:
     if isinstance(config, dict):
         return {name: planning(one) for name, one in config.items()}
     return Planning(config) if hasattr(config, "run") else config
-
-
-def settled(signature: ExportGraphSignature) -> ExportGraphSignature:
-    """The same signature for as long as nothing changes it; each of its mappings is made once."""
-    copied: ExportGraphSignature = _Settled(signature.input_specs, signature.output_specs)
-    return copied
-
-
-_Settled = type(
-    "_Settled",
-    (ExportGraphSignature,),
-    {
-        name: cached_property(member.fget)
-        for name, member in vars(ExportGraphSignature).items()
-        if isinstance(member, property) and member.fget
-    },
-)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from etdev.alarm import INTERRUPTIONS
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, KeepWhole
@@ -181,9 +182,9 @@ class AdaptedPartitioner:
     def _guarded(self, what: str, method: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except EtdevError:
+        except (EtdevError, *INTERRUPTIONS):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise PluginError(
                 self.name,
                 f"{self.title}.{what} raised {first_line(error)} for method {method!r}",

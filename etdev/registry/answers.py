@@ -86,10 +86,10 @@ def claim_nodes(
     """The plugin's claims on a method, which name only nodes and constants that it has.
 
     Raises:
-        ClaimError: The plugin changed the graph, names a node that is not there, or refuses one
-            with a reason code of the host's.
+        ClaimError: The plugin changed the graph, names a node that is not there, refuses one that
+            it claims, or refuses one with a reason code of the host's.
     """
-    from etdev.registry.claims import check_claim
+    from etdev.registry.claims import check_claims
 
     program, method = graph.program, graph.method
     answer = call(
@@ -107,7 +107,7 @@ def claim_nodes(
     for claim in claims:
         if not isinstance(claim, Claim):
             raise fault(plugin, "claim_nodes", claim, cure)
-        check_claim(plugin, graph, claim)
+    check_claims(plugin, graph, claims)
     return claims
 
 
@@ -153,7 +153,7 @@ def resolve_device(
 def device_caveat(plugin: Plugin, program: ExportedProgram, partition: Partition) -> str:
     """Why a partition may not run where it was put; empty if it will."""
     answer = call(plugin, "device_caveat", partition.method, program=program, partition=partition)
-    if not isinstance(answer, str | None):
+    if not isinstance(answer, str | None) or not (answer or "").isprintable():
         cure = "return a line of text, or None"
         raise fault(plugin, "device_caveat", answer, cure, partition)
     return answer or ""
@@ -165,7 +165,10 @@ def annotate(plugin: Plugin, partition: Partition) -> Annotations:
     if answer is None:
         return {}
     if not isinstance(answer, Mapping) or not all(
-        isinstance(meta, Mapping) for meta in answer.values()
+        isinstance(name, str)
+        and isinstance(meta, Mapping)
+        and all(isinstance(key, str) for key in meta)
+        for name, meta in answer.items()
     ):
         cure = 'return a mapping, such as {"aten_add_tensor": {"key": 1}}'
         raise fault(plugin, "annotate", answer, cure, partition)

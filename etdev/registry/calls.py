@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from etdev.errors import ClaimError, EtdevError, PluginError, first_line
+from etdev.alarm import INTERRUPTIONS
+from etdev.errors import ClaimError, EtdevError, PluginError, first_line, shown
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
 from etdev.schema.plan import Draft
@@ -60,7 +61,9 @@ def guarded(plugin: Plugin, name: str, method: str = "") -> Iterator[None]:
         # The command line says what was interrupted.
         interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {name}")
         raise
-    except (Exception, SystemExit) as error:
+    except INTERRUPTIONS:
+        raise
+    except BaseException as error:
         what = f"{name} raised {first_line(error)}{_place(method)}"
         raise PluginError(plugin.name, what, "the cause is chained below") from error
 
@@ -106,7 +109,7 @@ def fault(
     """The error about an answer that is not of the hook's kind."""
     place = f" for {partition.where}" if partition else ""
     kind = ClaimError if name.startswith("claim") else PluginError
-    return kind(plugin.name, f"{name} returned {answer!r}{place}", cure)
+    return kind(plugin.name, f"{name} returned {shown(answer)}{place}", cure)
 
 
 @contextmanager

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from etdev.errors import ClaimError
 from etdev.graph.convex import find_partitions
 from etdev.graph.groups import joined
 from etdev.graph.method import MethodGraph
 from etdev.registry.plugin import Plugin
-from etdev.schema.claims import Claim
+from etdev.schema.claims import Claim, Group
 from etdev.schema.reasons import RESERVED
 
 # More nodes than these are counted instead of named.
 _NAMED = 3
 
 
-def check_claim(plugin: Plugin, graph: MethodGraph, claim: Claim) -> None:
-    """Refuse a claim that no plan could keep, whatever other plugins claim.
+def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) -> None:
+    """Refuse claims that no plan could keep, whatever other plugins claim.
+
+    A node in several claims is no contradiction: the first claim that can have it counts.
 
     Raises:
-        ClaimError: It names what is not there, refuses a node with a reason code of the host's,
-            refuses and claims the same node, or has a group that can't be one partition.
+        ClaimError: They name what is not there, refuse a node with a reason code of the host's,
+            refuse a node that they claim, or have a group that can't be one partition.
     """
-    for group in claim.groups:
-        for name in group.nodes:
-            if name not in graph.number and name not in graph.constants:
-                raise _unknown(plugin, graph, "claims", name)
-    claimed = {name for group in claim.groups for name in group.nodes}
-    for refusal in claim.refusals:
+    wanted: set[int] = set()
+    claims = list(claims)
+    for claim in claims:
+        members = [_members(plugin, graph, group) for group in claim.groups]
+        _check_convex(plugin, graph, members)
+        wanted.update(number for group in members for number in group)
+    for refusal in (refusal for claim in claims for refusal in claim.refusals):
         if refusal.node not in graph.number:
             raise _unknown(plugin, graph, "refuses", refusal.node)
         if refusal.code in RESERVED:
@@ -35,20 +40,31 @@ def check_claim(plugin: Plugin, graph: MethodGraph, claim: Claim) -> None:
                 f"refuses {refusal.node!r} with the code {refusal.code!r}, which is the host's",
                 f"use a code of its own, such as op or dtype; reserved are {', '.join(RESERVED)}",
             )
-        if refusal.node in claimed:
+        if graph.number[refusal.node] in wanted:
             raise ClaimError(
                 plugin.name,
                 f"claims {refusal.node!r} in method {graph.method!r} and refuses it with "
                 f"{refusal.code!r}",
                 "do one of the two",
             )
-    _check_convex(plugin, graph, claim)
 
 
-def _check_convex(plugin: Plugin, graph: MethodGraph, claim: Claim) -> None:
+def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
+    """The nodes of a group, and the getitems that follow them."""
+    for name in group.nodes:
+        if name not in graph.number and name not in graph.constants:
+            raise _unknown(plugin, graph, "claims", name)
+    computing = [graph.number[name] for name in group.nodes if name in graph.number]
+    if not computing:
+        what = f"claims {', '.join(group.nodes[:_NAMED])} of method {graph.method!r} on its own"
+        cure = "a constant goes into a group with a node that reads it, or to claim_constants"
+        raise ClaimError(plugin.name, what, cure)
+    return graph.with_followers(computing)
+
+
+def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:
     """Refuse a group that could not be had whole if nobody else claimed anything."""
-    named = ([graph.number[n] for n in g.nodes if n in graph.number] for g in claim.groups)
-    groups = joined(graph.with_followers(numbers) for numbers in named)
+    groups = joined(members)
     # The graph itself has no cycles.
     if all(len(group) == 1 for group in groups):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
+from etdev.alarm import INTERRUPTIONS
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.registry.calls import call, fault
 from etdev.registry.plugin import Plugin
@@ -38,7 +39,9 @@ def _honest(
     with waiting_for(plugin.name, what, limit_s):
         try:
             context.__enter__()
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             raise _failed(plugin, device, "", error) from error
     hidden = False
     try:
@@ -58,7 +61,9 @@ def _honest(
     with waiting_for(plugin.name, f"{what} on its way out", limit_s):
         try:
             context.__exit__(None, None, None)
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             raise _failed(plugin, device, " on its way out", error) from error
 
 
@@ -66,11 +71,13 @@ def _hidden(context: AbstractContextManager[object], error: BaseException) -> bo
     """End a context with an error; whether it would hide it."""
     try:
         return bool(context.__exit__(type(error), error, error.__traceback__))
+    except INTERRUPTIONS:
+        raise
     # Whatever goes wrong now, the compiler's error comes first.
-    except Exception:
+    except BaseException:
         return False
 
 
-def _failed(plugin: Plugin, device: Device, when: str, error: Exception) -> EtdevError:
+def _failed(plugin: Plugin, device: Device, when: str, error: BaseException) -> EtdevError:
     what = f"compile_context failed for {device}{when} with {first_line(error)}"
     return PluginError(plugin.name, what, "the cause is chained below")

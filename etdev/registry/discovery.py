@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
+from etdev.alarm import INTERRUPTIONS
 from etdev.errors import PluginError, first_line
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
@@ -69,10 +70,10 @@ class Origin:
                 waiting_for(self.entry.name, "its import", limits.hook_timeout_s),
             ):
                 target = self.entry.load()
-        except PluginError:
+        except (PluginError, *INTERRUPTIONS):
             raise
         # A script taken for a plugin calls sys.exit, which would end `etdev plugins` silently.
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             cure = "reinstall or uninstall it"
             if self.adapted:
                 cure = f"install what {self.entry.module} needs, or remove it from the registry"

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import cattrs
 
+from etdev.alarm import INTERRUPTIONS
 from etdev.errors import PluginError, first_line
 from etdev.registry.names import close_to
 from etdev.schema.structuring import Problem, problems, strict_converter
@@ -45,9 +46,9 @@ def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
         what = "; ".join(map(_text, problems(error)))
         raise PluginError(title, f"bad options: {what}", f"its options are {known}") from error
-    except PluginError:
+    except (PluginError, *INTERRUPTIONS):
         raise
-    except Exception as error:
+    except BaseException as error:
         cure = _unknown(target, options) or "check its options"
         raise PluginError(title, f"could not be made: {first_line(error)}", cure) from error
 

@@ -76,7 +76,7 @@ class Registry:
     text: str = field(default="", eq=False, repr=False)
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = ERROR
-    simplify: bool = False
+    simplify: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class _File:
     budget: Budget | None = None
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = field(default=ERROR, validator=_check_failure)
-    simplify: bool = False
+    simplify: bool = True
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

@@ -36,10 +36,10 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
 
 
 def _settings(registry: Registry) -> Iterator[str]:
-    """The flags and words of a registry, `unlisted` in any case."""
+    """The flags and words of a registry; some in any case, so that no default decides for them."""
     for field in fields(Registry):
         value = getattr(registry, field.name)
-        said = value != field.default or field.name == "unlisted"
+        said = value != field.default or field.name in ("unlisted", "simplify")
         # The text of a file is not a setting of it.
         if isinstance(value, (bool, str)) and said and field.name != "text":
             yield f"{field.name} = {_value(value)}"

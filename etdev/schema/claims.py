@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen, validators
 
 from etdev.schema.compile_specs import CompileSpec, compile_specs
-from etdev.schema.converters import each, frozen_tuple, node_name, node_names, not_empty, text_tuple
+from etdev.schema.converters import (
+    each,
+    frozen_tuple,
+    node_name,
+    node_names,
+    not_empty,
+    one_line,
+    text_tuple,
+)
 from etdev.schema.device import DEVICE_TYPES
 
 if TYPE_CHECKING:
@@ -56,7 +64,7 @@ class Refusal:
     """
 
     node: str = field(converter=node_name)
-    code: str = field(validator=[validators.instance_of(str), not_empty])
+    code: str = field(validator=[validators.instance_of(str), not_empty, one_line])
     text: str = field(default="", validator=validators.instance_of(str))
 
 
@@ -82,7 +90,7 @@ class Claim:
             is in charge.
     """
 
-    backend_id: str = field(validator=[validators.instance_of(str), not_empty])
+    backend_id: str = field(validator=[validators.instance_of(str), not_empty, one_line])
     groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
     refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
@@ -95,7 +103,7 @@ class Claim:
     merge: bool = field(default=True, validator=validators.instance_of(bool))
     compiler: str | None = field(
         default=None,
-        validator=validators.optional([validators.instance_of(str), not_empty]),
+        validator=validators.optional([validators.instance_of(str), not_empty, one_line]),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from attrs import field, frozen, validators
 
 from etdev.errors import ClaimError
-from etdev.schema.converters import frozen_tuple, not_empty
+from etdev.schema.converters import frozen_tuple, not_empty, one_line
 
 
 @frozen
@@ -18,7 +18,7 @@ class CompileSpec:
     Has the content of ExecuTorch's CompileSpec, is frozen, and needs no import of ExecuTorch.
     """
 
-    key: str = field(validator=[validators.instance_of(str), not_empty])
+    key: str = field(validator=[validators.instance_of(str), not_empty, one_line])
     value: bytes = field(validator=validators.instance_of(bytes))
 
 

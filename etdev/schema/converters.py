@@ -51,6 +51,13 @@ def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
         raise ClaimError("claim", f"{name} is empty", cure)
 
 
+def one_line(instance: object, attribute: Attribute[Any], value: str) -> None:
+    """Validator: nothing that breaks a line, a table or a terminal."""
+    if not value.isprintable():
+        name = f"{type(instance).__name__}.{attribute.name}"
+        raise ClaimError("claim", f"{name} is {value!r}", "write it in one line")
+
+
 def text_tuple(value: Iterable[str]) -> tuple[str, ...]:
     """Texts as a tuple; its own function, so that type checkers know what it takes."""
     return frozen_tuple(value)

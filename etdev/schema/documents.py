@@ -6,8 +6,8 @@ which their classes explain:
 
     etdev.plan           Plan, in plan.py; with --forecast also forecast: Forecast of each
                          partition, in outcomes.py
-    etdev.explanation    query, plugins, missed (Missed) and nodes (Told), in explanation.py; owned
-                         is the number of nodes by owner, by method
+    etdev.explanation    query, plugins, missed (Missed), nodes (Told), simplified (Simplified), in
+                         explanation.py; owned is the number of nodes by owner, by method
     etdev.difference     Difference, in diff.py; changed tells whether there is any
     etdev.artifact       Artifact, in etdev/pte/artifact.py
     etdev.tuning         Report, in tuning.py

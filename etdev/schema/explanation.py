@@ -14,6 +14,7 @@ from etdev.schema.documents import CONVERTER, EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
 from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.simplification import Simplification
 from etdev.schema.story import Storyteller
 
 
@@ -43,6 +44,12 @@ class Query:
         if self.module is not None:
             return any(globs.matches(self.module, path) for path in around(entry.module))
         return True
+
+    def means(self, simplified: Simplification) -> bool:
+        """Whether a node is meant that was simplified before plugins were asked."""
+        each = simplified
+        entry = Entry(each.node, each.op, None, None, (), module=each.module)
+        return self.matches(entry)
 
     def __str__(self) -> str:
         keys = ("node", "module", "op", "plugin")
@@ -93,6 +100,17 @@ class Told:
     story: tuple[str, ...]
 
 
+@frozen
+class Simplified:
+    """A node that was taken out or changed before plugins were asked."""
+
+    method: str
+    was: Simplification
+
+    def __str__(self) -> str:
+        return f"{self.method}/{self.was}. {self.was.outcome}"
+
+
 @frozen(slots=False)
 class Explanation:
     """What a plan says about some of its nodes.
@@ -115,10 +133,20 @@ class Explanation:
             if self.query.matches(entry)
         ]
 
+    @cached_property
+    def simplified(self) -> list[Simplified]:
+        """Of what was simplified before plugins were asked, the nodes that are meant."""
+        return [
+            Simplified(method.method, each)
+            for method in self.plan.methods
+            for each in method.simplified
+            if self.query.means(each)
+        ]
+
     def matches(self, kind: str, pattern: str) -> bool:
         """Whether some node matches one criterion alone: `node`, `module` or `op`."""
-        query = Query(**{kind: pattern})
-        return any(query.matches(entry) for m in self.plan.methods for entry in m.ledger)
+        alone = Explanation(self.plan, Query(**{kind: pattern}))
+        return bool(alone.entries or alone.simplified)
 
     @property
     def owned(self) -> dict[str, dict[str, int]]:
@@ -164,6 +192,7 @@ class Explanation:
                     "owned": self.owned,
                     "missed": self.missed,
                     "nodes": nodes,
+                    "simplified": self.simplified,
                 }
             )
         )

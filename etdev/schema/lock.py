@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from etdev.errors import LockError
 VERSION = 1
 # Lines of an error; whoever upgrades torch gets dozens.
 _SHOWN = 8
+# A difference in the digest of what was compiled, not in what it was compiled of.
+_PAYLOAD = re.compile(r"^program\.\S+\.payload is ")
 _TABLE = validators.instance_of(dict)
 
 
@@ -80,8 +83,27 @@ class Lock:
         """
         problems = [*_differences(self.setup, made.setup, ())]
         problems += _differences(self.program, made.program, ("program",))
+        if problems and all(_PAYLOAD.search(problem) for problem in problems):
+            raise self._recompiled(made, path)
         # The bytes say nothing more if partitions differ.
         _refuse(path, problems or list(_differences(self.files, made.files, ("digest",))))
+
+    def _recompiled(self, made: Lock, path: Path) -> LockError:
+        """The same partitions have other bytes: a compiler that doesn't repeat itself."""
+        pairs = [
+            (old, new)
+            for method, partitions in self.program.items()
+            for old, new in zip(partitions, made.program[method], strict=True)
+            if old["payload"] != new["payload"]
+        ]
+        backends = " and ".join(sorted({new["backend"] for _, new in pairs}))
+        names = ", ".join(new["partition"] for _, new in pairs[:_SHOWN])
+        return LockError(
+            str(path),
+            f"has the same partitions, and {backends} compiled other bytes of them: {names}",
+            "lower with the cache that the locked .pte was made with, since not every compiler "
+            "writes the same bytes in another process; or lock it anew without --locked",
+        )
 
 
 def is_lock(path: Path) -> bool:

@@ -15,6 +15,7 @@ from etdev.schema.documents import CONVERTER, PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.plan_sheets import sheets, summary
 from etdev.schema.sheet import html, rich
+from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Constant, Copy, Tensor
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ class MethodPlan:
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes left to portable kernels, in graph order.
         ledger: The reason for every node.
-        simplified: What was taken out of the program or changed in it before plugins were asked,
-            and how often: `copies` that copied nothing new, what `constants` alone decide, `masks`,
-            `duplicates`, and `scalars` that became constants.
+        simplified: What was taken out of the program or changed in it before plugins were asked.
     """
 
     method: str
@@ -149,7 +148,7 @@ class MethodPlan:
     copies: tuple[Copy, ...]
     fallback: tuple[str, ...]
     ledger: Ledger
-    simplified: tuple[tuple[str, int], ...] = ()
+    simplified: tuple[Simplification, ...] = ()
 
     @property
     def copied_bytes(self) -> int:

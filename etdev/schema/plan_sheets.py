@@ -7,10 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from etdev.schema.sheet import Sheet, size
+from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Tensor
 
 if TYPE_CHECKING:
     from etdev.schema.plan import MethodPlan, Partition
+
+# More lines than these are counted.
+_PLACES = 3
 
 
 def sheets(method: MethodPlan) -> Iterator[Sheet]:
@@ -22,8 +26,8 @@ def sheets(method: MethodPlan) -> Iterator[Sheet]:
     if method.copies:
         yield _copies(method)
     if method.simplified:
-        rows = [(kind, str(count)) for kind, count in method.simplified]
-        yield Sheet(("simplified", "nodes"), rows)
+        columns = ("simplified", "nodes", "each of which", "where")
+        yield Sheet(columns, simplified_rows(method.simplified))
     if method.fallback:
         yield _fallback(method)
 
@@ -95,6 +99,24 @@ def _copies(method: MethodPlan) -> Sheet:
         copied = bound + size(copy.tensor.size_bytes)
         rows.append((copy.tensor.name, str(copy.source), str(copy.target), copied))
     return Sheet(("copy", "from", "to", "size"), rows)
+
+
+def simplified_rows(simplified: Iterable[Simplification]) -> list[tuple[str, ...]]:
+    """Nodes that were simplified, by what was the matter with them, most first, and where."""
+    kinds: dict[str, list[Simplification]] = {}
+    for each in simplified:
+        kinds.setdefault(each.kind, []).append(each)
+    return [
+        (kind, str(len(nodes)), nodes[0].why, _places(nodes))
+        for kind, nodes in sorted(kinds.items(), key=lambda item: -len(item[1]))
+    ]
+
+
+def _places(nodes: Iterable[Simplification]) -> str:
+    counts = Counter(each.line or each.module for each in nodes if each.line or each.module)
+    places = [place for place, _ in counts.most_common()]
+    more = f" and {len(places) - _PLACES} more" if len(places) > _PLACES else ""
+    return (", ".join(places[:_PLACES]) + more) or "-"
 
 
 def _fallback(method: MethodPlan) -> Sheet:

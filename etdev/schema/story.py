@@ -10,6 +10,7 @@ from attrs import frozen
 from etdev.schema.ledger import Entry, Offered, Verdict
 from etdev.schema.plan import MethodPlan, Partition
 from etdev.schema.reasons import CLAIMED, RESERVED, SILENT
+from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Copy
 
 # More names than these are counted.
@@ -38,6 +39,7 @@ class Storyteller:
             group = self._groups.get((verdict.plugin, entry.node))
             yield _said(verdict, group, entry)
         yield from self._copies(entry, partition)
+        yield from self._simplified(entry)
 
     @cached_property
     def _partitions(self) -> dict[str, Partition]:
@@ -53,6 +55,20 @@ class Storyteller:
         for copy in self.method.copies:
             copied.setdefault(copy.tensor.name, []).append(copy)
         return copied
+
+    @cached_property
+    def _replaced(self) -> dict[str, list[Simplification]]:
+        replaced: dict[str, list[Simplification]] = {}
+        for each in self.method.simplified:
+            replaced.setdefault(each.into, []).append(each)
+        return replaced
+
+    def _simplified(self, entry: Entry) -> Iterator[str]:
+        for each in self._replaced.get(entry.node, ()):
+            if each.node == entry.node:
+                yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
+            else:
+                yield f"It is read in place of {each.node}, which {each.why}."
 
     def _home(self, entry: Entry, partition: Partition | None) -> str:
         if entry.foreign:

@@ -72,7 +72,8 @@ class Candidate:
     def with_option(self, plugin: str, option: str, value: Any) -> Candidate:
         """The same with another option of a plugin."""
         own = {**self.options.get(plugin, {}), option: value}
-        text = str(value).lower() if isinstance(value, bool) else value
+        text = ",".join(value) if isinstance(value, tuple) else value
+        text = str(value).lower() if isinstance(value, bool) else text
         return self._changed(f"{plugin} {option}={text}", options={**self.options, plugin: own})
 
     def with_limits(self, plugin: str, limits: Limits, words: str) -> Candidate:

@@ -10,7 +10,7 @@ from etdev.tuning.record import Record
 
 SESSION = "confirmation"
 # Pairs of processes: six in a row on one side are chance once in 64.
-_LEAST, _MOST = 8, 16
+_LEAST, MOST = 8, 16
 
 
 @frozen(eq=False)
@@ -36,7 +36,7 @@ class Confirmer:
             return Confirmation(name, against, None, 0, False)
         ratio, rounds = None, 0
         session = self.contest.measurer.session_of([other, winner], SESSION)
-        while rounds < _MOST:
+        while rounds < MOST:
             self.contest.measurer.round([other, winner], SESSION, rounds)
             rounds += 1
             ratio = winner.against(other, self.contest.objective, session)

@@ -14,7 +14,8 @@ from etdev.tuning.record import Record
 MARGIN = 0.01
 # Rounds of a race and of a duel: the fewest, and the most.
 _RACE = (3, 6)
-_DUEL = (3, 7)
+MOST_OF_DUEL = 7
+_DUEL = (3, MOST_OF_DUEL)
 
 
 @frozen(eq=False)

@@ -163,15 +163,19 @@ class LocalSearch:
         return after / before if before and after is not None else None
 
     def _simplify(self) -> None:
-        """Try to take out what computes nothing new, before plugins are asked."""
+        """Try to leave in what computes nothing new, or to take it out, as the user did not say."""
         search, best = self.search, self.search.best()
         assert best
-        if search.ground.registry.simplify:
+        assert best.record
+        changed = not search.ground.registry.simplify
+        candidate = best.candidate.simplified(changed)
+        words = f"simplify={str(changed).lower()}"
+        if not changed and not any(m.simplified for m in best.record.build.plan.methods):
             return
         if not search.has_time():
-            search.note("simplify=true", best.candidate.name, False, SPENT)
+            search.note(words, best.candidate.name, False, SPENT)
             return
-        search.consider(search.attempt(best.candidate.simplified(True)), "simplify=true", "moves")
+        search.consider(search.attempt(candidate), words, "moves")
 
     def _limits(self) -> None:
         """Try to give up the smallest partitions of each plugin of the best candidate."""

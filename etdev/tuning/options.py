@@ -14,7 +14,8 @@ from etdev.tuning.candidate import Candidate
 def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
     """The values that each option of a plugin may have, where they are few and known.
 
-    Those are flags, and fields of an attrs class that `attrs.validators.in_` checks.
+    Those are flags, and fields of an attrs class that `attrs.validators.in_` checks; of a list that
+    it checks the members of, the empty one and those of one member.
 
     Args:
         plugin: A plugin that is made of a registry's options; an object that was given has none.
@@ -53,4 +54,9 @@ def _values(field: Any) -> tuple[Any, ...]:
         return (False, True)
     # What `in_` makes has no public class; what it allows is its attribute `options`.
     allowed = getattr(field.validator, "options", None)
-    return tuple(allowed) if isinstance(allowed, (tuple, list)) else ()
+    if isinstance(allowed, (tuple, list)):
+        return tuple(allowed)
+    members = getattr(getattr(field.validator, "member_validator", None), "options", None)
+    if field.default != () or not isinstance(members, (tuple, list)):
+        return ()
+    return ((), *((member,) for member in members))

@@ -15,12 +15,13 @@ from etdev.tuning.attempts import Attempt, hopeless, reason, records_of
 from etdev.tuning.builder import Build, Builder
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.clock import Clock
-from etdev.tuning.contest import Contest, is_clear
+from etdev.tuning.confirm import MOST as MOST_OF_CONFIRMATION
+from etdev.tuning.contest import MOST_OF_DUEL, Contest, is_clear
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
-# Processes of a duel and of the confirmation.
-_PROCESSES = 40
+# Processes of a duel and of the confirmation, two in each of their rounds.
+_PROCESSES = 2 * (MOST_OF_DUEL + MOST_OF_CONFIRMATION)
 SPENT = "not tried: the budget is spent"
 
 

@@ -100,7 +100,7 @@ def tune(
         limits: Limits that every candidate keeps to.
         budget: What may fall back to portable kernels, in every candidate.
         strict: Refuse assumed devices and pins that aren't kept.
-        simplify: Take out what computes nothing new in every candidate; else that is a move.
+        simplify: As Lowerer, in every candidate but one: whether the other way is faster is tried.
         cache: Where compiled partitions are kept; they make trials cheap.
         jobs: How many processes compile.
         on_failure: `error` or `fallback`.

@@ -61,19 +61,19 @@ def test_lower_writes_what_agrees_with_pytorch(here):
 
 
 def test_lower_writes_nothing_that_differs_from_pytorch(here):
-    # A kernel that takes no bools for its limits.
-    (here / "add.py").write_text(
-        "import torch\n\n\nclass Add(torch.nn.Module):\n"
+    # A kernel that multiplies no zero by an infinite slope.
+    (here / "leak.py").write_text(
+        "import torch\n\n\nclass Leak(torch.nn.Module):\n"
         "    def forward(self, x):\n"
-        "        return x + torch.arange(False, True, dtype=torch.float64)\n\n\n"
-        "def model():\n    return Add(), (torch.ones(3, dtype=torch.float64),)\n"
+        "        return torch.nn.functional.leaky_relu(x, float('inf'))\n\n\n"
+        "def model():\n    return Leak(), (torch.zeros(3, dtype=torch.float64),)\n"
     )
-    done = invoke("lower add.py:model -o add.pte --plugin cpu --verify")
+    done = invoke("lower leak.py:model -o leak.pte --plugin cpu --verify")
     assert (done.exit_code, done.stdout) == (1, "")
     error = done.stderr.splitlines()[-1]
-    assert error.startswith("error: method 'forward': step 0: the runtime failed with ")
-    assert "; kernel of aten.arange.start_step" in error
-    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["add.py"]
+    assert error.startswith("error: method 'forward': step 0: output 0 is off by nan ")
+    assert "; kernel of aten.leaky_relu.default" in error
+    assert [file.name for file in here.iterdir() if file.suffix != ""] == ["leak.py"]
 
 
 def test_edge_values_need_a_verification():

@@ -1,18 +1,20 @@
 """Formulas: what no table of torch decomposes, and what portable kernels get wrong."""
 
 import math
+import runpy
 
 import pytest
 import torch
 from executorch.exir import EdgeCompileConfig
 from torch import nn
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
-from etdev.edge.formulas import order, reductions
+from etdev.edge.formulas import linalg, order, reductions
 from etdev.errors import LoweringError
+from etdev.runtime.compare import flat
 
-layers = nn.functional
+layers, aten = nn.functional, torch.ops.aten
 NUMBERS = torch.tensor([0, -0.0, 1, -1, 2.5, -3.75, 7, 60, -12.5, 1e-8, math.inf, math.nan])
 
 
@@ -30,6 +32,24 @@ class Calls(nn.Module):
 def agree(functions, *calls, plugins=()):
     module = Calls(*functions)
     assert_agrees(Lowerer(list(plugins)).lower(module, calls[0]), module, *calls)
+
+
+class Without:
+    """A fake: torch's ops without some; a torch that lacks them isn't installed beside this one."""
+
+    def __init__(self, *names):
+        self.names = names
+
+    def __getattr__(self, name):
+        if name in self.names:
+            raise AttributeError(name)
+        return getattr(aten, name)
+
+
+def test_the_formula_of_an_op_that_this_torch_lacks_is_left_out(monkeypatch):
+    monkeypatch.setattr(torch.ops, "aten", Without("cholesky"))
+    fresh = runpy.run_path(linalg.__file__)["FORMULAS"]
+    assert {str(op) for op in linalg.FORMULAS} - {"aten.cholesky.default"} == {*map(str, fresh)}
 
 
 def test_special_functions():
@@ -124,8 +144,9 @@ def test_convolutions_of_volumes(plugins):
 def test_integers_are_divided_exactly(dtype):
     x = torch.tensor([-7, -3, 0, 3, 7, 8, 2**53 + 1 if dtype == torch.int64 else 9]).to(dtype)
     y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
+    least = torch.full_like(x, torch.iinfo(dtype).min)
     functions = [torch.remainder, torch.fmod, lambda x, y: x % 3, lambda x, y: torch.fmod(x, -3)]
-    agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y))
+    agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y), (least, y))
 
 
 WIDE = 2**53 + 1
@@ -143,6 +164,38 @@ def test_integers_that_no_float_holds_are_computed_exactly():
         lambda x, y: torch.arange(0.1, -7.9, -4.0, dtype=torch.int64) + y[:, :2],
     ]
     agree(functions, (x, y), (-x, y))
+
+
+def test_powers_with_large_exponents_overflow_as_in_pytorch():
+    x = torch.tensor([-3, -2, -1, 0, 1, 2, 3, 10**9 + 7])
+    y = torch.tensor([65537, 2**33, 2**33 + 1, 2**62, 2**62 + 1, 2**63 - 1, 64, 65536])
+    functions = [
+        lambda x, y: x**y,
+        lambda x, y: x.to(torch.int32) ** y.clamp(max=2**31 - 1).to(torch.int32),
+    ]
+    agree(functions, *((x, y.roll(places)) for places in range(8)))
+
+
+SUMS = {
+    "convolution": lambda x: layers.conv2d(x.reshape(1, 256, 4, 4), x.reshape(2, 256, 2, 4)),
+    "volume": lambda x: layers.conv3d(x.reshape(1, 256, 2, 2, 4), x.reshape(1, 256, 2, 2, 4)),
+    "product": lambda x: torch.addmm(x[0, :8], x, x[:8].T, beta=0.5, alpha=0.25),
+    "norm": lambda x: layers.layer_norm(x, (512,), x[0], x[1]),
+    "variance": lambda x: (x.var(1), x.std(0), torch.var(x, correction=0)),
+    "total": lambda x: x.cumsum(0),
+    "pool": lambda x: layers.avg_pool2d((x * 6e4).reshape(1, 2, 32, 64), 16),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_added_in_single_precision(dtype):
+    module = Calls(*SUMS.values())
+    lowered = Lowerer([]).lower(module, (torch.rand(8, 512).to(dtype) / 4,))
+    x = torch.rand(8, 512).to(dtype) / 4
+    (outputs,) = execute(lowered, (x,))
+    for output, expected in zip(outputs, flat(module(x)), strict=True):
+        places = 3 * torch.finfo(dtype).eps
+        torch.testing.assert_close(output, expected, rtol=places, atol=places)
 
 
 def test_a_pool_has_the_nan_of_its_window():
@@ -216,13 +269,25 @@ def test_small_matrices():
     agree(functions, *((torch.randn(2, 4, 4) + 2 * torch.eye(4),) for _ in range(2)))
 
 
+def test_matrices_are_inverted_and_solved_without_a_check():
+    functions = [
+        *(torch.linalg.inv, torch.inverse, lambda x: torch.linalg.solve(x, x.mT)),
+        lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(3)),
+    ]
+    x, none = torch.randn(2, 3, 3) + 2 * torch.eye(3), torch.zeros(0, 3, 3)
+    agree(functions, (x,), (x.flip(0),))
+    agree(functions, (none,))
+
+
 def test_what_the_kernels_of_the_runtime_refuse():
     agree(
         [
             lambda x: x.narrow_copy(-1, 1, 2),
+            lambda x: (layers.pad(x, (-1, 2), value=3.0), layers.pad(x, (1, -2, -1, -1))),
             lambda x: x.to(torch.float64, non_blocking=True),
             lambda x: layers.log_softmax(x.half(), 1, dtype=torch.float32),
             lambda x: torch.bitwise_left_shift(x.to(torch.int32).abs(), 2),
+            lambda x: torch.arange(True) + x[0] + torch.arange(False, 4, True, dtype=torch.half),
         ],
         (torch.randn(3, 4),),
         (torch.randn(3, 4),),

@@ -65,3 +65,19 @@ def test_an_input_that_the_runtime_cannot_be_given_is_refused(n, dynamic, messag
 def test_a_number_that_never_changes_is_an_input(n, plugins):
     inputs = (torch.randn(2, 3), n)
     assert_agrees(Lowerer(plugins).lower(Times(), inputs), Times(), inputs)
+
+
+@pytest.mark.parametrize("plugins", ORDERS)
+def test_volumes_that_a_model_stores_channels_last_are_contiguous(plugins):
+    class Volumes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv3d(2, 3, 2)
+
+        def forward(self, x):
+            last = x.to(memory_format=torch.channels_last_3d)
+            return torch.relu(self.conv(last)), last.clone() * 2, torch.zeros_like(last) + x
+
+    model = Volumes().to(memory_format=torch.channels_last_3d)
+    x = torch.randn(1, 2, 3, 4, 5)
+    assert_agrees(Lowerer(plugins).lower(model, (x,)), model, (x,), (x + 1,))

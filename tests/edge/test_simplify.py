@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from executorch.exir import ExecutorchBackendConfig
+from executorch.runtime import Runtime
 from models import nets
-from models.small import Function
+from models.small import Attention, Function
 from torch import nn
 from torch.export import Dim
-from toys.runtime import execute
+from toys import Takes
+from toys.runtime import assert_agrees, execute
 
-from etdev import Lowerer
+from etdev import Lowerer, Plan
 from etdev.edge.simplify import folding
 from etdev.graph.nodes import fingerprint, op_name
+from etdev.runtime.run import run
 
+SDPA = torch.ops.aten.scaled_dot_product_attention.default
 EDGES = torch.tensor([[math.nan, math.inf, -math.inf], [0.0, -0.0, 1e-40], [1.5, -2.5, 3e38]])
 
 
@@ -60,7 +68,12 @@ def agree(
             assert folds or torch.equal(_bits(a), _bits(b))
             torch.testing.assert_close(b, c, equal_nan=True)
     assert plain.plan["forward"].simplified == ()
-    return dict(simple.plan["forward"].simplified)
+    return counts(simple.plan)
+
+
+def counts(plan: Any) -> dict[str, int]:
+    """How many nodes were simplified, by what was the matter with them."""
+    return Counter(each.kind for each in plan["forward"].simplified)
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
@@ -81,8 +94,8 @@ COPIES = {
 
 @pytest.mark.parametrize("function", COPIES.values(), ids=COPIES)
 def test_a_copy_of_the_same_is_left_out(function: Any) -> None:
-    counts = agree(Function(function), (EDGES,), (-EDGES,))
-    assert counts.keys() <= {"copies", "scalars", "constants"}
+    kinds = agree(Function(function), (EDGES,), (-EDGES,))
+    assert kinds.keys() <= {"copies", "scalars", "constants", "unused"}
     _, simple = programs(Function(function), (EDGES,))
     assert [op for op in ops(simple) if op != "aten.view_copy.default"] == ["aten.mul.Tensor"] * 2
 
@@ -103,16 +116,16 @@ MASKS = {
 
 @pytest.mark.parametrize("function", MASKS.values(), ids=MASKS)
 def test_a_mask_that_masks_nothing_or_too_much_is_simpler(function: Any) -> None:
-    counts = agree(Function(function), (EDGES,), (torch.zeros(3, 3),), (-EDGES,))
-    assert counts.get("masks"), counts
+    kinds = agree(Function(function), (EDGES,), (torch.zeros(3, 3),), (-EDGES,))
+    assert kinds.get("masks"), kinds
 
 
 def test_a_mask_of_integers_is_not_one_of_truths() -> None:
     # 2 is not all ones, and `and` with 1 takes bits away.
-    counts = agree(
+    kinds = agree(
         Function(lambda x: (x & torch.ones(3, dtype=torch.int64)) | 0), (torch.arange(3),)
     )
-    assert "masks" not in counts
+    assert "masks" not in kinds
 
 
 def test_what_constants_decide_is_computed_once() -> None:
@@ -126,8 +139,8 @@ def test_what_constants_decide_is_computed_once() -> None:
             return x + self.table(torch.arange(3)) + torch.cat([angles.cos(), angles.sin()], 1)
 
     module = Positions().eval()
-    counts = agree(module, (torch.randn(3, 4),), (torch.full((3, 4), math.nan),), folds=True)
-    assert counts["constants"] > 4
+    kinds = agree(module, (torch.randn(3, 4),), (torch.full((3, 4), math.nan),), folds=True)
+    assert kinds["constants"] > 4
     _, simple = programs(module, (torch.randn(3, 4),))
     assert ops(simple) == ["aten.add.Tensor", "aten.add.Tensor"]
     # The table isn't read any more.
@@ -135,8 +148,8 @@ def test_what_constants_decide_is_computed_once() -> None:
 
 
 def test_what_is_computed_twice_is_computed_once() -> None:
-    counts = agree(Function(lambda x: (x.exp() * x, x.exp() + x)), (EDGES,))
-    assert counts == {"duplicates": 1}
+    kinds = agree(Function(lambda x: (x.exp() * x, x.exp() + x)), (EDGES,))
+    assert kinds == {"duplicates": 1}
     # These look the same and are not.
     twice = Function(lambda x: (x.div(0.0) + 1, x.div(-0.0) + 2))
     assert "duplicates" not in agree(twice, (torch.ones(3),))
@@ -161,10 +174,25 @@ def test_attention_keeps_its_values_where_everything_is_masked() -> None:
     poisoned[0, 0, 1, 3] = math.nan
     huge = x * 1e30
     calls = [(value, mask) for value in (x, poisoned, huge) for mask in masks]
-    counts = agree(Attention(), *calls)
-    assert counts["masks"] == 2
+    kinds = agree(Attention(), *calls)
+    assert kinds["masks"] == 2
     _, simple = programs(Attention(), calls[0])
     assert not {"aten.logical_not.default", "aten.full_like.default"} & set(ops(simple))
+
+
+def test_an_op_that_was_kept_whole_and_not_taken_is_simplified_in_its_pieces() -> None:
+    attention = Attention(is_causal=True)
+    inputs = (torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8))
+    keeper = Takes("keeper", ("none",), whole=(SDPA,))
+    alone = Lowerer(["cpu"]).plan(attention, inputs)["forward"]
+    lowered = Lowerer([keeper, "cpu"]).lower(attention, inputs)
+    beside = lowered.plan["forward"]
+    op = "aten_scaled_dot_product_attention_default"
+    assert {each.node.partition("__")[0] for each in beside.simplified} >= {op}
+    owned = beside.ledger.owned()
+    assert owned["cpu"] == alone.ledger.owned()["cpu"]
+    for value in (*inputs, torch.zeros(1, 2, 4, 8)):
+        assert_agrees(lowered, attention, (value, inputs[1]))
 
 
 def test_a_dynamic_size_is_not_taken_for_the_examples() -> None:
@@ -217,13 +245,23 @@ def test_a_weight_that_is_read_elsewhere_is_not_stored_twice() -> None:
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             hidden = nn.functional.embedding(tokens, self.weight)
-            return hidden @ self.weight.permute(1, 0)
+            return hidden @ self.weight.exp().permute(1, 0)
 
     with torch.no_grad():
         lowered = Lowerer([]).lower(Tied(), (torch.arange(4),))
     constants = lowered.decision.programs["forward"].state_dict
     assert [tuple(value.shape) for value in constants.values()] == [(64, 32)]
     assert lowered.plan["forward"].simplified == ()
+
+
+def test_a_weight_that_is_only_turned_keeps_its_name() -> None:
+    module = nn.Linear(4, 4).eval()
+    plan = Lowerer([]).plan(module, (torch.ones(1, 4),))["forward"]
+    assert [entry.op for entry in plan.ledger] == [
+        "aten.permute_copy.default",
+        "aten.addmm.default",
+    ]
+    assert plan.simplified == ()
 
 
 def test_results_stay_tensors_of_their_own() -> None:
@@ -237,7 +275,7 @@ def test_results_stay_tensors_of_their_own() -> None:
 def test_channels_last_values_are_not_given_numbers_of_another_layout() -> None:
     example = torch.randn(1, 3, 2, 2).to(memory_format=torch.channels_last)
     plan = Lowerer([]).plan(Function(lambda x: x * 2.0 + 0.5), (example,))
-    assert "scalars" not in dict(plan["forward"].simplified)
+    assert "scalars" not in counts(plan)
 
 
 def test_a_program_with_nothing_to_simplify_keeps_its_bytes() -> None:
@@ -265,3 +303,146 @@ def test_bert_has_fewer_delegates_and_kernels() -> None:
     )
     assert len(simple.partitions) < len(plain.partitions)
     assert 2 * len(simple.fallback) < len(plain.fallback)
+
+
+def test_the_plan_names_each_node_with_its_line_and_what_has_its_value() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            doubled = (x + x).clone()
+            return doubled * torch.arange(3.0).cos()
+
+    plan = Lowerer([]).plan(Doubled(), (torch.ones(3),))
+    line = Doubled.forward.__code__.co_firstlineno
+    told = {each.node: each for each in plan["forward"].simplified}
+    clone = told["dim_order_ops__clone_dim_order_default"]
+    assert (clone.kind, clone.into, clone.line) == (
+        "copies",
+        "aten_add_tensor",
+        f"test_simplify.py:{line + 1}",
+    )
+    constant = "_lifted_tensor_aten_cos_default"
+    assert [each.into for each in told.values() if each.kind == "constants"] == ["", constant]
+    assert told["aten_cos_default"].line == f"test_simplify.py:{line + 2}"
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_new_value_that_was_a_copy_of_another_buffer_is_not_read_after_that_is_written() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("now", torch.zeros(4))
+            self.register_buffer("before", torch.zeros(2, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            old = self.now.view(2, 2).clone().view(4).clone().view(2, 2)
+            new = self.now + x
+            self.now.copy_(new)
+            self.before.copy_(old)
+            return new.sum() + old.view(4)
+
+    agree(Shifted(), *[(torch.full((4,), float(step)),) for step in range(1, 5)])
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["inside", "in a .ptd"])
+def test_methods_may_fold_constants_of_one_name(tmp_path: Path, external: bool) -> None:
+    if external and "data_path" not in inspect.signature(Runtime.load_program).parameters:
+        pytest.skip("this ExecuTorch can't load a .ptd from Python")
+
+    class Scaled(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.scale, self.weight = scale, nn.Parameter(torch.full((3,), scale))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.full((3,), self.scale).cos() + self.weight
+
+    # Under one name, since parameters would collide in a .ptd with or without us.
+    modules = {"one": Scaled(1.0), "two": Scaled(2.0)}
+    modules["two"].weight = modules["one"].weight
+    x = torch.ones(3)
+    with torch.no_grad():
+        methods = {name: torch.export.export(module, (x,)) for name, module in modules.items()}
+    lowered = Lowerer([]).lower(methods)
+    assert all(lowered.plan[name].simplified for name in modules)
+    config = ExecutorchBackendConfig(external_constants=external)
+    path = lowered.save(tmp_path / "net.pte", config)
+    for name, module in modules.items():
+        torch.testing.assert_close(run(path, (x,), method=name).outputs[0], module(x))
+
+
+def test_numbers_that_no_float32_holds_stay_as_they_are() -> None:
+    for number in (1e300, -1e300, math.inf, -math.inf, math.nan, 2**40, 16777217):
+        agree(Function(lambda x, number=number: x * number), (EDGES,))
+
+
+def test_a_tensor_full_of_a_size_or_of_what_its_dtype_does_not_hold_is_left() -> None:
+    rows = Dim("rows", min=1, max=8)
+    function = Function(lambda x: torch.where(x > 0, torch.full_like(x, x.shape[0]), x))
+    calls = [(torch.randn(size, 3),) for size in (3, 1, 8)]
+    agree(function, *calls, dynamic_shapes={"inputs": ({0: rows},)})
+    integers = Function(lambda x: torch.where(x > 0, torch.full_like(x, 2.7), x))
+    agree(integers, (torch.tensor([1, -1, 3]),))
+
+
+def test_what_reads_a_large_constant_is_computed_where_threads_may_differ() -> None:
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.rand(64, 2048))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.table.exp().sum(1)[:3] + self.table[:3, 0]
+
+    with torch.no_grad():
+        plan = Lowerer([]).plan(Mean(), (torch.ones(3),))
+    ops = [entry.op for entry in plan["forward"].ledger]
+    # Moved elements are the same in any number of threads, sums are not.
+    assert "aten.sum.dim_IntList" in ops
+    assert "aten.select_copy.int" not in ops
+
+
+def test_the_pte_does_not_grow_by_all_that_could_be_folded() -> None:
+    module = Function(
+        lambda x: torch.stack([x * torch.arange(8192.0).sin() * i for i in range(20)])
+    )
+    sizes = []
+    for simplify in (False, True):
+        lowered = Lowerer([], simplify=simplify).lower(module, (torch.ones(8192),))
+        sizes.append(len(lowered.to_executorch().buffer))
+    assert sizes[1] < sizes[0] + folding.MOST_BYTES
+
+
+def test_ops_of_others_keep_what_they_read() -> None:
+    class Theirs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.rand(3, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.simplify_theirs.scale(x, self.table) + self.table.exp()
+
+    @torch.library.custom_op("simplify_theirs::scale", mutates_args=())
+    def scale(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return x * table
+
+    scale.register_fake(lambda x, table: torch.empty_like(x))
+    with torch.no_grad():
+        plan = Lowerer([]).plan(Theirs(), (torch.ones(3, 3),))
+    (theirs,) = [e for e in plan["forward"].ledger if e.op.startswith("simplify_theirs")]
+    assert theirs.node not in {each.node for each in plan["forward"].simplified}
+
+
+def test_branches_stay_as_they_are_and_what_they_take_too() -> None:
+    class Chosen(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table = torch.arange(3.0).cos()
+
+            def yes(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+                return (x.clone() + table).clone()
+
+            def no(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+                return x - table
+
+            return torch.cond(x.sum() > 0, yes, no, (x.clone(), table)) * 2.0
+
+    agree(Chosen(), (torch.ones(3),), (-torch.ones(3),), folds=True)

@@ -5,8 +5,7 @@
                      it is missing, that of the case before
 [plugins]            a line each, in claim order; see golden.plugin
 [rules]              `pin P`, `limit PLUGIN KEY=N`, `device PLUGIN D`, `device PLUGIN METHOD D`,
-                     `budget KEY=VALUE`, `strict`, `simplify`, without which programs are planned
-                     as they are; optional
+                     `budget KEY=VALUE`, `strict`, `no-simplify`; optional
 [registry]           the text of a registry.toml; optional
 [plan] or [error]    what is expected, written by `pytest tests/planner/test_cases.py --rewrite`
 [asked]              the calls of claim_nodes; where it stands, it is compared too
@@ -102,8 +101,8 @@ class Case:
 
 
 def _add_rule(options: dict[str, Any], verb: str, *words: str) -> None:
-    if verb in ("strict", "simplify"):
-        options[verb] = True
+    if verb in ("strict", "no-simplify"):
+        options[verb.removeprefix("no-")] = verb == "strict"
     elif verb == "pin":
         options.setdefault("pins", []).append(Pin.parse(" ".join(words)))
     elif verb == "limit":

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etdev.graph import tearing
 from etdev.graph.convex import find_partitions
+from etdev.graph.units import components
 
 
 def assert_convex(inputs, convexity, blocks=()):
@@ -152,16 +154,16 @@ def test_what_the_last_reader_needs_is_computed_beside_it():
 
 @pytest.mark.parametrize("length", [10, 1000])
 def test_the_work_grows_with_the_graph(length, monkeypatch):
-    from etdev.graph.convex import _Units
+    from etdev.graph.units import Units
 
     visits = Counter()
-    reads = _Units.reads
+    reads = Units.reads
 
     def counted(self, unit):
         visits["reads"] += 1
         return reads(self, unit)
 
-    monkeypatch.setattr(_Units, "reads", counted)
+    monkeypatch.setattr(Units, "reads", counted)
     # A chain in which every second node is supported: as many partitions as can be.
     inputs = [[node - 1] if node else [] for node in range(length)]
     convexity = find_partitions(inputs, [[node] for node in range(0, length, 2)])
@@ -200,3 +202,42 @@ def test_all_work_grows_with_the_number_of_groups(width, apart):
     # Four times the groups, and a little for what does not divide; and few calls for each unit.
     assert large <= 4.3 * small
     assert large <= 400 * (60 + width + 30 * apart)
+
+
+def between(count):
+    """Groups of two, with a node between them that belongs to one partition of another plugin."""
+    inputs = [[] if node % 3 == 0 else [node - 1] for node in range(3 * count)]
+    groups = [[node, node + 2] for node in range(0, 3 * count, 3)]
+    return inputs, groups, [list(range(1, 3 * count, 3))]
+
+
+def tiles(count):
+    """Groups of two in a chain that overlap like tiles, with nodes of nobody's between."""
+    inputs = [[node - 1] if node else [] for node in range(3 * count + 6)]
+    return inputs, [[node, node + 4] for node in range(0, 3 * count, 3)], []
+
+
+@pytest.mark.parametrize("case", [between, tiles])
+def test_many_torn_groups_take_no_longer_than_their_number(case, monkeypatch):
+    walked = []
+
+    def counted(units, only=None):
+        walked.append(len(units.inputs) if only is None else len(only))
+        return components(units, only)
+
+    monkeypatch.setattr(tearing, "components", counted)
+
+    def work(count):
+        walked.clear()
+        find_partitions(*case(count))
+        return sum(walked)
+
+    # As often as the groups can be halved; one after the other it was 16 times as much.
+    assert work(1600) < 6 * work(400)
+
+
+def test_a_group_that_a_partition_lies_between_is_lost_and_others_are_not():
+    # Through the other group, and only through it, the wide one waits for itself.
+    inputs = [[], [0], [], [2], [3], [4]]
+    convexity = find_partitions(inputs, [[0, 5], [1, 2, 4]], [[3]])
+    assert (convexity.partitions, convexity.torn) == (((0, 5),), {1: 3})

@@ -181,7 +181,7 @@ def test_a_buffer_that_nobody_reads_goes_to_the_first_plugin_that_claims_it():
             self.register_buffer("used", torch.ones(2))
 
         def forward(self, x):
-            return torch.relu(x * 2) + self.used
+            return torch.relu(x * x) + self.used
 
     takers = [
         Takes("shy", ("mul.Tensor",), constants=False),

@@ -12,7 +12,8 @@ from torch.export import ExportGraphSignature
 
 from etdev import Lowerer
 from etdev.pte import emit
-from etdev.pte.planning import Planning, settled
+from etdev.pte.planning import Planning
+from etdev.pte.signatures import settled
 
 
 class Buffers(nn.Module):

@@ -17,6 +17,7 @@ from etdev.schema.reasons import RESERVED
 from etdev.schema.tensors import Constant
 
 CACHE = Constant("b_cache", "cache", "buffer", "float32", (4,), 16, update="add")
+NO_MUL = Refusal("aten_mul_tensor", "op")
 SCALE = Constant("p_scale", "scale", "parameter", "float32", (4,), 16)
 PARTITION = Partition("a_0", "forward", "a", "B", ("mul",), constants=(CACHE, SCALE))
 
@@ -127,6 +128,24 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
             Claim("B", [], [Refusal("x", "op")]),
             "refuses 'x', which is not a computing node of method 'forward'; name nodes of the "
             "program that claim_nodes was given, no inputs or outputs",
+        ),
+        (
+            "claim_nodes",
+            [Claim("B", [Group(["aten_mul_tensor"])]), Claim("C", [], [NO_MUL])],
+            "claims 'aten_mul_tensor' in method 'forward' and refuses it with 'op'; "
+            "do one of the two",
+        ),
+        (
+            "claim_nodes",
+            [Claim("C", [], [NO_MUL]), Claim("B", [Group(["aten_mul_tensor"])])],
+            "claims 'aten_mul_tensor' in method 'forward' and refuses it with 'op'; "
+            "do one of the two",
+        ),
+        (
+            "claim_nodes",
+            Claim("B", [Group(["p_scale"])]),
+            "claims p_scale of method 'forward' on its own; a constant goes into a group with a "
+            "node that reads it, or to claim_constants",
         ),
         (
             "claim_constants",
@@ -302,5 +321,44 @@ def test_a_node_that_is_claimed_and_refused_is_refused(graph):
     assert str(caught.value) == (
         f"a: claims {node!r} in method 'forward' and refuses it with 'dtype'; do one of the two"
     )
-    other = Claim("C", [], [Refusal(node, "dtype")])
-    assert len(ask("claim_nodes", [Claim("B", [Group([node])]), other], graph)) == 2
+
+
+def test_a_node_in_two_claims_is_no_contradiction(graph):
+    (node,) = [node.name for node in graph.nodes if "mul" in node.name]
+    claims = [Claim("B", [Group([node])]), Claim("C", [Group([node])])]
+    assert len(ask("claim_nodes", claims, graph)) == 2
+
+
+class Split(torch.nn.Module):
+    def forward(self, x):
+        first, second = torch.split(x, 2)
+        return first + second
+
+
+def test_a_getitem_of_a_claimed_op_cant_be_refused():
+    program = torch.export.export(Split(), (torch.ones(4),))
+    graph = MethodGraph(to_edge(program).exported_program(), "forward")
+    refusal = Refusal("getitem", "op")
+    (split,) = [node.name for node in graph.nodes if "split" in node.name]
+    with pytest.raises(ClaimError, match="claims 'getitem' in method 'forward' and refuses it"):
+        answers.claim_nodes(says(Claim("B", [Group([split])], [refusal])), graph, {}, {})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: Refusal("x", text),
+        lambda text: Claim(text, []),
+        lambda text: Claim("B", [], compiler=text),
+        lambda text: Claim("B", [], compile_specs={text: b""}),
+    ],
+)
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "\ud800"])
+def test_a_name_is_one_line_that_can_be_shown(make, text):
+    with pytest.raises(ClaimError, match="write it in one line"):
+        make(text)
+
+
+def test_a_caveat_is_one_line(graph):
+    with pytest.raises(PluginError, match="return a line of text, or None"):
+        ask("device_caveat", "a\nb", graph)

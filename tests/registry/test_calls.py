@@ -1,19 +1,29 @@
 """Calls: what a hook does besides answering, to the program it is shown and to the process."""
 
 import copy
+import decimal
 import gc
+import locale
+import logging
 import os
 import random
 import signal
+import socket
 import sys
+import tempfile
+import threading
 import warnings
+from asyncio import CancelledError
 
+import numpy as np
 import pytest
 import torch
 from executorch.exir import to_edge
 from models import foreign
 from models.small import PAIR, AddMul
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.overrides import BaseTorchFunctionMode
 
 from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
 from etdev.errors import ClaimError, EtdevError, EtdevWarning, PluginError
@@ -250,6 +260,22 @@ def filters():
     warnings.filterwarnings("ignore", message="never said")
 
 
+def enter(make):
+    """What enters a context and stays in it."""
+    return lambda: KEPT.append(make()) or KEPT[-1].__enter__()
+
+
+KEPT = []
+
+
+def sys_meta_path():
+    sys.meta_path.append(type("Finder", (), {"find_spec": staticmethod(lambda *_: None)}))
+
+
+def other_locale():
+    return "C" if locale.setlocale(locale.LC_ALL) != "C" else "C.UTF-8"
+
+
 GLOBALS = {
     "torch's default dtype from torch.float32 to torch.float64":
         lambda: torch.set_default_dtype(torch.float64),
@@ -259,7 +285,21 @@ GLOBALS = {
     "torch's precision of float32 products from highest to medium":
         lambda: torch.set_float32_matmul_precision("medium"),
     "torch's number of threads from {threads} to 3": lambda: torch.set_num_threads(3),
-    "torch's autocast from False to True": lambda: torch.set_autocast_enabled("cpu", True),
+    "torch's autocast on cpu from (False, torch.bfloat16) to (True, torch.bfloat16)":
+        lambda: torch.set_autocast_enabled("cpu", True),
+    "torch's inference mode from False to True": enter(lambda: torch.inference_mode()),
+    "torch's dispatch modes": enter(lambda: FakeTensorMode()),
+    "torch's function modes": enter(lambda: BaseTorchFunctionMode()),
+    "torch's anomaly mode from (False, True) to (True, True)":
+        lambda: torch.autograd.set_detect_anomaly(True),
+    "torch.backends.mkldnn.enabled from True to False":
+        lambda: torch.backends.mkldnn.set_flags(False),
+    "torch.backends.cuda.math_sdp from True to False":
+        lambda: torch.backends.cuda.enable_math_sdp(False),
+    "torch's repeated warnings from False to True": lambda: torch.set_warn_always(True),
+    "the flushing of denormal numbers from False to True": lambda: torch.set_flush_denormal(True),
+    "NumPy's errors (divide)": lambda: np.seterr(divide="raise"),
+    "NumPy's way of printing (precision)": lambda: np.set_printoptions(precision=1),
     "torch.backends.cudnn.benchmark from False to True":
         lambda: torch.backends.cudnn.set_flags(_benchmark=True),
     "the working directory from {cwd} to /": lambda: os.chdir("/"),
@@ -267,11 +307,46 @@ GLOBALS = {
         lambda: os.environ.update(ETDEV_A="1", HOME="/nowhere"),
     "the environment (PATH)": lambda: os.environ.pop("PATH"),
     "sys.stdout": lambda: setattr(sys, "stdout", sys.stderr),
+    "sys.stdin": lambda: setattr(sys, "stdin", None),
     "sys.path": lambda: sys.path.insert(0, "/"),
+    "sys.meta_path": sys_meta_path,
+    "sys.argv": lambda: sys.argv.append("--fast"),
+    "sys.excepthook": lambda: setattr(sys, "excepthook", print),
+    "sys.unraisablehook": lambda: setattr(sys, "unraisablehook", print),
+    "threading.excepthook": lambda: setattr(threading, "excepthook", print),
+    "sys.displayhook": lambda: setattr(sys, "displayhook", print),
+    "warnings.showwarning": lambda: setattr(warnings, "showwarning", print),
+    "logging's root logger": lambda: logging.getLogger().setLevel(logging.NOTSET),
+    "the handlers of signals (SIGTERM)": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "Python's warning filters": filters,
     "the handler of SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     "Python's garbage collector from True to False": gc.disable,
+    "the thresholds of Python's garbage collector from {thresholds} to (9, 9, 9)":
+        lambda: gc.set_threshold(9, 9, 9),
+    "Python's recursion limit from {recursion} to 4321": lambda: sys.setrecursionlimit(4321),
+    "Python's switch interval from 0.005 to 0.25": lambda: sys.setswitchinterval(0.25),
+    "the precision of decimals from 28 to 3":
+        lambda: setattr(decimal.getcontext(), "prec", 3),
+    "the umask from {umask} to 007": lambda: os.umask(0o7),
+    "the locale from {locale} to {other}": lambda: locale.setlocale(locale.LC_ALL, other_locale()),
+    "the time limit of sockets from None to 3.0": lambda: socket.setdefaulttimeout(3),
+    "the folder of temporary files from {tmp} to /": lambda: setattr(tempfile, "tempdir", "/"),
 }  # fmt: skip
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def as_set(name):
+    """What a locale is called once it is set."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        return locale.setlocale(locale.LC_ALL, name)
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
 
 
 @pytest.mark.parametrize("what", GLOBALS)
@@ -282,7 +357,16 @@ def test_what_a_hook_changes_in_the_process_is_put_back_and_refused(graph, what,
 
     setattr(Plugin, hook, hookimpl(lambda self: GLOBALS[what]()))
     before = Surroundings.now().values
-    said = what.format(threads=torch.get_num_threads(), cwd=os.getcwd())
+    said = what.format(
+        threads=torch.get_num_threads(),
+        cwd=os.getcwd(),
+        thresholds=gc.get_threshold(),
+        recursion=sys.getrecursionlimit(),
+        umask=f"{umask():03o}",
+        tmp=tempfile.gettempdir(),
+        locale=locale.setlocale(locale.LC_ALL),
+        other=as_set(other_locale()),
+    )
     plugin = from_object(Plugin())
     with pytest.raises(PluginError) as caught:
         ask_all(plugin, graph)
@@ -299,6 +383,53 @@ def test_a_hook_that_raises_leaves_the_process_as_it_was(graph):
     with pytest.raises(PluginError, match="claim_nodes raised KeyError"):
         ask(graph, act)
     assert torch.get_default_dtype() == torch.float32
+
+
+class Unlike(BaseException):
+    """Not an Exception, and nothing that ends a process."""
+
+
+@pytest.mark.parametrize("error", [GeneratorExit("x"), Unlike("x"), CancelledError("x")])
+def test_whatever_a_hook_raises_is_the_plugins(graph, error):
+    def act(program):
+        raise error
+
+    name = type(error).__name__
+    with pytest.raises(PluginError, match=f"a: claim_nodes raised {name}: x for method 'forward'"):
+        ask(graph, act)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [("x" * 1_000_000, "'" + "x" * 399 + " ..."), ("a\nb", "'a\\nb'")],
+)
+def test_an_answer_of_another_kind_is_shown_in_a_line(graph, answer, text):
+    plugin = from_object(Returns(answer))
+    with pytest.raises(PluginError) as caught:
+        answers.keep_whole(plugin, graph.program, "forward")
+    assert str(caught.value) == f"a: keep_whole returned {text}; return KeepWhole"
+
+
+def test_an_answer_that_cant_show_itself_is_named_by_its_class(graph):
+    class Silent:
+        def __repr__(self):
+            raise ValueError
+
+    with pytest.raises(PluginError, match="returned an object of Silent; return KeepWhole"):
+        answers.keep_whole(from_object(Returns(Silent())), graph.program, "forward")
+
+
+class Returns:
+    """Answers keep_whole with something."""
+
+    name = "a"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    @hookimpl
+    def keep_whole(self):
+        return self.answer
 
 
 def test_a_library_that_is_imported_may_add_to_the_environment(graph, tmp_path, monkeypatch):

@@ -35,7 +35,8 @@ def run(plugin: str, tests: Sequence[str], outcomes: Path) -> list[dict[str, Any
     root = WHEEL / "backends/test/suite" if plugin == "flows" else WHEEL
     path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
     environment = {
-        **os.environ,
+        # Options for this run, such as xdist's, are not for theirs.
+        **{key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"},
         "PYTHONPATH": path,
         "ETDEV_OUTCOMES": str(outcomes),
         # OpenVINO computes float32 as float32 then, where it would round to bfloat16.

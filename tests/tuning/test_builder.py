@@ -8,6 +8,7 @@ from models import nets
 import etdev
 from etdev import Limits, Lowerer, Pin
 from etdev.edge.source import methods_of
+from etdev.registry.toml_writer import toml_of
 from etdev.tuning.builder import Build, Builder
 from etdev.tuning.candidate import Candidate, always, portable
 from etdev.tuning.exchange import Failure
@@ -21,7 +22,7 @@ CHANGES = {
     "pins": BASE.with_pins([Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*")], "pins"),
     "limits": BASE.with_limits("openvino", Limits(min_nodes=2), "min_nodes=2"),
     "options": BASE.with_option("openvino", "precision", "f32"),
-    "simplify": BASE.simplified(True),
+    "simplify": BASE.simplified(False),
     "another order": Candidate("turned round", ("cpu", "openvino")),
     "portable": portable(),
 }
@@ -76,6 +77,10 @@ def test_options_with_few_values_are_moves_and_those_of_the_user_are_not():
     ground = Ground.of(["openvino", "cpu"])
     assert choices_of(ground.plugins["openvino"])["precision"] == ("f32", "bf16")
     assert choices_of(ground.plugins["cpu"])["per_op"] == (False, True)
+    precisions = choices_of(ground.plugins["cpu"])["precisions"]
+    assert precisions == ((), ("fp32",), ("static_quant",), ("dynamic_quant",))
+    lists = dict(moves_of(Candidate("base", ("cpu",)), ground.plugins["cpu"], ()))
+    assert toml_of(lists["cpu precisions=fp32"].registry(ground.registry)).count('["fp32"]') == 1
     moves = {words for words, _ in moves_of(BASE, ground.plugins["openvino"], {})}
     assert "openvino precision=f32" in moves
     assert "openvino precision=bf16" not in moves

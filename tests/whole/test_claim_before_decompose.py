@@ -1,10 +1,12 @@
 """Claim before decompose, with the partitioner that asks for everything: ExecuTorch's for CUDA.
 
 Its partitioning needs no GPU, its compiler does; so what it takes is planned here and not compiled.
-Who is shown what beside others is in planner/cases/keep_whole.txt.
+Who is shown what beside others is in planner/cases/keep_whole.txt. ExecuTorch's own conversion
+doesn't simplify, and so nothing is simplified where the two are compared.
 """
 
 import copy
+from collections import Counter
 from functools import lru_cache
 
 import pytest
@@ -84,7 +86,7 @@ def exported(module, inputs, dynamic_shapes=None):
 
 def shown(*plugins, program):
     """What each plugin is shown when it has its first turn."""
-    Lowerer(plugins).plan(program)
+    Lowerer(plugins, simplify=False).plan(program)
     return [plugin.shown[0] for plugin in plugins]
 
 
@@ -137,8 +139,9 @@ def transformer(name):
 @lru_cache
 def shown_alone(name):
     """What CudaPartitioner alone is shown of a transformer."""
-    (alone,) = shown(CudaClaims(), program=transformer(name))
-    return alone
+    cuda = CudaClaims()
+    Lowerer([cuda]).plan(transformer(name))
+    return cuda.shown[0]
 
 
 # Beside the CPU plugin, on transformers
@@ -178,12 +181,14 @@ def test_the_cpu_plugin_first_leaves_the_rest_of_a_transformer_to_cuda(name):
     plan, program = decided(["cpu", cuda], transformer(name))
 
     def of_cpu(plan):
-        return [part.nodes for part in plan.partitions if part.plugin == "cpu"]
+        # Of two that only move elements one is left, but not if just one is a piece of attention.
+        ops = [entry.op for entry in plan.ledger if entry.owner == "cpu"]
+        return Counter(op for op in ops if not op.startswith(("aten.permute", "aten.view")))
 
     # XNNPACK multiplies matrices, so that it takes parts of the attention.
     assert cuda.shown[0] == shown_alone(name)
     assert cuda.shown[1].count(SDPA) == 0
-    assert sum(map(len, of_cpu(plan))) == sum(map(len, of_cpu(alone)))
+    assert of_cpu(plan) == of_cpu(alone)
     assert {part.plugin for part in plan.partitions} == {"cpu", "cuda"}
     assert plan.fallback == ()
     assert_sound(plan, program)
@@ -263,7 +268,8 @@ def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
 
 @pytest.mark.parametrize("name", ["bert", "llama", "conv_net"])
 def test_cuda_alone_is_shown_what_upstream_shows_it_of_a_model(name):
-    assert shown_alone(name) == shown_upstream(transformer(name))
+    (ours,) = shown(CudaClaims(), program=transformer(name))
+    assert ours == shown_upstream(transformer(name))
 
 
 def test_ops_that_write_in_place_are_asked_about_in_their_functional_form():

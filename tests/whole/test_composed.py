@@ -4,6 +4,7 @@ import pytest
 import torch
 from attrs import evolve
 from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from models import nets
@@ -147,13 +148,14 @@ def composed(function, x, plugins=()):
             torch.ones(2, dtype=torch.int64),
             "aten.remainder.Scalar",
         ),
+        (lambda x: x.sort(1)[0], torch.randn(2, 3), "aten.sort.default"),
         (
             lambda x: torch.cat([x, x], 1),
             torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),
             "aten.cat.default",
         ),
     ],
-    ids=["integers", "branch", "channels last"],
+    ids=["integers", "branch", "no kernel", "channels last"],
 )
 def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
     with pytest.raises(LoweringError) as caught:
@@ -179,9 +181,60 @@ def test_weights_that_are_channels_last_are_taken(layout):
     torch.testing.assert_close(output, convolution(x).relu(), atol=1e-5, rtol=1e-4)
 
 
+# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
+CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+
+
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 would round them: refused")
 def test_floats_beside_doubles_are_not_rounded():
     x = torch.randn(3, dtype=torch.float64)
     buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
     program = Runtime.get().load_program(buffer)
     (output,) = program.load_method("forward").execute([x])
     torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
+
+
+@pytest.mark.skipif(CHANGES_PROGRAMS, reason="this ExecuTorch keeps them")
+def test_floats_that_executorch_would_round_are_refused():
+    with pytest.raises(LoweringError) as caught:
+        composed(lambda x: x * 0.1, torch.randn(3, dtype=torch.float64))
+    assert caught.value.what.startswith("ExecuTorch would round 0.1, which mul reads at ")
+
+
+class Lists(nn.Module):
+    """A constant that two partitions read in lists, or one in a list and one as it is."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.register_buffer("table", torch.randn(2, 3))
+        self.last = last
+
+    def forward(self, x):
+        y = torch.sin(torch.cat([self.table, x]))
+        return self.last(self.table, y)
+
+
+def test_a_constant_in_the_lists_of_two_partitions_is_given_to_both():
+    """The test of ExecuTorch's pull request 22798."""
+    module = Lists(lambda table, y: torch.cat([y, table]))
+    x = torch.randn(2, 3)
+    program = torch.export.export(module, (x,))
+    cats = etdev.partitioner([Takes("cats", ("cat.default",))])
+    manager = to_edge_transform_and_lower(program, partitioner=[cats])
+    assert len(backends(manager)) == 2
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for inputs in (x, x + 1):
+        torch.testing.assert_close(method.execute([inputs])[0], module(inputs))
+
+
+def test_a_constant_in_a_list_and_elsewhere_is_refused_by_name():
+    module = Lists(lambda table, y: y[:2] + table)
+    program = torch.export.export(module, (torch.randn(2, 3),))
+    both = etdev.partitioner([Takes("both", ("cat.default", "add.Tensor"))])
+    with pytest.raises(LoweringError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[both])
+    assert str(caught.value) == (
+        "partitioner: ExecuTorch can't copy 'table' for each partition that reads it, since one "
+        "reads it in a list; lower with etdev.Lowerer, or register a clone of it"
+    )

@@ -19,7 +19,9 @@ def pair(request):
     module, inputs = nets.mlp() if request.param == "mlp" else nets.bert(1)
     with torch.no_grad():
         program = torch.export.export(module, inputs)
-    ours = Lowerer(["cpu"]).lower(program, settings=Settings(generate_etrecord=True))
+    # ExecuTorch doesn't simplify.
+    lowerer = Lowerer(["cpu"], simplify=False)
+    ours = lowerer.lower(program, settings=Settings(generate_etrecord=True))
     theirs = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )
@@ -73,3 +75,15 @@ def test_the_inspector_sees_the_same_events(pair, tmp_path):
     if wanted is None:
         pytest.skip("this ExecuTorch's runtime writes no trace, as the wheel of 1.4.1")
     assert events(ours, inputs, tmp_path) == wanted
+
+
+def test_what_is_left_after_simplification_keeps_its_handle():
+    module, inputs = nets.bert(1)
+    with torch.no_grad():
+        program = torch.export.export(module, inputs)
+    plain, simple = (
+        set(source_handles(Lowerer(["cpu"], simplify=simplify).lower(program).to_executorch()))
+        for simplify in (False, True)
+    )
+    assert simple < plain
+    assert 2 * len(simple) > len(plain)

@@ -146,7 +146,9 @@ def partitioned(tests, folder):
     }
 
 
-def test_a_few_adapted_partitioners_pass_their_tests(tmp_path):
+def test_a_few_adapted_partitioners_pass_their_tests(tmp_path, monkeypatch):
+    # Of the outer pytest; the inner one has no xdist.
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--numprocesses=0")
     outcomes = partitioned(FEW_PARTITIONED, tmp_path)
     passed = dict.fromkeys(("theirs", "partitioner", "host"), "passed")
     assert list(outcomes.values()) == [passed] * len(FEW_PARTITIONED)

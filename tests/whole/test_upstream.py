@@ -59,6 +59,14 @@ PRIVATE = {
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
         "torch.utils._pytree",
     ),
+    "a mode that a hook leaves on is seen and taken off": (
+        "torch.overrides._get_current_function_mode_stack",
+        "torch.overrides._pop_mode",
+        "torch.overrides._push_mode",
+        "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
+        "torch.utils._python_dispatch._pop_mode",
+        "torch.utils._python_dispatch._push_mode",
+    ),
     "code that torch generates is not kept, and its logs are": (
         "torch._logging",
         "torch.fx.graph_module._loader",

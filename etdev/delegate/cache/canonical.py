@@ -7,12 +7,9 @@ for the program: two programs with one text would share compiled bytes.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import attrs
 import sympy
 import torch
 from attrs import define, field
@@ -24,6 +21,7 @@ from torch.fx import GraphModule, Node
 
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import faithful
 
 # Where an op comes from, for people: backends that compile by it would compile line numbers.
 _PROVENANCE = frozenset(
@@ -40,8 +38,15 @@ _PROVENANCE = frozenset(
         "unbacked_bindings",
     }
 )
-_PLAIN = frozenset({bool, int, str, bytes, type(None)})
-_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+# Of others the code may be elsewhere, such as that of a Triton kernel behind its number.
+_FLOWS = frozenset(
+    {
+        *("cond", "map_impl", "scan", "associative_scan", "while_loop"),
+        *("wrap_with_autocast", "wrap_with_set_grad_enabled"),
+    }
+)
+# What is in the key by its version.
+_MODULES = frozenset({"_operator", "operator", "math", "builtins", "torch", "executorch"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -115,14 +120,11 @@ class Canonical:
         target = node.target
         if node.op == "get_attr":
             return ""
-        if isinstance(target, (OpOverload, OpOverloadPacket, HigherOrderOperator)):
-            return f"{type(target).__name__} {target}"
-        # ExecuTorch wraps ATen's overloads.
-        if hasattr(target, "_op") and isinstance(target._op, OpOverload):
-            return f"{type(target).__name__} {target._op}"
+        if op := _op(target):
+            return op
         module, name = getattr(target, "__module__", ""), getattr(target, "__qualname__", "")
-        if not callable(target) or not module or "<" in name or module == "__main__":
-            raise Unhashable(f"{node.name} calls {target!r}, which has no name of its own")
+        if not callable(target) or module.partition(".")[0] not in _MODULES or "<" in name:
+            raise Unhashable(f"{node.name} calls {target!r}, of whose code the version isn't known")
         return f"{module}.{name}"
 
     def _meta(self, node: Node, key: str) -> str:
@@ -138,43 +140,24 @@ class Canonical:
             raise Unhashable(f"{node.name} has meta[{key!r}]: {error}") from None
 
     def _text(self, value: Any, numbers: Mapping[Node, int]) -> str:
-        """A text that only equal values have."""
-        # Most values by far are of these types, and no others pass for them.
-        kind = type(value)
-        if kind in _PLAIN:
-            return repr(value)
-        if kind is Node:
-            return f"%{numbers[value]}"
-        if kind is FakeTensor:
-            return self._tensor(value)
-        if isinstance(value, (tuple, list, set, frozenset, Mapping)):
-            return self._collection(value, numbers)
-        if isinstance(value, _SYMBOLIC):
-            return self._symbolic(value)
-        if isinstance(value, float):
-            return value.hex()
-        if isinstance(value, complex):
-            return f"({value.real.hex()}, {value.imag.hex()})"
-        if isinstance(value, enum.Enum):
-            return repr(value)
-        if isinstance(value, _TORCH):
-            return str(value)
-        if fields := _fields(value):
-            return f"{type(value).__module__}.{type(value).__qualname__} " + self._text(fields, {})
-        raise Unhashable(f"a value of {type(value).__name__}, which has no faithful text")
+        def special(value: Any) -> str | None:
+            kind = type(value)
+            if kind is Node:
+                return f"%{numbers[value]}"
+            if kind is FakeTensor:
+                return self._tensor(value, special)
+            if kind in _SYMBOLIC:
+                return self._symbolic(value)
+            return _op(value) or None
 
-    def _collection(self, value: Any, numbers: Mapping[Node, int]) -> str:
-        kind = "tuple" if isinstance(value, tuple) else "list" if isinstance(value, list) else ""
-        if kind:
-            return f"{kind}({', '.join([self._text(item, numbers) for item in value])})"
-        if isinstance(value, (set, frozenset)):
-            return f"set({', '.join(sorted(self._text(item, numbers) for item in value))})"
-        pairs = (f"{self._text(key, numbers)}: {self._text(value[key], numbers)}" for key in value)
-        return f"dict({', '.join(sorted(pairs))})"
+        return faithful(value, special)
 
-    def _tensor(self, tensor: FakeTensor) -> str:
+    def _tensor(self, tensor: FakeTensor, special: Callable[[Any], str | None]) -> str:
+        if tensor.layout != torch.strided:
+            raise Unhashable(f"a {tensor.layout} tensor, of which not all is known")
         geometry = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-        return f"{tensor.dtype} {tensor.device} {tensor.layout} {self._text(geometry, {})}"
+        bits = tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+        return f"{tensor.dtype} {tensor.device} {faithful(geometry, special)} {bits}"
 
     def _symbolic(self, value: Any) -> str:
         expression = value.node.expr
@@ -186,10 +169,15 @@ class Canonical:
         return f"{expression.xreplace(self._symbols)} like {hint}"
 
 
-def _fields(value: object) -> dict[str, Any]:
-    """The fields of an attrs value or a dataclass; empty for anything else."""
-    if attrs.has(kind := type(value)):
-        return {field.name: getattr(value, field.name) for field in kind.__attrs_attrs__}
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {}
+def _op(value: Any) -> str:
+    """What an op is; empty for anything else."""
+    if isinstance(value, HigherOrderOperator):
+        if str(value) not in _FLOWS:
+            raise Unhashable(f"{value} may stand for code that is elsewhere")
+        return f"{type(value).__name__} {value}"
+    if isinstance(value, (OpOverload, OpOverloadPacket)):
+        return f"{type(value).__name__} {value}"
+    # ExecuTorch wraps ATen's overloads.
+    if isinstance(own := getattr(value, "_op", None), OpOverload):
+        return f"{type(value).__name__} {own}"
+    return ""

@@ -26,6 +26,7 @@ class Digests:
 
     # With the tensor, so that no other can get its id meanwhile.
     _known: dict[int, tuple[Any, str]] = field(factory=dict)
+    _storages: dict[tuple[int, int], tuple[Tensor, str]] = field(factory=dict)
     _weights: dict[str, Tensor] = field(factory=dict)
     _sizes: set[int] = field(factory=set)
 
@@ -51,19 +52,30 @@ class Digests:
         weight = self._weights.get(digest)
         return None if weight is None else _elements(weight).tobytes()
 
-    def _text(self, name: str, value: object) -> str:
+    def _text(self, name: str, value: Any) -> str:
         tensor = _plain(name, value)
         storage = tensor.untyped_storage()
-        parts = [
-            f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}",
-            f"{tensor.storage_offset()} of {storage.nbytes()}",
-            self._digest(tensor),
-        ]
-        if not tensor.is_contiguous():
-            # ExecuTorch stores these as they lie, gaps included.
-            whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-            parts.append(self._digest(whole))
+        try:
+            parts = [
+                f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.device}",
+                f"{value.requires_grad} {tensor.storage_offset()} of {storage.nbytes()}",
+                self._digest(tensor),
+            ]
+        except (RuntimeError, TypeError) as error:
+            what = f"{name} is a tensor of {tensor.dtype}, whose bytes can't be read"
+            raise Unhashable(what) from error
+        if not tensor.is_contiguous() or storage.nbytes() != tensor.nbytes:
+            # Some backends and ExecuTorch store these as they lie, gaps included.
+            parts.append(self._whole(tensor, storage))
         return " ".join(parts)
+
+    def _whole(self, tensor: Tensor, storage: torch.UntypedStorage) -> str:
+        """The digest of a storage, which many tensors may be parts of."""
+        place = storage.data_ptr(), storage.nbytes()
+        if place not in self._storages:
+            whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+            self._storages[place] = (whole, self._digest(whole))
+        return self._storages[place][1]
 
     def _digest(self, tensor: Tensor) -> str:
         elements = _elements(tensor)
@@ -73,7 +85,7 @@ class Digests:
         return digest
 
 
-def _plain(name: str, value: object) -> Tensor:
+def _plain(name: str, value: Any) -> Tensor:
     plain = type(value) in (Tensor, torch.nn.Parameter, torch.nn.Buffer)
     if not isinstance(value, Tensor) or not plain or isinstance(value, FakeTensor):
         raise Unhashable(f"{name} is a {type(value).__name__}, whose bytes aren't known")

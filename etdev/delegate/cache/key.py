@@ -8,26 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import asdict, define, field, frozen, has
+from attrs import define, field, fields, frozen, has
 from blake3 import blake3
 from executorch.exir.backend.backend_details import BackendDetails
 
 from etdev.delegate.cache.canonical import Canonical
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import faithful
 from etdev.delegate.cache.origins import origin, versions
 from etdev.delegate.calls import Call
 from etdev.delegate.jobs import Job
+from etdev.delegate.settings import telling
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.schema.outcomes import Bypass
 
+# Which versions of which distributions a function's code is, with what wraps it; None if unknown.
+Origins = tuple[str, ...] | None
 # What a plugin's cache_key says.
 Told = dict[str, str] | None
 
 # Changes with what is in a key and with how partitions are handed to backends.
-_VERSION = "2"
+_VERSION = "3"
 
 
 @frozen
@@ -54,7 +58,7 @@ class Keys:
 
     weights: Digests = field(factory=Digests, init=False)
     # Every call of a backend asks for them, and they don't change within a lowering.
-    _origins: dict[type, tuple[str | None, ...]] = field(factory=dict, init=False)
+    _origins: dict[type, tuple[Origins, ...]] = field(factory=dict, init=False)
 
     def name(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Name:
         """The name of a call, made inside the compile context of its plugin.
@@ -80,6 +84,7 @@ class Keys:
             "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
             "code": self._code(call, plugin, told),
             "device": _device(call.first.device),
+            "settings": telling(),
             "context": _context(plugin, environment),
             "plugin": told,
         }
@@ -95,7 +100,7 @@ class Keys:
                 f"{backend.__qualname__} is not of an installed version of a distribution; "
                 "the plugin can tell its version with cache_key"
             )
-        names = [known.split()[0] for known in origins if known]
+        names = [text.split()[0] for known in origins if known for text in known]
         names += [plugin.distribution] if plugin.version else []
         return origins, versions(names)
 
@@ -104,7 +109,7 @@ class Keys:
 
     def _job(self, call: Call, job: Job) -> tuple[object, ...]:
         text = "\n".join(Canonical(job.program, self.weights).lines())
-        specs = [(spec.key, spec.value) for spec in job.partition.compile_specs]
+        specs = [(spec.key, faithful(spec.value)) for spec in job.partition.compile_specs]
         # Only a backend that compiles several methods together is told their names.
         method = job.partition.method if call.together else ""
         return method, specs, blake3(text.encode()).hexdigest()
@@ -149,13 +154,21 @@ def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:
     return code, sorted(environment.items()), _options(plugin)
 
 
-def _options(plugin: Plugin) -> object:
+def _options(plugin: Plugin) -> str:
     """The options of a plugin that is an attrs value, as all plugins with options are."""
-    kind = type(plugin.implementation)
-    if not has(kind):
-        return None
-    public = {a.name for a in kind.__attrs_attrs__ if a.init and not a.name.startswith("_")}
-    return asdict(plugin.implementation, filter=lambda a, _: a.name in public, recurse=False)
+    implementation = plugin.implementation
+    if not has(type(implementation)):
+        return ""
+    try:
+        return faithful(
+            {
+                a.name: getattr(implementation, a.name)
+                for a in fields(type(implementation))
+                if a.init
+            }
+        )
+    except Unhashable as error:
+        raise Unhashable(f"{plugin.name} has an option that is {error}") from None
 
 
 def _device(device: Device) -> tuple[str, ...]:

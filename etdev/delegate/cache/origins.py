@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -16,17 +16,43 @@ from blake3 import blake3
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from etdev.delegate.cache.errors import Unhashable
+
+_BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")
 
 
-def origin(function: Callable[..., Any]) -> str | None:
+def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
     """What the code of a function is: `executorch 1.5.1`; None where that can't be known.
 
-    The version of an editable distribution says nothing of its files, whose digest is added. A file
-    of any other that the distribution did not record was put in its place.
+    What wraps it is told, too. The version of an editable distribution says nothing of its files,
+    whose digest is added. A file of any other that the distribution did not record was put in its
+    place.
+
+    Raises:
+        Unhashable: The files of an editable distribution are not those that were imported.
     """
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return None if code is None else _origin(os.path.realpath(code.co_filename))
+    known = list[str]()
+    each: Any = function
+    while each is not None:
+        code = getattr(each, "__code__", None)
+        if code is None:
+            return None
+        file = os.path.realpath(code.co_filename)
+        if not _is_of_python(file):
+            place = _origin(file)
+            if place is None:
+                return None
+            known.append(place)
+        each = getattr(each, "__wrapped__", None)
+    return tuple(known) or None
+
+
+def _is_of_python(file: str) -> bool:
+    """Whether a file is of Python's own library, whose version is in the key."""
+    folder = os.path.dirname(os.path.realpath(os.__file__))
+    rest = os.path.relpath(file, folder)
+    return not rest.startswith(os.pardir) and rest.split(os.sep)[0] != "site-packages"
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -79,9 +105,15 @@ def _is_editable(distribution: metadata.Distribution) -> bool:
 
 
 def _digest(folder: Path) -> str:
-    """Digest of the Python files in a folder."""
+    """Digest of the Python files in a folder.
+
+    Raises:
+        Unhashable: One was written later than this process may have imported it.
+    """
     digest = blake3()
     for path in sorted(folder.rglob("*.py")):
+        if path.stat().st_mtime > _BEGUN:
+            raise Unhashable(f"{path.name} of {folder.name} was changed since this process began")
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
         digest.update(content)

@@ -54,8 +54,21 @@ def _arranged(node: Node) -> list[Any]:
     value = node.meta.get("val")
     if any(_is_symbolic(item) for item in pytree.tree_leaves(value)):
         raise Stays(f"{node.name} has a dynamic size, of which ExecuTorch's save keeps too little")
-    # ExecuTorch makes a tuple of several values, whatever it was.
-    return [kind, node.name, *arguments, notes, isinstance(value, list)]
+    # ExecuTorch makes a tuple of several values, whatever it was, and none needs a gradient.
+    return [kind, node.name, *arguments, notes, isinstance(value, list), _gradients(value)]
+
+
+def _gradients(value: object) -> list[int]:
+    """Which tensors of a value need a gradient, by number."""
+    tensors = [item for item in pytree.tree_leaves(value) if isinstance(item, Tensor)]
+    return [number for number, tensor in enumerate(tensors) if tensor.requires_grad]
+
+
+def _set_gradients(value: object, wanted: list[int]) -> None:
+    tensors = [item for item in pytree.tree_leaves(value) if isinstance(item, Tensor)]
+    for number, tensor in enumerate(tensors):
+        if tensor.requires_grad != (number in wanted):
+            tensor.requires_grad_(number in wanted)
 
 
 def _is_symbolic(value: object) -> bool:
@@ -90,7 +103,7 @@ def arrange(program: ExportedProgram, nodes: list[list[Any]]) -> tuple[Graph, di
     rest = {kind: iter([n for n in program.graph.nodes if _kind(n) == kind]) for kind in _KINDS}
     items = {n.args[:2]: n for n in rest.pop(_ITEM)}
     graph, copies, sources = Graph(), dict[str, Node](), dict[Node, Node]()
-    for kind, name, args, kwargs, notes, listed in nodes:
+    for kind, name, args, kwargs, notes, listed, gradients in nodes:
         arguments = restored(args, copies.__getitem__), restored(kwargs, copies.__getitem__)
         source: Node | None
         if kind == _ITEM:
@@ -108,6 +121,7 @@ def arrange(program: ExportedProgram, nodes: list[list[Any]]) -> tuple[Graph, di
         node.meta |= {key: restored(value) for key, value in notes.items()}
         if listed:
             node.meta["val"] = list(node.meta["val"])
+        _set_gradients(node.meta.get("val"), gradients)
         copies[name], sources[node] = node, source
     for kind, more in rest.items():
         if surplus := next(more, None):

@@ -29,11 +29,11 @@ from etdev.delegate.executors.work import (
     ONE_AT_A_TIME,
     Order,
     Reply,
+    cache_settings,
     failure,
-    settings_of,
-    surroundings,
 )
 from etdev.delegate.memory import Memory
+from etdev.delegate.settings import settings
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 from etdev.waiting import waiting_for
@@ -105,8 +105,8 @@ class Crew:
             except Stays as error:
                 staying.append(evolve(task, stays=str(error)))
                 continue
-            cache = settings_of(self.memory.cache)
-            order = Order(parcel, task.key, surroundings(), cache, task.limit_s)
+            cache = cache_settings(self.memory.cache)
+            order = Order(parcel, task.key, settings(), cache, task.limit_s)
             self._submit(task, order)
 
     def _submit(self, task: Task, order: Order) -> None:

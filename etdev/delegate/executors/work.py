@@ -6,8 +6,7 @@ import os
 import platform
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from etdev.delegate.cache.results import Unstorable, packed
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
 from etdev.delegate.memory import CacheShelf
+from etdev.delegate.settings import taken_over
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.heap import settled_heap
 from etdev.registry import answers
@@ -51,14 +51,14 @@ class Order:
     Args:
         parcel: The call.
         key: The key that it must have there, too.
-        surroundings: What of torch's settings compilers may read.
+        settings: What of torch's own compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
         limit_s: Seconds that compiling may take; None for any.
     """
 
     parcel: Parcel
     key: str
-    surroundings: Mapping[str, Any]
+    settings: Mapping[str, Any]
     cache: Mapping[str, Any] | None
     limit_s: float | None = None
 
@@ -111,37 +111,6 @@ def failure(reply: Reply) -> CompileError:
     return error
 
 
-def surroundings() -> dict[str, Any]:
-    """What of torch's settings here compilers may read."""
-    return {
-        "threads": torch.get_num_threads(),
-        "grad": torch.is_grad_enabled(),
-        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-@contextmanager
-def _surrounded(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Set torch as it is where the order comes from."""
-    before = surroundings()
-    try:
-        _surround(wanted)
-        yield
-    finally:
-        _surround(before)
-
-
-def _surround(wanted: Mapping[str, Any]) -> None:
-    if torch.get_num_threads() != wanted["threads"]:
-        torch.set_num_threads(wanted["threads"])
-    torch.set_grad_enabled(wanted["grad"])
-    torch.set_default_dtype(getattr(torch, wanted["dtype"]))
-    torch.set_float32_matmul_precision(wanted["precision"])
-    torch.use_deterministic_algorithms(wanted["deterministic"])
-
-
 def work(order: Order, *handles: File | bytes) -> Reply:
     """Compile a parcel.
 
@@ -149,7 +118,7 @@ def work(order: Order, *handles: File | bytes) -> Reply:
         order: What to do.
         handles: The storages of its weights, in the order of the parcel's.
     """
-    with ONE_AT_A_TIME, _surrounded(order.surroundings):
+    with ONE_AT_A_TIME, taken_over(order.settings):
         try:
             return Reply(_compiled(order, handles))
         except (Stays, Unhashable, Unstorable) as error:
@@ -197,6 +166,6 @@ def _storage(handle: File | bytes) -> Tensor:
     return torch.frombuffer(bytearray(handle), dtype=torch.uint8) if handle else torch.empty(0)
 
 
-def settings_of(cache: Cache | None) -> dict[str, Any] | None:
+def cache_settings(cache: Cache | None) -> dict[str, Any] | None:
     """What a worker makes the same cache of."""
     return asdict(cache.settings) if cache and cache.enabled else None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Of an exponent; the largest power that does not overflow has six.
+# Of an exponent whose powers are all multiplied; the largest that does not overflow has six.
 _BITS = 16
 
 
@@ -22,9 +22,9 @@ def remainder(x: Tensor, y: Any) -> Tensor:
 def fmod(x: Tensor, y: Any) -> Tensor:
     """With the sign of the dividend."""
     x, y = _integers(x, y)
-    size, divisor = x.abs(), y.abs()
-    rest = size - torch.div(size, divisor, rounding_mode="floor") * divisor
-    return torch.where(x < 0, -rest, rest)
+    # Not of absolute values: that of the least integer is negative.
+    rest = x - torch.div(x, y, rounding_mode="floor") * y
+    return torch.where((rest != 0) & ((x < 0) != (rest < 0)), rest - y, rest)
 
 
 def truncated_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
@@ -36,16 +36,17 @@ def truncated_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
 
 
 def power(x: Any, y: Any) -> Tensor:
-    """By squaring, which overflows as PyTorch does.
-
-    Exponents from 2**16 on are right for 0, 1, -1 and even numbers only.
-    """
+    """By squaring, which overflows as PyTorch does."""
     base, _ = _integers(x, y)
     if not isinstance(y, Tensor):
         return _power_of_number(base, y)
     limits = torch.iinfo(y.dtype)
+    bits = limits.bits - int(y.dtype.is_signed)
+    if bits > _BITS:
+        # Powers of an odd number repeat after so many: the order of its group divides that.
+        bits = min(bits, torch.iinfo(base.dtype).bits - 2)
     result: Tensor | None = None
-    for bit in range(min(_BITS, limits.bits - int(y.dtype.is_signed))):
+    for bit in range(bits):
         factor = torch.where(torch.bitwise_and(y, 1 << bit) == 0, 1, base)
         result = factor if result is None else result * factor
         base = base * base
@@ -97,7 +98,13 @@ def total(
 
 
 def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Tensor:
-    """A range whose first value and step PyTorch rounds before it adds them."""
+    """A range whose first value and step PyTorch rounds before it adds them.
+
+    A kernel takes no bool for a number.
+    """
+    if any(isinstance(number, bool) for number in (start, end, step)):
+        whole = (int(n) if isinstance(n, bool) else n for n in (start, end, step))
+        return torch.arange(*whole, dtype=dtype)
     count = math.ceil((end - start) / step)
     if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
         count = len(range(start, end, step))

@@ -37,6 +37,16 @@ def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tenso
     return torch.where(torch.isnan(apart).any(-1), math.nan, count)
 
 
+def cropped(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """Padding by less than nothing, which cuts off."""
+    for index in range(len(pad) // 2):
+        before, after = pad[2 * index], pad[2 * index + 1]
+        dim, start = x.dim() - 1 - index, max(-before, 0)
+        x = x.narrow(dim, start, x.shape[dim] - start - max(-after, 0))
+    result: Tensor = aten.constant_pad_nd(x, [max(size, 0) for size in pad], value)
+    return result
+
+
 def sum_of_one(
     x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:

@@ -202,13 +202,15 @@ def _triangles(factors: Tensor) -> tuple[Tensor, Tensor]:
     return lower, torch.triu(factors.narrow(-2, 0, least))
 
 
+# torch 2.14 no longer has it.
+_CHOLESKY = (aten.cholesky.default,) if hasattr(aten, "cholesky") else ()
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten._linalg_det.default: _det,
     aten._linalg_slogdet.default: _slogdet,
     aten._linalg_solve_ex.default: _solve_ex,
     aten.linalg_inv_ex.default: _inv_ex,
     aten.linalg_cholesky_ex.default: _cholesky_ex,
-    aten.cholesky.default: _cholesky,
+    **dict.fromkeys(_CHOLESKY, _cholesky),
     aten.cholesky_solve.default: _cholesky_solve,
     aten.cholesky_inverse.default: _cholesky_inverse,
     aten.linalg_solve_triangular.default: _solve_triangular,

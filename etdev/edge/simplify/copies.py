@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from etdev.edge.simplify.values import is_plain, looks_like
+from etdev.edge.simplify.folding import Folding
+from etdev.edge.simplify.values import Simpler, is_plain, looks_like
 from etdev.graph.nodes import op_name
 
 # They hand on their first input if the result looks like it.
@@ -25,7 +26,7 @@ _COPIES = {
 _PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
 
 
-def source_of(node: Node) -> Node | None:
+def source_of(node: Node, folding: Folding) -> Node | None:
     """The node whose value this one has too, element by element and in the same layout."""
     source: Any = node.args[0] if node.args else None
     if not isinstance(source, Node) or not looks_like(source.meta.get("val"), node.meta["val"]):
@@ -36,28 +37,22 @@ def source_of(node: Node) -> Node | None:
     return None
 
 
-def merge(node: Node) -> bool:
-    """Have a permutation of a permutation, or a view of a view, read what the inner one reads.
-
-    Returns:
-        Whether it was one.
-    """
+def merged(node: Node, folding: Folding) -> Simpler | None:
+    """A permutation of a permutation, or a view of a view, as one of what the inner one reads."""
     inner = node.args[0] if node.args else None
     name = op_name(node)
     if name not in (_PERMUTE, _VIEW) or not isinstance(inner, Node):
-        return False
+        return None
     if not is_plain(inner) or op_name(inner) != name or len(inner.users) > 1:
-        return False
+        return None
     source: Any = inner.args[0]
     values = [each.meta.get("val") for each in (source, inner, node)]
     if not all(value is not None and value.is_contiguous() for value in values):
-        return False
-    if name == _PERMUTE:
-        order = _order(inner)
-        node.args = (source, [order[dim] for dim in _order(node)])
-    else:
-        node.args = (source, node.args[1])
-    return True
+        return None
+    if name == _VIEW:
+        return node.target, (source, node.args[1])
+    order = _order(inner)
+    return node.target, (source, [order[dim] for dim in _order(node)])
 
 
 def _order(node: Node) -> list[int]:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from attrs import define, field
+from blake3 import blake3
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.edge.simplify.values import is_random, is_static, op_of
+from etdev.edge.simplify.values import is_plain, is_random, is_static, moves_only, op_of
 
-# A larger result stays computed: it would make the .pte larger and is not what time goes to.
-MOST_BYTES = 256 << 10
-MOST_BYTES_TOGETHER = 4 << 20
+# What is larger stays computed. Up to here, too, PyTorch computes in one thread, so that the bits
+# don't depend on how many there are.
+MOST_ELEMENTS = 32768
+# What constants may add to a .pte: so much, or this part of the constants that it has already.
+MOST_BYTES = 64 << 10
+MOST_PART = 1 / 16
+# What is kept in memory meanwhile.
+_MOST_HELD_BYTES = 128 << 20
 # Of these there may be several that hold the same.
 _SMALL_BYTES = 4 << 10
+# ExecuTorch leaves constants of such names in the .pte where others go to a .ptd.
+_PREFIX = "_lifted_tensor_"
 
 
 @define(eq=False)
@@ -34,8 +42,8 @@ class Folding:
     constants: Mapping[str, Any]
     placed: dict[str, torch.Tensor] = field(factory=dict)
     _values: dict[Node, torch.Tensor] = field(factory=dict)
-    # The inputs of the method that each was computed from.
-    _inputs: dict[Node, set[Node]] = field(factory=dict)
+    _identities: dict[Node, Any] = field(factory=dict)
+    _held_bytes: int = 0
 
     def value(self, node: object) -> torch.Tensor | None:
         """The value of a node; None if it depends on inputs, state or chance."""
@@ -56,7 +64,7 @@ class Folding:
         if not _can_be_known(node):
             return False
         values = {source: self.value(source) for source in node.all_input_nodes}
-        if any(value is None for value in values.values()):
+        if not all(value is not None and _is_exact(node, value) for value in values.values()):
             return False
         args, kwargs = map_arg((node.args, dict(node.kwargs)), values.__getitem__)
         try:
@@ -69,9 +77,11 @@ class Folding:
             return False
         if result.dtype != expected.dtype or result.shape != expected.shape:
             return False
-        self._values[node] = result.contiguous()
-        sources = node.all_input_nodes
-        self._inputs[node] = {n for source in sources for n in self._inputs.get(source, {source})}
+        if self._held_bytes + result.nbytes > _MOST_HELD_BYTES:
+            return False
+        self._held_bytes += result.nbytes
+        # A copy, since a view would have the storage of what it is a view of.
+        self._values[node] = result.clone(memory_format=torch.contiguous_format)
         return True
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
@@ -83,7 +93,7 @@ class Folding:
         """
         mode = near.meta["val"].fake_mode
         with self.graph.inserting_before(near):
-            node = self.graph.call_function(_constant, (), name=f"{near.name}__constant")
+            node = self.graph.call_function(_constant, (), name=near.name)
         node.meta = {"val": _fake(value, mode)}
         self._values[node] = value
         return node
@@ -93,54 +103,68 @@ class Folding:
         value = self._values.get(node)
         if value is None:
             return node
-        return value.dtype, tuple(value.shape), bytes(value.reshape(-1).view(torch.uint8).numpy())
+        if node not in self._identities:
+            digest = blake3(bytes(value.reshape(-1).view(torch.uint8).numpy())).digest()
+            self._identities[node] = (value.dtype, tuple(value.shape), digest)
+        return self._identities[node]
 
-    @property
-    def evaluated(self) -> list[Node]:
-        """The nodes whose values are known."""
-        return [node for node in self._values if node.target is not _constant]
+    def knows(self, node: Node) -> bool:
+        """Whether a node of the program was computed here."""
+        return node in self._values and not _is_own(node)
 
-    def place(self, first: Node) -> None:
+    def place(self, first: Node) -> dict[Node, Node]:
         """Put constants in place of what was evaluated and is read by what was not.
 
         Args:
             first: The node before which constants stand.
+
+        Returns:
+            The constant in place of each node that has one.
         """
-        read = [node for node in self._values if self._is_read(node) and not self._doubles(node)]
-        together = 0
+        doubled = self._doubled()
+        constants: dict[Node, Node] = {}
         same: dict[Any, Node] = {}
-        for node in read:
-            value = self._values[node]
-            together += value.nbytes
-            if together > MOST_BYTES_TOGETHER and node.target is not _constant:
-                together -= value.nbytes
-                continue
-            key = self.identity(node)
+        room = self._room()
+        for node in list(self._read()):
+            value, key = self._values[node], self.identity(node)
             if key not in same:
+                doubles = node in doubled and value.nbytes > _SMALL_BYTES
+                if not _is_own(node) and (doubles or value.nbytes > room):
+                    continue
+                room -= value.nbytes
                 same[key] = self._placeholder(node, value, first)
+            constants[node] = same[key]
             node.replace_all_uses_with(same[key])
         for node in self._values:
-            if node.target is _constant:
+            if _is_own(node):
                 self.graph.erase_node(node)
+        return constants
 
-    def _is_read(self, node: Node) -> bool:
-        """Whether ops read a node, and only ops: results and what branches take stay computed."""
-        users = list(node.users)
-        ops = all(op_of(user) for user in users)
-        return ops and any(user not in self._values for user in users)
+    def _read(self) -> Iterator[Node]:
+        """Nodes that ops read, and only ops: results and what branches take stay computed."""
+        for node in self._values:
+            users = list(node.users)
+            if all(map(op_of, users)) and any(user not in self._values for user in users):
+                yield node
 
-    def _doubles(self, node: Node) -> bool:
-        """Whether a constant would be stored beside one of its size that is still read."""
-        if self._values[node].nbytes <= _SMALL_BYTES:
-            return False
-        return any(
-            user not in self._values
-            for source in self._inputs.get(node, ())
-            for user in source.users
-        )
+    def _room(self) -> float:
+        values = (self.value(node) for node in self.graph.find_nodes(op="placeholder"))
+        return max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in values if v is not None))
+
+    def _doubled(self) -> set[Node]:
+        """Nodes whose constant would be stored beside one that it is computed from."""
+        doubled: set[Node] = set()
+        for node in self._values:
+            for source in node.all_input_nodes:
+                kept = source.op == "placeholder" and any(
+                    u not in self._values for u in source.users
+                )
+                if kept or source in doubled:
+                    doubled.add(node)
+        return doubled
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
-        name = node.name if node.target is _constant else f"{node.name}__constant"
+        name = _PREFIX + node.name.removeprefix("_")
         with self.graph.inserting_before(first):
             placeholder = self.graph.create_node("placeholder", name, name=name)
         # The emitter looks for it under this name, which another node may have had.
@@ -150,8 +174,17 @@ class Folding:
         return placeholder
 
 
+def evaluated(node: Node, folding: Folding) -> Node | None:
+    """The node itself, if it could be computed from what is known."""
+    return node if folding.evaluate(node) else None
+
+
 def _constant() -> None:
     """Stands for a constant until the graph is done."""
+
+
+def _is_own(node: Node) -> bool:
+    return node.target is _constant
 
 
 def _fake(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
@@ -163,6 +196,22 @@ def _can_be_known(node: Node) -> bool:
     value = node.meta["val"]
     if not is_static(value) or not value.is_contiguous() or value.device.type != "cpu":
         return False
-    if value.numel() * value.element_size() > MOST_BYTES or not value.numel():
+    if value.numel() > MOST_ELEMENTS or not value.numel():
         return False
-    return not is_random(node)
+    return is_plain(node) and not is_random(node) and not _is_turned_weight(node)
+
+
+def _is_turned_weight(node: Node) -> bool:
+    """Whether a node is a weight with its dimensions in another order.
+
+    It is known by its name, to a .ptd or to another method, and backends look for both together.
+    """
+    source: Any = node.args[0] if node.args else None
+    turned = op_of(node)._opname in ("permute_copy", "t_copy", "transpose_copy")  # type: ignore[union-attr]
+    return turned and isinstance(source, Node) and source.op == "placeholder"
+
+
+def _is_exact(node: Node, value: torch.Tensor) -> bool:
+    """Whether what an op makes of a value is the same with any number of threads."""
+    exact = not (node.meta["val"].is_floating_point() or node.meta["val"].is_complex())
+    return exact or value.numel() <= MOST_ELEMENTS or moves_only(node)

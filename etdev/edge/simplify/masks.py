@@ -9,7 +9,7 @@ from executorch.exir.dialects._ops import ops as exir_ops
 from torch.fx import Node
 
 from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import is_plain, is_static, looks_like, same_sizes
+from etdev.edge.simplify.values import Simpler, is_plain, is_static, looks_like, same_sizes
 from etdev.graph.nodes import op_name
 
 _AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
@@ -24,8 +24,8 @@ _OPPOSITE = {"aten.eq.Scalar": "ne.Scalar", "aten.eq.Tensor": "ne.Tensor"} | {
 _FULL = ("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.default")
 
 
-def simpler(node: Node, folding: Folding) -> Node | None:
-    """A node in place of this one; itself if it was changed; None if it is as simple as can be."""
+def simpler(node: Node, folding: Folding) -> Simpler | None:
+    """What a node of a mask can be instead; None if it is as simple as can be."""
     name = op_name(node)
     if name in _AND or name in _OR:
         return _neutral(node, folding, name in _AND)
@@ -36,7 +36,7 @@ def simpler(node: Node, folding: Folding) -> Node | None:
     return None
 
 
-def _neutral(node: Node, folding: Folding, neutral: bool) -> Node | None:
+def _neutral(node: Node, folding: Folding, neutral: bool) -> Simpler | None:
     """`x and True`, `x or False`."""
     for operand, other in (node.args[:2], node.args[1::-1]):
         if not isinstance(other, Node) or not _is_bool(other):
@@ -47,13 +47,11 @@ def _neutral(node: Node, folding: Folding, neutral: bool) -> Node | None:
         if looks_like(other.meta["val"], node.meta["val"]):
             return other
         if is_static(node.meta["val"]) and node.meta["val"].is_contiguous():
-            node.target = exir_ops.edge.aten.expand_copy.default
-            node.args = (other, list(node.meta["val"].shape))
-            return node
+            return exir_ops.edge.aten.expand_copy.default, (other, list(node.meta["val"].shape))
     return None
 
 
-def _negated(node: Node) -> Node | None:
+def _negated(node: Node) -> Simpler | None:
     """`not not x`, `not x == y`."""
     inner: Any = node.args[0]
     if not isinstance(inner, Node) or not is_plain(inner) or not _is_bool(inner):
@@ -65,13 +63,11 @@ def _negated(node: Node) -> Node | None:
         return source if same else None
     if name in _OPPOSITE and len(inner.users) == 1:
         packet, overload = _OPPOSITE[name].split(".")
-        node.target = getattr(getattr(exir_ops.edge.aten, packet), overload)
-        node.args = inner.args
-        return node
+        return getattr(getattr(exir_ops.edge.aten, packet), overload), inner.args
     return None
 
 
-def _chosen(node: Node, folding: Folding) -> Node | None:
+def _chosen(node: Node, folding: Folding) -> Simpler | None:
     """`where` with one outcome, a negated condition, or a choice that is full of one value."""
     condition, *choices = node.args
     value = folding.value(condition)
@@ -81,33 +77,32 @@ def _chosen(node: Node, folding: Folding) -> Node | None:
                 continue
             if looks_like(choice.meta.get("val"), node.meta["val"]):
                 return choice
-    changed = _turned(node) | _unfilled(node, folding)
-    return node if changed else None
+    turned = _turned(*node.args)
+    args = _unfilled(node, turned, folding)
+    return None if args == node.args else (node.target, args)
 
 
-def _turned(node: Node) -> bool:
-    condition, chosen, other = node.args
-    if not isinstance(condition, Node) or op_name(condition) not in _NOT:
-        return False
-    source: Any = condition.args[0]
-    if not isinstance(source, Node) or not _is_bool(source) or len(condition.users) > 1:
-        return False
-    node.args = (source, other, chosen)
-    return True
+def _turned(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
+    if isinstance(condition, Node) and op_name(condition) in _NOT and len(condition.users) == 1:
+        source: Any = condition.args[0]
+        if isinstance(source, Node) and _is_bool(source):
+            return source, other, chosen
+    return condition, chosen, other
 
 
-def _unfilled(node: Node, folding: Folding) -> bool:
+def _unfilled(node: Node, given: tuple[Any, ...], folding: Folding) -> tuple[Any, ...]:
     """A choice that is full of one value becomes that value, if the result keeps its sizes."""
-    args: list[Any] = list(node.args)
+    args = list(given)
     for index in (1, 2):
         choice, other = args[index], args[3 - index]
         if not isinstance(choice, Node) or op_name(choice) not in _FULL or len(choice.users) > 1:
             continue
-        if isinstance(other, Node) and _decides(other.meta["val"], choice, node):
-            args[index] = folding.constant(_filling(choice), choice)
-            node.args = tuple(args)
-            return True
-    return False
+        if not isinstance(other, Node) or not _decides(other.meta["val"], choice, node):
+            continue
+        if (filling := _filling(choice)) is not None:
+            args[index] = folding.constant(filling, choice)
+            break
+    return tuple(args)
 
 
 def _decides(other: torch.Tensor, choice: Node, node: Node) -> bool:
@@ -121,9 +116,16 @@ def _decides(other: torch.Tensor, choice: Node, node: Node) -> bool:
     )
 
 
-def _filling(node: Node) -> torch.Tensor:
-    fill: Any = {"aten.zeros_like.default": 0, "aten.ones_like.default": 1}.get(op_name(node))
-    return torch.full((), node.args[1] if fill is None else fill, dtype=node.meta["val"].dtype)  # type: ignore[arg-type]
+def _filling(node: Node) -> torch.Tensor | None:
+    """The value that a node is full of; None if it is computed, or none of its dtype."""
+    name = op_name(node)
+    fill = node.args[1] if name == "aten.full_like.default" else int("ones" in name)
+    if not isinstance(fill, (bool, int, float)):
+        return None
+    try:
+        return torch.full((), fill, dtype=node.meta["val"].dtype)
+    except RuntimeError:
+        return None
 
 
 def _is_bool(node: Node) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from executorch.exir.dialects._ops import ops as exir_ops
 from torch.fx import Node
 
 from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import looks_like
+from etdev.edge.simplify.values import Simpler, looks_like
 from etdev.graph.nodes import op_name
 
 _PACKETS = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")}
 
 
-def as_tensor(node: Node, folding: Folding) -> Node | None:
-    """Give a float32 op its number as a constant; None if it is something else.
+def as_tensor(node: Node, folding: Folding) -> Simpler | None:
+    """A float32 op with its number as a constant; None if it is something else.
 
     Kernels round that number to float32 either way; in other dtypes they don't.
     """
@@ -28,7 +30,8 @@ def as_tensor(node: Node, folding: Folding) -> Node | None:
         return None
     if rest or node.kwargs or isinstance(number, bool) or not isinstance(number, (int, float)):
         return None
+    # A float32 can't hold it, and kernels differ in what they then compute.
+    if abs(number) > torch.finfo(torch.float32).max and math.isfinite(number):
+        return None
     constant = folding.constant(torch.full((1,), number, dtype=torch.float32), node)
-    node.target = getattr(exir_ops.edge.aten, packet).Tensor
-    node.args = (source, constant)
-    return node
+    return getattr(exir_ops.edge.aten, packet).Tensor, (source, constant)

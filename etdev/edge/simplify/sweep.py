@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -17,12 +16,15 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, Node
 
-from etdev.edge.simplify import copies, masks, scalars
+from etdev.edge.simplify import copies, folding, masks, scalars
 from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import is_plain, is_random
+from etdev.edge.simplify.values import Simpler, is_plain, is_random
+from etdev.graph.nodes import module_paths, op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.signature import unwritten_constants
-from etdev.graph.simplified import note
+from etdev.graph.signature import renamed, unwritten_constants
+from etdev.graph.simplified import note, simplified_in
+from etdev.graph.source import line_of
+from etdev.schema.simplification import Simplification
 
 
 @define(eq=False)
@@ -31,11 +33,13 @@ class Sweep:
 
     Args:
         program: An edge-dialect program without delegates; it is not changed.
-        counts: How often each kind of simplification was made.
+        pieces: It is what an op was decomposed into, whose results the rest of a method reads.
     """
 
     program: ExportedProgram
-    counts: Counter[str] = field(factory=Counter)
+    pieces: bool = False
+    # What became of nodes, by their names.
+    _simplified: dict[str, Simplification] = field(factory=dict)
     _graph: Graph = field(init=False)
     _folding: Folding = field(init=False)
     _known: dict[Any, Node] = field(factory=dict)
@@ -50,18 +54,37 @@ class Sweep:
 
     def simplified(self) -> ExportedProgram:
         """The program without what computes nothing new; the same one if there is nothing."""
-        unread = {n for n in self._graph.find_nodes(op="placeholder") if not n.users}
+        unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
+        order = {node.name: place for place, node in enumerate(self._graph.nodes)}
         for node in list(self._graph.nodes):
             if is_plain(node):
                 self._try(node)
-        self._folding.place(_first_input(self._graph, self.program))
-        self._remove_unused()
-        rest = set(self._graph.nodes)
-        self.counts["constants"] += sum(node not in rest for node in self._folding.evaluated)
-        self.counts = +self.counts
-        if not self.counts:
+        constants = self._folding.place(_first_input(self._graph, self.program))
+        self._remove_unused(unread, constants)
+        if not self._simplified:
             return self.program
-        return self._rebuilt(unread)
+        program = self._rebuilt(unread)
+        notes = sorted(self._simplified.values(), key=lambda each: order[each.node])
+        own = [evolve(each, into=self._last(each.into)) for each in notes]
+        note(program, [*simplified_in(self.program), *own])
+        return program
+
+    def _last(self, name: str) -> str:
+        """What has the value of a node in the end; empty if nothing needs it any more."""
+        while name and (later := self._simplified.get(name)) and later.into != name:
+            name = later.into
+        return name
+
+    def _note(self, node: Node, kind: str, into: Node | None = None) -> None:
+        """Write down what becomes of a node, before it does."""
+        self._simplified[node.name] = Simplification(
+            node=node.name,
+            op=op_name(node),
+            kind=kind,
+            into=into.name if into else "",
+            module="".join(module_paths(node)[-1:]),
+            line=line_of(node),
+        )
 
     def _constants(self) -> dict[str, Any]:
         """Values of the constants that nothing writes, by input."""
@@ -70,38 +93,31 @@ class Sweep:
         return {name: values[target] for name, target in targets.items() if target in values}
 
     def _try(self, node: Node) -> None:
-        if self._folding.evaluate(node):
-            return
-        if copies.merge(node):
-            self.counts["copies"] += 1
-        if source := self._source(node):
-            self._replace(node, source, "copies")
         if not node.users:
             return
-        for kind, rule in _RULES.items():
-            replacement = rule(node, self._folding)
-            if replacement is node:
-                self.counts[kind] += 1
-            elif replacement is not None:
-                self._replace(node, replacement, kind)
+        for kind, rule in _RULES:
+            simpler = rule(node, self._folding)
+            if simpler is node:
                 return
+            if isinstance(simpler, Node):
+                if simpler.name not in self._written and self._replace(node, simpler, kind):
+                    return
+            elif simpler:
+                self._note(node, kind, node)
+                node.target, node.args = simpler
         self._share(node)
 
-    def _source(self, node: Node) -> Node | None:
-        """What a node only copies, where that may be read in its place."""
-        source = copies.source_of(node)
-        # What a method returns or writes stays a tensor of its own.
-        if source is None or source.name in self._written or _is_returned(node):
-            return None
-        return source
-
-    def _replace(self, node: Node, source: Node, kind: str) -> None:
-        if _is_returned(node):
-            return
+    def _replace(self, node: Node, source: Node, kind: str) -> bool:
+        """Have another node be read in place of one; whether that may be."""
+        # What a method returns stays a tensor of its own.
+        own = self.pieces and source.op == "call_function" and not _is_returned(source)
+        if _is_returned(node) and not own:
+            return False
+        self._note(node, kind, source)
         node.replace_all_uses_with(source)
         # Others ask how many users its inputs have.
         self._graph.erase_node(node)
-        self.counts[kind] += 1
+        return True
 
     def _share(self, node: Node) -> None:
         """Have a node computed once that is computed twice."""
@@ -131,38 +147,61 @@ class Sweep:
         # 1 and True and 1.0 are equal, and 0.0 and -0.0.
         return (type(value), repr(value)) if isinstance(value, (bool, int, float)) else value
 
-    def _remove_unused(self) -> None:
-        """Remove what nothing reads, last ones first, so that what they read is removed too."""
+    def _remove_unused(self, unread: set[Node], constants: Mapping[Node, Node]) -> None:
+        """Remove what nothing reads, last ones first, so that what they read is removed too.
+
+        Args:
+            unread: What nothing read to begin with; of these only plain ops go.
+            constants: The constant in place of each node that has one.
+        """
         for node in reversed(list(self._graph.nodes)):
-            removable = is_plain(node) or node.target is operator.getitem
-            if removable and not node.users:
-                self._graph.erase_node(node)
+            if node.users:
+                continue
+            if is_plain(node):
+                constant = self._folding.knows(node) and node not in unread
+                self._note(node, "constants" if constant else "unused", constants.get(node))
+            elif node.target is not operator.getitem or node in unread:
+                continue
+            self._graph.erase_node(node)
 
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
+        """The program of the graph, without constants that aren't read any more."""
         folded = self._folding.placed
         signature = self.program.graph_signature
-        kept = []
-        nodes = {node.name: node for node in self._graph.find_nodes(op="placeholder")}
         unwritten = unwritten_constants(self.program)
-        for spec in signature.input_specs:
-            node = nodes.get(getattr(spec.arg, "name", ""))
-            if node and node.name in unwritten and not node.users and node not in unread:
+        specs = {node.name: spec for node, spec in self._inputs(signature)}
+        for node in self._graph.find_nodes(op="placeholder"):
+            if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
-            else:
-                kept.append(spec)
-        users = [spec for spec in kept if spec.kind == InputKind.USER_INPUT]
-        others = [spec for spec in kept if spec.kind != InputKind.USER_INPUT]
-        new = [InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n), n) for n in folded]
-        specs = ExportGraphSignature([*others, *new, *users], list(signature.output_specs))
+                del specs[node.name]
+        new = {n: InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n), n) for n in folded}
+        specs.update(new)
+        inputs = [specs[node.name] for node in self._graph.find_nodes(op="placeholder")]
+        names = {name: self._last(name) for name in self._simplified}
+        outputs = [renamed(spec, names) for spec in signature.output_specs]
+        signature = ExportGraphSignature(inputs, outputs)
         root = self.program.graph_module
-        program = rebuilt(self.program, self._graph, specs, root, folded)
-        note(program, self.counts)
-        return program
+        return rebuilt(self.program, self._graph, signature, root, folded)
+
+    def _inputs(self, signature: ExportGraphSignature) -> Iterator[tuple[Node, InputSpec]]:
+        """The inputs of the method with their specs, which are in the same order."""
+        nodes = self._graph.find_nodes(op="placeholder")
+        given = (node for node in nodes if node.name not in self._folding.placed)
+        return zip(given, signature.input_specs, strict=True)
 
 
-Rule = Callable[[Node, Folding], Node | None]
-# The node itself stands for one that was changed in place.
-_RULES: Mapping[str, Rule] = {"masks": masks.simpler, "scalars": scalars.as_tensor}
+# A rule gives what may be read in place of a node, the node itself if it is done with, a simpler op
+# and its arguments, or nothing.
+Rule = Callable[[Node, Folding], Simpler | None]
+_RULES: tuple[tuple[str, Rule], ...] = (
+    # A copy of a constant is that constant, not another one.
+    ("copies", copies.source_of),
+    ("constants", folding.evaluated),
+    ("copies", copies.merged),
+    ("copies", copies.source_of),
+    ("masks", masks.simpler),
+    ("scalars", scalars.as_tensor),
+)
 
 
 def _is_returned(node: Node) -> bool:
@@ -174,3 +213,13 @@ def _first_input(graph: Graph, program: ExportedProgram) -> Node:
     users = set(program.graph_signature.user_inputs)
     first: Node = next(n for n in graph.nodes if n.op != "placeholder" or n.name in users)
     return first
+
+
+def simplified(program: ExportedProgram) -> ExportedProgram:
+    """An edge-dialect program without what computes nothing new, and with a note of that."""
+    return Sweep(program).simplified()
+
+
+def simplified_pieces(program: ExportedProgram) -> ExportedProgram:
+    """The same of what an op was decomposed into."""
+    return Sweep(program, pieces=True).simplified()

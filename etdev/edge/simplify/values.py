@@ -10,6 +10,15 @@ from torch.fx import Node
 
 from etdev.graph.ops import is_functional
 
+# What may be read in place of a node; or a simpler op that it can be, with its arguments.
+Simpler = Node | tuple[Any, tuple[Any, ...]]
+
+# They compute nothing: what they return are elements of what they are given.
+_MOVES = (
+    *("alias", "cat", "clone", "detach", "embedding", "expand", "gather", "index", "index_select"),
+    *("permute", "select", "slice", "split", "squeeze", "stack", "t", "transpose", "unsqueeze"),
+    *("flip", "repeat", "roll", "view", "_clone_dim_order"),
+)
 # What other namespaces mean is known to backends alone: quantised ops, an op of the user's own.
 _NAMESPACES = ("aten", "dim_order_ops")
 
@@ -27,6 +36,12 @@ def is_random(node: Node) -> bool:
     op = op_of(node)
     assert op
     return torch.Tag.nondeterministic_seeded in op.tags or "empty" in op._opname
+
+
+def moves_only(node: Node) -> bool:
+    """Whether an op only moves elements, whose bits stay as they are."""
+    op = op_of(node)
+    return op is not None and op._opname.removesuffix("_copy") in _MOVES
 
 
 def is_plain(node: Node) -> bool:

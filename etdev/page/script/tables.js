@@ -8,7 +8,15 @@ function showWhy() {
   const heads = [["op", ""], ["nodes", "num"], ["why no plugin has it", ""], ["modules", ""], ["lines", ""]];
   const table = el("table", {}, el("thead", {}, el("tr", {}, heads.map(([head, kind]) => el("th", { class: kind }, head)))), el("tbody", {}, rows));
   const nothing = el("p", { class: "quiet" }, CURRENT.nodes.length ? "Nothing: every node has a plugin that owns it." : "Nothing: the method has no nodes.");
-  byId("why").replaceChildren(el("h2", {}, `Left to portable kernels in ${CURRENT.name}`), rows.length ? table : nothing);
+  byId("why").replaceChildren(el("h2", {}, `Left to portable kernels in ${CURRENT.name}`), rows.length ? table : nothing, ...simplifiedTable());
+}
+
+function simplifiedTable() {
+  const rows = CURRENT.simplified.map(([kind, nodes, why, where]) => el("tr", {},
+    el("td", {}, kind), el("td", { class: "num" }, nodes), el("td", {}, why), el("td", { class: "code" }, where)));
+  const heads = [["kind", ""], ["nodes", "num"], ["each of which", ""], ["lines", ""]];
+  const table = el("table", {}, el("thead", {}, el("tr", {}, heads.map(([head, kind]) => el("th", { class: kind }, head)))), el("tbody", {}, rows));
+  return rows.length ? [el("h2", {}, "Simplified before plugins were asked"), table] : [];
 }
 
 const some = (names) => names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");

@@ -22,6 +22,11 @@ _KEY = "compare it with the host's, then accept it with `ssh HOST`"
 _NO_PYTHON = re.compile(
     r"(not found|No such file or directory|executable file not found|can't execute)", re.IGNORECASE
 )
+# Of a target that has ExecuTorch's executor_runner alone, say.
+_PYTHON = (
+    "a target is measured through a Python with ExecuTorch; give a command that starts one, or "
+    "tune on a machine like it"
+)
 _AGAIN = "run it again: what was measured before is kept"
 
 
@@ -72,6 +77,9 @@ def lost(command: Command, error: Lost, exit_code: int | None, text: str) -> Run
     if error.late:
         return RunError(command.name, f"nothing came from it while {error.during}", _AGAIN)
     reason = f" ({said})" if said else ""
+    if starting:
+        what = f"it ended before a Python answered{reason}"
+        return RunError(command.name, what, _PYTHON)
     return RunError(command.name, f"the connection was lost while {error.during}{reason}", _AGAIN)
 
 

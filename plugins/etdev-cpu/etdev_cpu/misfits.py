@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
 from torch.export import ExportedProgram
 from torch.fx import Node
+
+from etdev.graph import unwritten_constants
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = ("convolution", "_native_batch_norm")
@@ -14,17 +16,36 @@ _STATIC = ("convolution", "_native_batch_norm")
 
 def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
     """The nodes among some that XNNPACK's matcher takes and its compiler or runtime can't."""
+    constants = unwritten_constants(program)
     signature = program.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    buffers = {n for n, target in signature.inputs_to_buffers.items() if target in written}
+    buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
     for node in nodes:
-        name = format_target_name(getattr(node.target, "__name__", str(node.target)))
-        if name.startswith(_STATIC) and any(
-            _origin(weight).name in buffers for weight in node.all_input_nodes[1:]
-        ):
-            yield node, f"XNNPACK needs the weights of {name} constant, the method writes to them"
+        origins = [_origin(weight).name for weight in node.all_input_nodes[1:]]
+        if _name(node).startswith(_STATIC) and not constants.keys() >= set(origins):
+            what = f"XNNPACK needs the weights of {_name(node)} constant"
+            written = buffers.intersection(origins).difference(constants)
+            yield node, f"{what}, the method writes to them" if written else what
         if _returned_with_its_source(node):
             yield node, "XNNPACK has no copy of one of its outputs"
+
+
+def with_static_weights(match: Sequence[Node]) -> list[Node]:
+    """A match with all weights of its convolutions.
+
+    A partitioner that may leave the weights of linear layers outside forgets the bias of these.
+    """
+    weights = (
+        weight
+        for node in match
+        if node.op == "call_function" and _name(node).startswith("convolution")
+        for weight in node.all_input_nodes[1:]
+        if weight.op == "placeholder"
+    )
+    return list(dict.fromkeys((*match, *weights)))
+
+
+def _name(node: Node) -> str:
+    return str(format_target_name(getattr(node.target, "__name__", str(node.target))))
 
 
 def _origin(node: Node) -> Node:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -174,12 +175,15 @@ class _Reading:
         return (number, getattr(called, "__module__", ""), getattr(called, "__qualname__", ""))
 
     def _value(self, value: Any) -> Any:
-        if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        if value is None or type(value) in (bool, int, str, bytes):
             return value
+        if type(value) is float:
+            # There is more than one NaN, and they have one text.
+            return ("float", struct.pack(">d", value))
         if isinstance(value, Node):
             return ("node", self.position[value])
         if isinstance(value, (list, tuple)):
-            return (isinstance(value, tuple), [self._value(item) for item in value])
+            return (isinstance(value, tuple), tuple([self._value(item) for item in value]))
         if isinstance(value, dict):
             return {self._value(key): self._value(item) for key, item in value.items()}
         if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
@@ -195,6 +199,7 @@ class _Reading:
         return (
             *(str(value.dtype), str(value.device), str(value.layout), value.requires_grad),
             *(self._value(tuple(value.shape)), self._value(value.stride())),
+            self._value(value.storage_offset()),
             None if constant is None else bytes(contents(_plain(constant))),
         )
 

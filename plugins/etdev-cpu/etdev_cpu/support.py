@@ -20,7 +20,7 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
-from etdev_cpu.misfits import misfits
+from etdev_cpu.misfits import misfits, with_static_weights
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.soundness import Reason, Soundness, is_layer, read_elsewhere
 
@@ -89,7 +89,9 @@ class Support:
             matches = self._partitioner.get_matched_nodes_from_configs(program)
         unfit = dict(misfits(program, itertools.chain.from_iterable(matches)))
         reasons.update((node.name, reason) for node, reason in unfit.items())
-        matches = [match for match in matches if unfit.keys().isdisjoint(match)]
+        matches = [
+            with_static_weights(match) for match in matches if unfit.keys().isdisjoint(match)
+        ]
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
         read = {node.name: _without_keys(meta, (_MATCHED_BY,)) for node, meta in notes.items()}
         groups, problems = self._sound(program, groups, taken, implicit(read))

@@ -56,8 +56,8 @@ def exported(name):
 
 @functools.cache
 def lowered(name):
-    """A model's program lowered by the plugin alone."""
-    return Lowerer(["cpu"]).lower(exported(name)[0])
+    """A model's program lowered by the plugin alone, and as ExecuTorch would: not simplified."""
+    return Lowerer(["cpu"], simplify=False).lower(exported(name)[0])
 
 
 def upstream(program):

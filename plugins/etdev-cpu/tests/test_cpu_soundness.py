@@ -3,6 +3,7 @@
 import executorch.kernels.quantized  # noqa: F401  (what the plugin refuses runs there)
 import pytest
 import torch
+from etdev_cpu.plugin import CpuPlugin
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
@@ -152,7 +153,11 @@ MODELS = {
         None,
     ),
     "a conv's weight read by others": (
-        calls(lambda s, x: nn.functional.conv2d(x, s.w)[..., :3, :3] + s.w * 2, image, w=kernel),
+        calls(
+            lambda s, x: nn.functional.conv2d(x, s.w)[..., :3, :3] + s.w * x.sum(),
+            image,
+            w=kernel,
+        ),
         "shared",
     ),
     "a conv's weight transposed": (
@@ -199,3 +204,25 @@ def test_a_tanh_gelu_is_taken_where_approximations_are_allowed():
 
     plan = Lowerer([CpuPlugin(approximate=True)]).plan(nn.GELU("tanh"), (torch.randn(2, 8),))
     assert plan["forward"].owner("aten_gelu_default") == "CpuPlugin"
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
+def test_convolutions_have_their_bias_where_linear_weights_may_change(layer):
+    module = nn.Sequential(layer(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(2)).eval()
+    x = torch.randn(1, 3, 8, 8)
+    lowered = Lowerer([CpuPlugin(dynamic_weights=True)]).lower(module, (x,))
+    assert lowered.plan["forward"].owner("aten_convolution_default") == "CpuPlugin"
+    buffer = lowered.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for inputs in (x, x + 1):
+        torch.testing.assert_close(
+            method.execute([inputs])[0], module(inputs), atol=1e-4, rtol=1e-4
+        )
+
+
+def test_a_bias_that_is_an_input_is_left_to_others():
+    x, weight, bias = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
+    module = Calls(lambda s, x, bias: nn.functional.conv2d(x, s.w, bias), w=weight)
+    plan = Lowerer([CpuPlugin(dynamic_weights=True)]).plan(module, (x, bias))["forward"]
+    verdict = plan.ledger["aten_convolution_default"].verdicts[0]
+    assert verdict.text == "XNNPACK needs the weights of convolution.default constant"

@@ -17,13 +17,14 @@ X, INDEX = torch.linspace(-3, 3, 24).reshape(2, 3, 4), torch.tensor([[0, 1]])
 MASK = X > 0
 
 
-def lowered(function, *inputs):
-    return Lowerer([OpenVinoPlugin(precision="f32")]).lower(Function(function), inputs)
+def lowered(function, *inputs, simplify=True):
+    lowerer = Lowerer([OpenVinoPlugin(precision="f32")], simplify=simplify)
+    return lowerer.lower(Function(function), inputs)
 
 
 def reasons(function, *inputs):
-    """Op and code of what is refused."""
-    ledger = lowered(function, *inputs).plan["forward"].ledger
+    """Op and code of what is refused, of ops on constants, too."""
+    ledger = lowered(function, *inputs, simplify=False).plan["forward"].ledger
     return {(e.op.split(".")[1], e.verdicts[0].code) for e in ledger if not e.owner}
 
 

@@ -1,10 +1,12 @@
 """The key: whatever the compiled bytes depend on changes it, and nothing else does."""
 
+import functools
 import importlib
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +19,16 @@ from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from models import nets
 from torch import nn
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim
+from torch.export.graph_signature import OutputKind
 from toys import Takes
 from toys.accelerator import Accelerator
 
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
 from etdev.delegate.cache.key import Keys
 from etdev.delegate.calls import calls_of
@@ -198,7 +204,42 @@ def another_argument(program) -> None:
     node.args = (node.args[0], 0.30000000000000004)
 
 
-@pytest.mark.parametrize("change", [handles, annotated, constant_renamed, another_argument])
+def gradient(program) -> None:
+    spec = program.graph_signature.input_specs[0]
+    program.state_dict[spec.target] = program.state_dict[spec.target].detach()
+
+
+def gradient_of_a_value(program) -> None:
+    node = next(iter(program.graph.nodes))
+    node.meta["val"] = node.meta["val"].detach()
+
+
+def results_exchanged(program) -> None:
+    output = program.graph.output_node()
+    output.args = ((*output.args[0], *output.args[0]),)
+
+
+def written(program) -> None:
+    program.graph_signature.output_specs[0].kind = OutputKind.BUFFER_MUTATION
+    program.graph_signature.output_specs[0].target = "state"
+
+
+def forgotten(program) -> None:
+    program.graph_signature.input_specs[0].persistent = False
+
+
+def overload(program) -> None:
+    node = next(node for node in program.graph.nodes if "leaky_relu" in str(node.target))
+    node.target = torch.ops.aten.leaky_relu.out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(handles, annotated, constant_renamed, another_argument, gradient, gradient_of_a_value),
+        *(results_exchanged, written, forgotten, overload),
+    ],
+)
 def test_what_a_backend_reads_of_a_program_counts(change):
     assert keys(Net(), (X,), change=change) != BASE
 
@@ -259,7 +300,7 @@ def test_versions_count(monkeypatch):
 
 
 def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypatch):
-    def origin_of(text: str, editable: bool) -> str | None:
+    def origin_of(text: str, editable: bool, older: bool = True) -> Any:
         folder = tmp_path / text
         (folder / "vendorpkg").mkdir(parents=True)
         (folder / "vendorpkg/__init__.py").write_text(f"def f():\n    return {text!r}\n")
@@ -271,14 +312,19 @@ def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypa
         with monkeypatch.context() as patch:
             patch.syspath_prepend(folder)
             patch.delitem(sys.modules, "vendorpkg", raising=False)
+            # As if it had been there before this process.
+            patch.setattr(origins, "_BEGUN", time.time() + 60 if older else time.time() - 60)
             known = origins.origin(importlib.import_module("vendorpkg").f)
             patch.delitem(sys.modules, "vendorpkg")
         return known
 
     one, other = origin_of("one", True), origin_of("other", True)
-    assert one.startswith("vendorpkg 1.0 ")
+    assert one[0].startswith("vendorpkg 1.0 ")
     assert one != other
     assert origin_of("shadow", False) is None
+    # What was imported may be another version of the file.
+    with pytest.raises(Unhashable, match=r"vendorpkg was changed since this process began"):
+        origin_of("edited", True, older=False)
 
 
 def test_the_versions_of_a_vendor_are_among_those_of_its_plugin():
@@ -345,6 +391,7 @@ class InContext(Specified):
     """Compiles in a context that sets an environment variable."""
 
     name: str = "context"
+    option: Any = None
 
     @hookimpl
     def compile_context(self):
@@ -361,7 +408,7 @@ def _setting(patch: Any, value: str):
 
 def test_what_the_compile_context_settles_counts(monkeypatch):
     # A test's file is not of an installed package; take it for one.
-    monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: "tests 1")
+    monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: ("tests 1",))
     texts = [keys(nn.ReLU(), (X,), [InContext(variable=v, told={})]) for v in "ab"]
     assert texts[0] != texts[1]
 
@@ -385,9 +432,94 @@ def opaque(program) -> None:
     next(iter(program.graph.nodes)).meta["vendor"] = object()
 
 
-def test_what_can_not_be_hashed_has_no_key():
-    with pytest.raises(Unhashable, match=r"has meta\['vendor'\]: a value of object"):
-        keys(Net(), (X,), change=opaque)
+def in_a_table(program) -> None:
+    # As a Triton kernel is called: by its number in a table of this process.
+    node = next(node for node in program.graph.nodes if "leaky_relu" in str(node.target))
+    node.target, node.args = triton_kernel_wrapper_functional, ()
+    node.kwargs = {"kernel_idx": 0, "constant_args_idx": 0}
+
+
+def own_function(program) -> None:
+    next(n for n in program.graph.nodes if "leaky_relu" in str(n.target)).target = own_function
+
+
+def sparse(program) -> None:
+    mode = FakeTensorMode()
+    next(iter(program.graph.nodes)).meta["val"] = mode.from_tensor(torch.eye(2).to_sparse())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (opaque, r"has meta\['vendor'\]: a value of object"),
+        (in_a_table, "triton_kernel_wrapper_functional may stand for code that is elsewhere"),
+        (own_function, "calls <function own_function .* of whose code the version isn't known"),
+        (sparse, "a torch.sparse_coo tensor"),
+    ],
+)
+def test_what_can_not_be_hashed_has_no_key(change, why):
+    with pytest.raises(Unhashable, match=why):
+        keys(Net(), (X,), change=change)
+
+
+def test_what_lies_around_a_view_counts():
+    """Some backends store the whole storage of a tensor, or its beginning."""
+
+    def text(around: float) -> str:
+        whole = torch.full((64,), around)
+        whole[16:48] = 7.0
+        return Digests().of("view", whole[16:48])
+
+    assert text(0.0) == text(0.0) != text(1.0)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda patch: patch.setattr(torch, "get_default_dtype", lambda: torch.float64),
+        lambda patch: patch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True),
+        lambda patch: patch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cpu"),
+    ],
+    ids=["dtype", "deterministic", "autocast"],
+)
+def test_settings_of_torch_count(setting):
+    decision = Lowerer(["cpu"]).decide(Net(), (X,))
+
+    def key() -> str:
+        splits = [split(decision.programs["forward"], decision.plan["forward"].partitions)]
+        calls = [call for batch in batches(jobs_of(splits)) for call in calls_of(batch)]
+        plugin = Lowerer(["cpu"]).plugins[0]
+        return Keys().name(calls[0], plugin, {}).key
+
+    with pytest.MonkeyPatch.context() as patch:
+        before = key()
+        setting(patch)
+        assert key() != before == BASE[0]
+
+
+def test_a_backend_that_is_wrapped_is_not_what_was_installed(monkeypatch):
+    own = XnnpackBackend.preprocess
+
+    @functools.wraps(own)
+    def wrapped(*given):
+        return own(*given)
+
+    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(wrapped))
+    with pytest.raises(Unhashable, match="XnnpackByStructure is not of an installed version"):
+        keys(Net(), (X,))
+
+
+class Silent:
+    """An option that doesn't say what it is."""
+
+    def __repr__(self) -> str:
+        return "Silent()"
+
+
+def test_an_option_without_a_faithful_text_bypasses_the_cache(monkeypatch):
+    monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: ("tests 1",))
+    with pytest.raises(Unhashable, match="context has an option that is a value of Silent"):
+        keys(nn.ReLU(), (X,), [InContext(told={}, option=Silent())])
 
 
 def test_a_quantised_model_and_a_cached_decoder_have_keys():

@@ -63,8 +63,9 @@ def test_a_command_that_is_not_there_is_named() -> None:
 
 
 def test_a_command_that_ends_is_named() -> None:
-    with pytest.raises(RunError, match=r"lost while connecting \(no such box\)"):
+    with pytest.raises(RunError, match=r"ended before a Python answered \(no such box\)") as ended:
         open_runner("sh -c 'echo no such box >&2; exit 1' {command}").fingerprint()
+    assert ended.value.cure.startswith("a target is measured through a Python with ExecuTorch")
 
 
 @pytest.mark.parametrize("text", ["", "docker exec box", "{quoted}", "a {command} {quoted}", "a '"])

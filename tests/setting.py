@@ -1,4 +1,4 @@
-"""What holds for all tests, those of the plugins too: no cache, and less of torch's own time."""
+"""The setting of all tests, those of the plugins too: no cache, and less of torch's own time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""Units: nodes of a graph joined so that they run together, and which of them wait for each other.
+
+Works on bare numbers, as convex.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import define, field
+
+
+@define
+class Units:
+    """Nodes joined to units: the graph in which each unit is one node."""
+
+    inputs: Sequence[Sequence[int]]
+    unit_of: list[int] = field(init=False)
+    # Of the units of several nodes: there may be millions of the others.
+    _joined: dict[int, list[int]] = field(factory=dict, init=False)
+    _reads: dict[int, list[int]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unit_of = list(range(len(self.inputs)))
+
+    def __iter__(self) -> Iterator[int]:
+        """All units, ascending."""
+        return iter([unit for node, unit in enumerate(self.unit_of) if node == unit])
+
+    def members(self, unit: int) -> Sequence[int]:
+        """The nodes of a unit, ascending."""
+        return self._joined.get(unit) or (unit,)
+
+    def join(self, nodes: Iterable[int]) -> int:
+        """Join the units of some nodes; the joined unit has the number of its smallest node."""
+        units = sorted({self.unit_of[node] for node in nodes})
+        first = units[0]
+        if len(units) == 1:
+            return first
+        members = units
+        if not self._joined.keys().isdisjoint(units):
+            members = sorted(node for unit in units for node in self.members(unit))
+        for unit in units:
+            self._joined.pop(unit, None)
+        self._joined[first] = members
+        for node in members:
+            self.unit_of[node] = first
+        self._reads.clear()
+        return first
+
+    def split(self, unit: int) -> None:
+        """Undo a join: every node is its own unit again."""
+        for node in self._joined.pop(unit):
+            self.unit_of[node] = node
+        self._reads.clear()
+
+    def reads(self, unit: int) -> list[int]:
+        """The other units that a unit reads, ascending."""
+        if (known := self._reads.get(unit)) is not None:
+            return known
+        of, inputs = self.unit_of, self.inputs
+        sources = {of[source] for node in self.members(unit) for source in inputs[node]}
+        sources.discard(unit)
+        self._reads[unit] = ordered = sorted(sources)
+        return ordered
+
+    @property
+    def single(self) -> bool:
+        """Whether every unit is one node, so that there is no cycle and numbers are an order."""
+        return not self._joined
+
+
+def components(units: Units, only: list[int] | None = None) -> list[list[int]]:
+    """Strongly connected components of the units, sources first (Tarjan, without recursion)."""
+    scope = None if only is None else set(only)
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    components: list[list[int]] = []
+    for root in units if only is None else sorted(only):
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        path.append(root)
+        on_path.add(root)
+        work = [(root, iter(units.reads(root)))]
+        while work:
+            unit, reads = work[-1]
+            for source in reads:
+                if scope is not None and source not in scope:
+                    continue
+                if source not in number:
+                    number[source] = low[source] = len(number)
+                    path.append(source)
+                    on_path.add(source)
+                    work.append((source, iter(units.reads(source))))
+                    break
+                if source in on_path:
+                    low[unit] = min(low[unit], number[source])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[unit])
+                if low[unit] == number[unit]:
+                    at = _last(path, unit)
+                    components.append(sorted(path[at:]))
+                    on_path.difference_update(path[at:])
+                    del path[at:]
+    return components
+
+
+def _last(path: list[int], unit: int) -> int:
+    """Position of a unit that is near the end of a path."""
+    position = len(path) - 1
+    while path[position] != unit:
+        position -= 1
+    return position

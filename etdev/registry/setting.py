@@ -1,0 +1,47 @@
+"""A setting: something of this process that no hook may leave changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen(eq=False)
+class Setting:
+    """Something global that the caller of a lowering relies on.
+
+    Args:
+        name: What users call it.
+        read: Its value, of a kind that `==` compares.
+        write: Puts a value back.
+        imported: A library may change it when it is imported.
+        slow: Reading it takes longer than many a hook.
+        long: Its values are too long for a message.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    imported: bool = False
+    slow: bool = False
+    long: bool = False
+
+    def difference(self, before: Any, after: Any) -> str:
+        """What changed, for a message."""
+        if isinstance(before, dict):
+            keys = before.keys() | after.keys()
+            names = sorted(key for key in keys if before.get(key) != after.get(key))
+            return f"{self.name} ({', '.join(names)})"
+        return self.name if self.long else f"{self.name} from {before} to {after}"
+
+
+def attribute(name: str, place: Any, attribute: str, **kind: bool) -> Setting:
+    """The setting that is an attribute of a module or of another object."""
+    return Setting(
+        name,
+        lambda: getattr(place, attribute),
+        lambda value: setattr(place, attribute, value),
+        **kind,
+    )

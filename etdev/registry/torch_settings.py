@@ -1,0 +1,129 @@
+"""Settings of torch and NumPy, of this thread too."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import deterministic
+
+from etdev.registry.modes import DISPATCH, FUNCTION
+from etdev.registry.setting import Setting, attribute
+
+_SMALLEST = sys.float_info.min
+# Leaving one would end it.
+_GUARDS: list[Any] = []
+
+
+def _set_inference(on: bool) -> None:
+    guard = torch.inference_mode(on)
+    guard.__enter__()
+    _GUARDS.append(guard)
+
+
+def _autocast(device: str) -> Setting:
+    def write(state: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(device, state[0])
+        torch.set_autocast_dtype(device, state[1])
+
+    return Setting(
+        f"torch's autocast on {device}",
+        lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)),
+        write,
+        slow=True,
+    )
+
+
+def _cudnn(flag: str) -> Setting:
+    """A flag of cudnn, which can be set this way where torch has frozen them, too."""
+    from torch.backends import cudnn
+
+    def write(value: Any) -> None:
+        cudnn.set_flags(**{f"_{flag}": value})  # type: ignore[no-untyped-call]
+
+    return Setting(
+        f"torch.backends.cudnn.{flag}", lambda: getattr(torch.backends.cudnn, flag), write
+    )
+
+
+def _attention(kernel: str) -> Setting:
+    """Whether a kernel for attention may be chosen."""
+    from torch.backends import cuda
+
+    return Setting(
+        f"torch.backends.cuda.{kernel}",
+        getattr(cuda, f"{kernel}_enabled"),
+        getattr(cuda, f"enable_{kernel}"),
+        slow=True,
+    )
+
+
+@cache
+def torch_settings() -> tuple[Setting, ...]:
+    """All of them; the default device before the modes, and the inference mode before the
+    grad mode, which they bring along."""
+    return (
+        Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        Setting(
+            "torch's default device",
+            torch.get_default_device,
+            # With "cpu" set, every op would go through a mode of torch's.
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+            slow=True,
+        ),
+        Setting(
+            "torch's inference mode", torch.is_inference_mode_enabled, _set_inference, slow=True
+        ),
+        Setting("torch's grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+        Setting("torch's dispatch modes", DISPATCH.modes, DISPATCH.put, long=True, slow=True),
+        Setting("torch's function modes", FUNCTION.modes, FUNCTION.put, long=True, slow=True),
+        Setting(
+            "torch's deterministic mode",
+            torch.get_deterministic_debug_mode,
+            torch.set_deterministic_debug_mode,
+        ),
+        attribute("torch's filling of new memory", deterministic, "fill_uninitialized_memory"),
+        Setting(
+            "torch's precision of float32 products",
+            torch.get_float32_matmul_precision,
+            torch.set_float32_matmul_precision,
+        ),
+        Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+        *map(_autocast, ("cpu", "cuda")),
+        *map(_cudnn, ("enabled", "benchmark", "deterministic")),
+        *map(_attention, ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")),
+        Setting(
+            "torch.backends.mkldnn.enabled",
+            lambda: torch.backends.mkldnn.enabled,
+            torch.backends.mkldnn.set_flags,
+            slow=True,
+        ),
+        Setting(
+            "torch's anomaly mode",
+            lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+            lambda state: torch.autograd.set_detect_anomaly(*state),
+            slow=True,
+        ),
+        Setting(
+            "torch's repeated warnings",
+            torch.is_warn_always_enabled,
+            torch.set_warn_always,
+            slow=True,
+        ),
+        Setting(
+            "the flushing of denormal numbers",
+            lambda: _SMALLEST * 0.5 == 0.0,
+            torch.set_flush_denormal,
+            slow=True,
+        ),
+        Setting("NumPy's errors", np.geterr, lambda state: np.seterr(**state), slow=True),
+        Setting(
+            "NumPy's way of printing",
+            np.get_printoptions,
+            lambda options: np.set_printoptions(**options),
+            slow=True,
+        ),
+    )

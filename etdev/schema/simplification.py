@@ -1,0 +1,56 @@
+"""Simplifications: what was taken out of a program, or changed, before plugins were asked."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+# What was the matter with a node, to be read after its op.
+KINDS = {
+    "copies": "copies a value that can be read itself",
+    "constants": "is decided by constants alone",
+    "masks": "masks nothing, or takes more ops than it needs",
+    "duplicates": "computes what was computed before",
+    "scalars": "has a number in place of a constant",
+    "unused": "is not read any more",
+}
+
+
+@frozen
+class Simplification:
+    """One node that was taken out, or that became a simpler one.
+
+    Args:
+        node: Its name in the program before.
+        op: Its op there.
+        kind: One of `KINDS`.
+        into: The node or constant that has its value now, its own name if it became a simpler one;
+            empty if no node needs its value any more.
+        module: Path of the source module that computes it; empty if unknown or the model itself.
+        line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
+    """
+
+    node: str
+    op: str
+    kind: str
+    into: str = ""
+    module: str = ""
+    line: str = ""
+
+    def __str__(self) -> str:
+        where = f" in module {self.module}" if self.module else ""
+        line = f" at {self.line}" if self.line else ""
+        return f"{self.node} was {self.op}{where}{line}, which {self.why}"
+
+    @property
+    def why(self) -> str:
+        """What was the matter, to be read after its op."""
+        return KINDS.get(self.kind, self.kind)
+
+    @property
+    def outcome(self) -> str:
+        """What became of it, as a sentence."""
+        if not self.into:
+            return "It was taken out before plugins were asked."
+        if self.into == self.node:
+            return "It was made simpler before plugins were asked."
+        return f"It was taken out before plugins were asked; {self.into} has its value."

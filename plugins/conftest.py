@@ -1,0 +1,3 @@
+"""The plugins' tests run in the setting of the host's."""
+
+pytest_plugins = ["setting"]

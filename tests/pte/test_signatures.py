@@ -1,0 +1,83 @@
+"""Signatures while a program is emitted: settled, and ordinary again afterwards."""
+
+import copy
+
+import pytest
+import torch
+from executorch.exir.pass_base import PassResult
+from models import nets
+from torch import nn
+from torch.export import ExportGraphSignature
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+from etdev.pte.signatures import Settling, settled
+
+
+class Buffers(nn.Module):
+    """Sums with so many buffers."""
+
+    def __init__(self, count):
+        super().__init__()
+        for index in range(count):
+            self.register_buffer(f"b{index}", torch.full((2,), float(index)))
+
+    def forward(self, x):
+        for buffer in self.buffers():
+            x = x + buffer
+        return x
+
+
+def asked(count, monkeypatch):
+    """How often emission makes the mapping of a model with so many buffers."""
+    lowered = Lowerer([]).lower(Buffers(count), (torch.ones(2),))
+    calls = []
+    read = ExportGraphSignature.inputs_to_buffers.fget
+    with monkeypatch.context() as patch:
+        mapping = property(lambda owner: calls.append(None) or read(owner))
+        patch.setattr(ExportGraphSignature, "inputs_to_buffers", mapping)
+        lowered.to_executorch()
+    return len(calls)
+
+
+def test_emission_makes_a_mapping_as_often_whatever_the_number_of_inputs(monkeypatch):
+    assert asked(20, monkeypatch) == asked(40, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv_net", "cached_llama"])
+def test_the_program_is_that_of_ordinary_signatures(name, monkeypatch):
+    model = getattr(nets, name)()
+    lowered = Lowerer(["cpu"]).lower(*model)
+    ours = lowered.to_executorch()
+    monkeypatch.setattr(Settling, "__call__", lambda self, module: PassResult(module, False))
+    assert lowered.to_executorch().buffer == ours.buffer
+    signature = ours.exported_program().graph_signature
+    assert type(signature) is ExportGraphSignature
+    assert vars(signature).keys() == {"input_specs", "output_specs"}
+
+
+def test_a_settled_signature_is_copied_as_an_ordinary_one():
+    signature = settled(
+        Lowerer([]).lower(Buffers(2), (torch.ones(2),)).edge.exported_program().graph_signature
+    )
+    assert signature.inputs_to_buffers
+    copied = copy.deepcopy(signature)
+    assert type(copied) is ExportGraphSignature
+    assert copied.inputs_to_buffers == signature.inputs_to_buffers
+
+
+def test_a_signature_that_changes_while_it_is_settled_is_an_error():
+    program = Lowerer([]).lower(Buffers(2), (torch.ones(2),)).edge.exported_program()
+    signature = program.graph_signature
+    settling = Settling([program])
+
+    def change():
+        with settling.during():
+            settling(program.graph_module)
+            assert signature.inputs_to_buffers
+            signature.input_specs[0].target = "other"
+
+    with pytest.raises(LoweringError, match="changed inputs_to_buffers of a signature while"):
+        change()
+    assert type(signature) is ExportGraphSignature
+    assert "other" in signature.inputs_to_buffers.values()
