@@ -25,8 +25,8 @@ from etdev import files as etdev_files
 
 TUNE = f"tune {MLP} --plugin cpu --budget 0.01s"
 LOWER = f"lower {MLP} --plugin cpu --no-cache"
-# Command, with the place of its files; the file that can't be written; the cure.
 PATH = "choose another path"
+# Command, with the place of its files; the file that can't be written; the cure.
 WRITES = {
     "lower -o": (f"{LOWER} -o {{}}/net.pte", "net.pte", PATH),
     "lower --lock": (f"{LOWER} -o net.pte --lock {{}}/net.lock", "net.lock", PATH),
