@@ -225,7 +225,11 @@ class Lowerer:
             whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
             for name, program in programs.items():
-                left = whole[name].keys() & set(plan[name].fallback)
+                fallback = set(plan[name].fallback)
+                unfit = kernels.unfit(program, (), config).keys() & fallback
+                # The others are in a formula on purpose.
+                hopeless = unfit - set(expander.decomposable(program, unfit))
+                left = whole[name].keys() & fallback | hopeless
                 kernels.refuse_unfit(program, left, config)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
