@@ -39,7 +39,7 @@ BF16_TOLERANCE = 3e-2
 DELEGATES = {
     "mlp": "0+0 2+0 0+1 2+1 2+1 0+1",
     "conv_net": "0+0 2+0 0+2 2+1 3+2 0+1",
-    "transformer_block": "0+0 5+0 0+7 5+5 6+7 0+1",
+    "transformer_block": "0+0 4+0 0+7 4+4 6+7 0+1",
     "tied_embedding": "0+0 2+0 0+2 2+2 1+1 0+1",
     "kv_cache": "0+0 4+0 0+4 4+2 1+4 0+2",
     "cond": "0+0 2+0 0+2 2+0 2+2 0+2",
