@@ -7,7 +7,8 @@ run in eager PyTorch, so that nothing here tests portable kernels or ExecuTorch'
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import define
@@ -18,6 +19,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from etdev.lowered import Lowered
 from etdev.testing.fakes import FAKE
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Computes what a payload says, of its inputs.
 Simulator = Callable[[bytes, Sequence[Any]], Sequence[Any]]
@@ -39,8 +43,11 @@ class Simulation:
 
     @classmethod
     def of(
-        cls, lowered: Lowered, simulators: Mapping[str, Simulator], method: str = "forward"
-    ) -> Simulation:
+        cls,
+        lowered: Lowered,
+        simulators: Mapping[str, Simulator] = MappingProxyType({}),
+        method: str = "forward",
+    ) -> Self:
         """A method as it was lowered."""
         program = lowered.edge.exported_program(method)
         held = {**program.constants, **program.state_dict}

@@ -71,6 +71,16 @@ PRIVATE = {
         "torch._logging",
         "torch.fx.graph_module._loader",
     ),
+    "etdev.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
+        "torch._C",
+        "torch._inductor",
+        "torch.export.pt2_archive._package_weights.TensorProperties",
+        "torch.export.pt2_archive._package_weights.Weights",
+    ),
+    "etdev.testing: torch-tensorrt is imported over a fake of TensorRT": (
+        "torch._dynamo",
+        "torch._library",
+    ),
     "etdev-cuda: what AOTInductor has code for": (
         "torch._inductor.codegen.common.pointwise_overrides_data",
         "torch._inductor.config",

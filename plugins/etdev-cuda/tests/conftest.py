@@ -1,10 +1,12 @@
 """Fixtures of the CUDA plugin's tests."""
 
 import pytest
-from toys.aoti import FakeAoti
+
+from etdev.testing.aoti import FakeAoti
 
 
 @pytest.fixture
-def aoti(monkeypatch):
+def aoti():
     """A fake of AOTInductor under the real CudaBackend."""
-    return FakeAoti().install(monkeypatch)
+    with FakeAoti().installed() as fake:
+        yield fake

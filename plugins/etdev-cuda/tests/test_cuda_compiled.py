@@ -5,11 +5,12 @@ import copy
 import pytest
 import torch
 from models import decoders, matrix, nets
-from toys import Takes, aoti_cpu
+from toys import Takes
 from toys.aoti import NEEDS_1_5
 
 from etdev import Lowerer
 from etdev.runtime.compare import compare, flat
+from etdev.testing import aoti_cpu
 
 pytestmark = NEEDS_1_5
 
@@ -27,7 +28,7 @@ def fresh(inputs, call):
 
 
 def assert_computes(lowered, eager, calls, method="forward", tolerance=1e-5):
-    program = aoti_cpu.Program.of(lowered, method)
+    program = aoti_cpu.CompiledProgram.of(lowered, method=method)
     for inputs in calls:
         with torch.no_grad():
             expected = flat(eager(*[value.clone() for value in inputs]))

@@ -94,7 +94,7 @@ def test_the_device_is_part_of_the_key_and_low_memory_keeps_the_gpus(tmp_path):
     assert list(map(bytes, default.values())) == list(map(bytes, low.values()))
 
 
-def test_a_compiler_that_gives_weights_and_no_library_is_named(monkeypatch, aoti):
+def test_a_compiler_that_gives_weights_and_no_library_is_named(aoti, monkeypatch):
     compiler = aoti.compile
     monkeypatch.setattr(
         torch._inductor, "aot_compile", lambda *args, **kwargs: compiler(*args, **kwargs)[1:]

@@ -2,16 +2,17 @@
 
 import pytest
 from etdev_trt import machine
-from toys.tensorrt import library
+from toys import torch_tensorrt as versions
+
+from etdev.testing.tensorrt import library
 
 
 @pytest.fixture(scope="module")
-def torch_tensorrt(tmp_path_factory):
+def torch_tensorrt():
     """torch-tensorrt's real Python over a fake of TensorRT."""
-    if reason := library.why_missing():
+    if reason := versions.why_missing():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("libnvinfer")
-    with library.installed(folder), pytest.MonkeyPatch.context() as patch:
+    with library.installed(versions.site()), pytest.MonkeyPatch.context() as patch:
         # The plugin would refuse one that requires another torch; its Python works all the same.
         patch.setattr(machine, "_misfit", lambda _: None)
         yield

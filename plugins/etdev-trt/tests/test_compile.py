@@ -8,15 +8,15 @@ from models import nets
 from torch import nn
 from torch.export import Dim
 from toys import Takes
-from toys.tensorrt import builder as fake_builder
-from toys.tensorrt import library
-from toys.tensorrt.programs import Engines, X, exported
+from toys.torch_tensorrt import VERSION
 
 import etdev
 from etdev import Device, Lowerer
 from etdev.errors import CompileError, PluginError
 from etdev.lowerer import Settings
 from etdev.pte.read import read
+from etdev.testing.tensorrt import builder as fake_builder
+from etdev.testing.tensorrt.programs import Engines, X, exported
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 # erfinv is not a core ATen op.
@@ -281,7 +281,7 @@ def test_options_reach_torch_tensorrt_as_its_settings(builder):
 
 
 @pytest.mark.versions
-@pytest.mark.skipif(library.VERSION < "2.14", reason="torch-tensorrt 2.14 brought budgets")
+@pytest.mark.skipif(VERSION < "2.14", reason="torch-tensorrt 2.14 brought budgets")
 def test_a_budget_makes_engines_that_can_stream_their_weights(builder):
     plugin = TrtPlugin(compile=True, weight_streaming_budget=7)
     lowered = Lowerer([plugin]).lower(TwoWays(), (X, X + 1))

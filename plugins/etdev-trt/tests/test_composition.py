@@ -10,14 +10,15 @@ import pytest
 import torch
 from etdev_trt.plugin import TrtPlugin
 from torch import nn
-from toys.aoti import FakeAoti
-from toys.tensorrt import builder as fake_builder
-from toys.tensorrt import library
-from toys.tensorrt.programs import Engines, X, exported, run_engine
+from toys.torch_tensorrt import site
 
 from etdev import Device, Lowerer
 from etdev.pte.read import read
 from etdev.runtime.check import check
+from etdev.testing.aoti import FakeAoti
+from etdev.testing.tensorrt import builder as fake_builder
+from etdev.testing.tensorrt import library
+from etdev.testing.tensorrt.programs import Engines, X, exported, run_engine
 
 pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
 pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")
@@ -25,8 +26,8 @@ pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")
 
 @pytest.fixture(scope="module")
 def aoti():
-    with pytest.MonkeyPatch.context() as patch:
-        yield FakeAoti().install(patch)
+    with FakeAoti().installed() as fake:
+        yield fake
 
 
 class Erfinv(Engines):
@@ -122,8 +123,8 @@ def test_engines_are_never_cudas(order):
     assert plan.owner("aten_cumsum_default") == "cuda"
 
 
-def test_modules_that_are_imported_beside_the_fake_library_stay(tmp_path):
+def test_modules_that_are_imported_beside_the_fake_library_stay():
     sys.modules.pop("colorsys", None)
-    with library.installed(tmp_path):
+    with library.installed(site()):
         import colorsys
     assert sys.modules["colorsys"] is colorsys

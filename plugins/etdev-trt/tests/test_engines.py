@@ -17,13 +17,20 @@ from torch.export.graph_signature import (
     InputKind,
     InputSpec,
 )
-from toys.tensorrt import library
-from toys.tensorrt.programs import ENGINE, Engines, X, exported, metadata, run_engine
+from toys.torch_tensorrt import VERSION
 
 import etdev
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
 from etdev.pte.read import read
+from etdev.testing.tensorrt.programs import (
+    ENGINE,
+    Engines,
+    X,
+    exported,
+    metadata,
+    run_engine,
+)
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 
@@ -178,7 +185,7 @@ def test_a_cache_that_an_engine_writes_stays_outside_and_so_does_all_else_it_rea
 
 
 @pytest.mark.versions
-@pytest.mark.skipif(library.VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
+@pytest.mark.skipif(VERSION < "2.14", reason="torch-tensorrt 2.14 brought aliases")
 def test_an_aliased_cache_makes_the_second_kind_of_blob():
     aliased = "new_cache@cache@kv_cache_update"
     lowered = Lowerer(["trt"]).lower(exported(Cache(aliased)))

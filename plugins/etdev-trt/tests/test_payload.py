@@ -11,7 +11,7 @@ from etdev_trt.payload import device_of
 from etdev_trt.plugin import TrtPlugin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toys.tensorrt import library
+from toys import torch_tensorrt as versions
 
 from etdev import Device
 from etdev.errors import ArtifactError
@@ -22,12 +22,12 @@ LOADED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([[]])
 
 
-@pytest.fixture(params=library.VERSIONS)
+@pytest.fixture(params=versions.VERSIONS)
 def serialization(request, monkeypatch):
     """torch-tensorrt's serialiser, a module that imports nothing else of it."""
-    if reason := library.why_missing(request.param):
+    if reason := versions.why_missing(request.param):
         pytest.skip(reason)
-    path = library.site(request.param) / "torch_tensorrt/executorch/serialization.py"
+    path = versions.site(request.param) / "torch_tensorrt/executorch/serialization.py"
     spec = importlib.util.spec_from_file_location("serialization", path)
     module = importlib.util.module_from_spec(spec)
     # dataclasses look their module up.

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from toys.tensorrt import library
+from toys import torch_tensorrt as versions
 
-OTHERS = [version for version in library.VERSIONS if version != library.VERSION]
+OTHERS = [version for version in versions.VERSIONS if version != versions.VERSION]
 
 
 @pytest.mark.slow
@@ -18,7 +18,7 @@ OTHERS = [version for version in library.VERSIONS if version != library.VERSION]
 )
 @pytest.mark.parametrize("version", OTHERS)
 def test_another_torch_tensorrt_passes_the_same_tests(version, files):
-    if reason := library.why_missing(version):
+    if reason := versions.why_missing(version):
         pytest.skip(reason)
     here = Path(__file__).parent
     paths = [str(here / file) for file in files] or [str(here)]

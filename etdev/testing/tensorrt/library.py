@@ -2,34 +2,26 @@
 
 `import torch_tensorrt` needs libnvinfer. The code that turns a program into a delegate is Python
 and needs only the library's names: this module provides them, and leaves out the package's
-`__init__` files, which load the library. Engines are bytes that can't run.
+`__init__` files, which load the library. Engines are bytes that can't run. torch-tensorrt's Python
+alone comes with `pip install --no-deps torch-tensorrt`.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
-VERSIONS = ("2.13.0", "2.14.0")
-VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
-
-
-def site(version: str) -> Path:
-    """The folder where `make` installs a version; one environment can't hold both."""
-    return Path(sys.prefix) / f"torch-tensorrt-{version}"
-
-
-SITE = site(VERSION)
-_HOME = SITE / "torch_tensorrt"
 # Names that each package's `__init__` would import, and their modules.
 _PUBLIC = {
     "torch_tensorrt": {"Device": "_Device"},
@@ -39,30 +31,42 @@ _PUBLIC = {
 }
 
 
-def why_missing(version: str = VERSION) -> str | None:
-    """Why tests that need torch-tensorrt's Python have to be skipped here, or None."""
-    folder = site(version)
-    return None if folder.is_dir() else f"torch-tensorrt {version} is not in {folder}; make test"
-
-
 @contextmanager
-def installed(folder: Path) -> Iterator[None]:
-    """Install torch-tensorrt and the fake of TensorRT, until the context ends.
+def installed(site: Path | None = None) -> Iterator[None]:
+    """torch-tensorrt can be imported, and finds the fake of TensorRT, until the context ends.
 
-    Their ops and backends stay registered with torch and ExecuTorch.
+    Their ops and backends stay registered with torch and ExecuTorch, which is why a process can
+    have one version only.
 
     Args:
-        folder: An empty folder, for a file named like libnvinfer.
+        site: The folder that torch-tensorrt was installed into with pip's `--target`; None for
+            that of this environment.
+
+    Raises:
+        ModuleNotFoundError: torch-tensorrt is not there.
     """
-    (folder / "libnvinfer.so.11").touch()
-    modules = _modules()
+    home = _home(site)
+    modules = _modules(home)
     with (
+        tempfile.TemporaryDirectory() as folder,
         _loaded(modules),
-        mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(folder)),
-        mock.patch.object(sys, "path", [*sys.path, str(SITE)]),
+        mock.patch.dict(os.environ, LD_LIBRARY_PATH=folder),
+        mock.patch.object(sys, "path", [*sys.path, str(home.parent)]),
         _first_gpu(),
     ):
+        # What looks for the library looks for its name.
+        Path(folder, "libnvinfer.so.11").touch()
         yield
+
+
+def _home(site: Path | None) -> Path:
+    """The folder of torch-tensorrt's package, which is not imported."""
+    path = None if site is None else [str(site)]
+    spec = PathFinder.find_spec("torch_tensorrt", path)
+    if spec is None or spec.origin is None:
+        what = f"torch-tensorrt is not in {site or 'this environment'}"
+        raise ModuleNotFoundError(f"{what}; pip install --no-deps torch-tensorrt")
+    return Path(spec.origin).parent
 
 
 @contextmanager
@@ -100,7 +104,7 @@ def _first_gpu() -> Iterator[None]:
 
 
 @functools.cache
-def _modules() -> dict[str, ModuleType]:
+def _modules(home: Path) -> dict[str, ModuleType]:
     """The modules of torch-tensorrt and of the fake, imported once."""
     # First, because they look through the loaded modules and would find the fake.
     import executorch.exir  # noqa: F401
@@ -111,11 +115,11 @@ def _modules() -> dict[str, ModuleType]:
     before = set(sys.modules)
     sys.modules["tensorrt"] = _library()
     for name in _PUBLIC:
-        _bare(name)
+        _bare(name, home)
     features = _features()
     sys.modules["torch_tensorrt._features"] = features
     top: Any = sys.modules["torch_tensorrt"]
-    top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, VERSION
+    top.ENABLED_FEATURES, top.__version__ = features.ENABLED_FEATURES, _version(home.parent)
     torch.library.define("tensorrt::execute_engine", "(Tensor[] inputs, Tensor engine) -> Tensor[]")
     register = mock.patch.object(torch._library, "register_fake_class", return_value=_unchanged)
     with _first_gpu(), register:
@@ -128,7 +132,12 @@ def _modules() -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in sorted(mine)}
 
 
-def _library() -> ModuleType:
+def _version(site: Path) -> str:
+    (distribution,) = importlib.metadata.distributions(name="torch-tensorrt", path=[str(site)])
+    return distribution.version
+
+
+def _library() -> Any:
     library: Any = mock.MagicMock(name="fake of TensorRT")
     library.__path__, library.__file__, library.__name__ = [], __file__, "tensorrt"
     library.__spec__, library.__version__ = ModuleSpec("tensorrt", None), "11.0.0"
@@ -146,7 +155,7 @@ class _Enumeration(type):
         return f"{cls.__name__}.{name}"
 
 
-def _bare(name: str) -> None:
+def _bare(name: str, home: Path) -> None:
     """Register a package without its `__init__`, which would import more than is needed."""
     module: Any = ModuleType(name)
 
@@ -156,7 +165,7 @@ def _bare(name: str) -> None:
         return getattr(importlib.import_module(f"{name}.{_PUBLIC[name][attribute]}"), attribute)
 
     module.__getattr__ = late
-    module.__path__ = [str(_HOME.joinpath(*name.split(".")[1:]))]
+    module.__path__ = [str(home.joinpath(*name.split(".")[1:]))]
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__spec__.submodule_search_locations = module.__path__
     sys.modules[name] = module

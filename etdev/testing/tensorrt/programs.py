@@ -1,6 +1,9 @@
-"""Programs with engine nodes, as torch-tensorrt leaves them; the engines themselves can't run.
+"""Programs with engine nodes, as torch-tensorrt leaves them; the engines are fakes and can't run.
 
-The ops exist while the fake library is installed.
+    with library.installed():
+        lowered = Lowerer(["trt", "cpu"]).lower(exported(Engines("0%9", "1%9")))
+
+Their op comes with torch-tensorrt, or with the fake library.
 """
 
 from __future__ import annotations
@@ -12,13 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from toys.tensorrt import library
-
 ENGINE = bytes(range(48))
 X = torch.arange(8.0).reshape(2, 4) / 8
 
 
-def shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
+def _shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
     return [
         {"shape_exprs": list(t.shape), "name": name, "dtype": t.dtype}
         for name, t in zip(names.split("%"), tensors, strict=True)
@@ -28,8 +29,8 @@ def shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
 def metadata(inputs: str = "x", outputs: str = "y", like: torch.Tensor = X) -> str:
     """An engine's shapes as torch-tensorrt keeps them: a pickle, in base64."""
     expressions = {
-        "inputs": shapes(*[like] * len(inputs.split("%")), names=inputs),
-        "outputs": shapes(*[like] * len(outputs.split("%")), names=outputs),
+        "inputs": _shapes(*[like] * len(inputs.split("%")), names=inputs),
+        "outputs": _shapes(*[like] * len(outputs.split("%")), names=outputs),
     }
     return base64.b64encode(pickle.dumps({"inout_symexprs": expressions})).decode()
 
@@ -49,6 +50,14 @@ def run_engine(
     """Call the placeholder op with the fields of an engine.
 
     Args:
+        tensors: What it reads.
+        engine: Its bytes, as a tensor.
+        device: Its GPU, as torch-tensorrt writes one: index, compute capability and name.
+        name: What it is called.
+        inputs: Names of its bindings, with % between them.
+        outputs: The same of its outputs.
+        allocator: `1` if it needs an output allocator.
+        aliased: Which outputs are written into which inputs.
         known: Its metadata, if not all inputs and outputs are like X; without aliased outputs.
     """
     known = metadata(inputs, outputs) if known is None else known
@@ -56,14 +65,28 @@ def run_engine(
         *("9", name, device, engine, inputs, outputs, "0", known),
         *("linux_x86_64", allocator, "static", "0"),
     ]
-    # 2.14 has one more field.
-    added = [aliased] if library.VERSION >= "2.14" else []
+    added = [aliased] if _takes_aliases() else []
     op = torch.ops.tensorrt.no_op_placeholder_for_execute_engine
-    return op(tensors, *fields, *added)
+    values: list[torch.Tensor] = op(tensors, *fields, *added)
+    return values
+
+
+# torch.export traces into `run_engine` inside control flow, and can't look at a schema.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _takes_aliases() -> bool:
+    """Whether engines have the field that torch-tensorrt 2.14 added."""
+    op = torch.ops.tensorrt.no_op_placeholder_for_execute_engine.default
+    return any(argument.name == "serialized_aliased_io" for argument in op._schema.arguments)
 
 
 class Engines(nn.Module):
-    """An engine for each device, one after another, with CPU work before, between and after."""
+    """An engine for each device, one after another, with CPU work before, between and after.
+
+    Args:
+        devices: As `run_engine` takes one.
+        engine: The bytes of each, to which its number is added.
+        fields: What else `run_engine` takes.
+    """
 
     def __init__(self, *devices: str, engine: bytes = ENGINE, **fields: str) -> None:
         super().__init__()
@@ -73,6 +96,7 @@ class Engines(nn.Module):
             self.register_buffer(f"engine_{index}", data)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The engines, called in turn."""
         for index, device in enumerate(self.devices):
             engine = getattr(self, f"engine_{index}")
             (x,) = run_engine([x + 1], engine, device, name=f"net_{index}", **self.fields)
@@ -80,5 +104,6 @@ class Engines(nn.Module):
 
 
 def exported(module: nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
+    """The ATen program of a module, for X if there are no inputs."""
     with torch.no_grad():
         return torch.export.export(module.eval(), inputs or (X,))

@@ -1,8 +1,13 @@
 """AOTInductor itself under the real CudaBackend, compiling for the CPU instead of a GPU.
 
 Real are CudaBackend's preprocess_multimethod, its weight collector, its list of kernels and
-torch's aot_compile; the libraries run here. Only what needs a GPU is replaced: the device's name,
-options and passes for Triton, and the machine's answer that there is a GPU.
+torch's aot_compile, which needs a C++ compiler; the libraries run here. Only what needs a GPU is
+replaced: the device's name, options and passes for Triton, and the machine's answer that there is
+a GPU.
+
+    with compiling():
+        lowered = Lowerer(["cuda"]).lower(model, inputs)
+    outputs = CompiledProgram.of(lowered)(*inputs)
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,9 +24,8 @@ import torch
 from attrs import define, field
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
-from etdev import Device, Probe
-from etdev.lowered import Lowered
-from etdev.testing import Simulation
+from etdev.testing.aoti import gpus
+from etdev.testing.simulation import Simulation
 
 _MAGIC = b"ETCUDAFQN3"
 # CudaBackend writes dtypes as numbers of torch's C++.
@@ -50,7 +54,6 @@ class _Kernels(dict[str, None]):
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """CudaBackend compiles for this CPU, on a machine that seems to have a GPU."""
-    from etdev_cuda import machine
     from executorch.backends.cuda.cuda_backend import CudaBackend
 
     kernels = _Kernels(CudaBackend.get_supported_fallback_kernels())
@@ -74,15 +77,14 @@ def compiling() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, change in changes.items():
             stack.enter_context(mock.patch.object(CudaBackend, name, staticmethod(change)))
-        one_gpu = Probe([Device("cuda", 0)])
-        stack.enter_context(mock.patch.object(machine, "probe", return_value=one_gpu))
+        stack.enter_context(gpus(1))
         nothing = contextlib.nullcontext()
         stack.enter_context(mock.patch.object(torch.cuda, "device", return_value=nothing))
         yield
 
 
 @define(eq=False)
-class Program(Simulation):
+class CompiledProgram(Simulation):
     """A method whose CUDA delegates run as compiled, and whose other nodes run in eager PyTorch.
 
     State lives from call to call, inside of delegates and outside.
@@ -90,16 +92,13 @@ class Program(Simulation):
 
     libraries: dict[LoweredBackendModule, Any] = field(factory=dict)
 
-    @classmethod
-    def of(cls, lowered: Lowered, method: str = "forward") -> Program:
-        """A method as it was lowered."""
-        return super().of(lowered, {}, method)
-
-    def call(self, module: LoweredBackendModule, inputs: Any) -> list[torch.Tensor]:
+    def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
         """Call a delegate."""
+        if module.backend_id != "CudaBackend":
+            return super().call(module, inputs)
         if module not in self.libraries:
             self.libraries[module] = _loaded(module)
-        outputs: list[torch.Tensor] = self.libraries[module].run([t.contiguous() for t in inputs])
+        outputs: Sequence[Any] = self.libraries[module].run([t.contiguous() for t in inputs])
         return outputs
 
 

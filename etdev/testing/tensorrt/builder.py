@@ -1,4 +1,9 @@
-"""A fake of TensorRT's engine builder: torch-tensorrt does all but build the engine."""
+"""A fake of TensorRT's engine builder: torch-tensorrt does all but build the engine.
+
+with library.installed(), builder.installed() as fake:
+    lowered = Lowerer([TrtPlugin(compile=True)]).lower(model, inputs)
+print(len(fake.built))
+"""
 
 from __future__ import annotations
 
@@ -47,13 +52,10 @@ class FakeBuilder:
 @contextmanager
 def installed() -> Iterator[FakeBuilder]:
     """The fake builder, on a machine without a GPU."""
-    import torch_tensorrt.dynamo._compiler as compiler
-    from etdev_trt import vendor
-
     builder = FakeBuilder()
     with (
-        mock.patch.object(compiler, "convert_module", builder.build),
+        mock.patch("torch_tensorrt.dynamo._compiler.convert_module", builder.build),
         # A build of torch for CPUs can't name a GPU.
-        mock.patch.object(vendor, "_placed", lambda program, _: program),
+        mock.patch("torch.export.passes.move_to_device_pass", lambda program, _: program),
     ):
         yield builder

@@ -1,0 +1,34 @@
+"""The public fakes ask for what they stand in for only when they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+from etdev.testing.tensorrt import library
+
+IMPORTS = """
+import sys
+import etdev.testing.aoti, etdev.testing.fakes
+import etdev.testing.tensorrt.builder, etdev.testing.tensorrt.programs
+import etdev.testing.tensorrt.library
+missing = ["torch_tensorrt", "tensorrt", "etdev_cuda", "etdev_trt", "pytest"]
+missing.append("executorch.backends.cuda")
+print([name for name in missing if name in sys.modules])
+"""
+
+
+def test_importing_them_imports_nothing_of_the_vendors_nor_of_pytest():
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+def test_a_missing_torch_tensorrt_is_named_with_the_cure(tmp_path):
+    with (
+        pytest.raises(ModuleNotFoundError) as caught,
+        library.installed(tmp_path),
+    ):
+        pass
+    assert str(caught.value) == (
+        f"torch-tensorrt is not in {tmp_path}; pip install --no-deps torch-tensorrt"
+    )
