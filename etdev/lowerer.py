@@ -242,7 +242,8 @@ class Lowerer:
     def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:
         """The ops that plugins wanted whole, and those that kernels can't do, with all plugins."""
         names = [plugin.name for plugin in self.plugins]
-        return kernels.unfit(program, names, expander.compile_config) | take_marks(program)
+        unfit = kernels.unfit(program, names, expander.compile_config)
+        return unfit | take_marks(program) | kernels.foreign(program, names)
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
         with stages.stage("export"):
