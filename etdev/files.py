@@ -89,6 +89,8 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 def unseen(path: Path) -> Iterator[Path]:
     """A hidden folder beside a file, for what is looked at before it gets that name.
 
+    Errors about its files name them as they would be called beside that file.
+
     Raises:
         ArtifactError: It can't be made there.
     """
@@ -100,6 +102,11 @@ def unseen(path: Path) -> Iterator[Path]:
         raise unwritable(path, error) from error
     try:
         yield folder
+    except ArtifactError as error:
+        if not error.who.startswith(f"{folder}{os.sep}"):
+            raise
+        who = str(path.parent / Path(error.who).relative_to(folder))
+        raise type(error)(who, error.what, error.cure) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,9 +121,13 @@ def publish(files: Iterable[Path], path: Path) -> None:
     Raises:
         ArtifactError: They can't be written there.
     """
+    targets = {path.parent / file.name: file for file in files}
+    # Seen before the first is moved, so that not only some of them are.
+    for target in targets:
+        _refuse_folder(target)
     try:
-        for file in files:
-            os.replace(file, path.parent / file.name)
+        for target, file in targets.items():
+            os.replace(file, target)
     except OSError as error:
         raise unwritable(path, error) from error
 
@@ -132,8 +143,16 @@ def check_program(path: Path) -> None:
     if not path.parent.is_dir():
         what = f"there is no folder {str(path.parent)!r}"
         raise ArtifactError(str(path), what, "create it first")
-    if path.is_dir():
-        raise ArtifactError(str(path), "is a folder", "choose another path")
+    check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that can't be written before the long work, not after it.
+
+    Raises:
+        ArtifactError: It can't be written.
+    """
+    _refuse_folder(path)
     try:
         # Tried, not asked: os.access tells root that everything can be written.
         tempfile.TemporaryFile(dir=path.parent).close()
@@ -141,17 +160,48 @@ def check_program(path: Path) -> None:
         raise unwritable(path, error) from error
 
 
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise ArtifactError(str(path), "is a folder", "choose another path")
+
+
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder of this process; those of processes that were killed are removed."""
+    """A temporary folder of this process; those of processes that were killed are removed.
+
+    Raises:
+        ArtifactError: It can't be made.
+    """
     prefix = f"etdev.{_HOST}-"
-    for old in Path(tempfile.gettempdir()).glob(f"{prefix}*.*"):
-        _remove_of_dead(old, old.name.removeprefix(prefix))
-    return tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}.", ignore_cleanup_errors=True)
+    with in_scratch():
+        for old in Path(tempfile.gettempdir()).glob(f"{prefix}*.*"):
+            _remove_of_dead(old, old.name.removeprefix(prefix))
+        name = f"{prefix}{os.getpid()}."
+        return tempfile.TemporaryDirectory(prefix=name, ignore_cleanup_errors=True)
+
+
+@contextmanager
+def in_scratch() -> Iterator[None]:
+    """What is written to temporary folders, and may find no room there.
+
+    Raises:
+        ArtifactError: There is none.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise no_room(error) from error
 
 
 def unwritable(path: Path, error: OSError) -> ArtifactError:
     """The error about a file that can't be written."""
     return ArtifactError(str(path), f"can't be written ({error.strerror})", "choose another path")
+
+
+def no_room(error: OSError) -> ArtifactError:
+    """The error about temporary files that can't be written."""
+    who = tempfile.tempdir or "temporary files"
+    what = f"can't be written ({error.strerror})"
+    return ArtifactError(who, what, "make room, or set TMPDIR")
 
 
 def _hidden(path: Path) -> Path:

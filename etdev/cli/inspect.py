@@ -31,7 +31,7 @@ def command(program: Path, html: Path | None, every: bool, as_json: bool) -> Non
     Exit codes: 0 for success, 1 if the file can't be read, 2 for wrong usage.
     """
     if html:
-        pages.check()
+        pages.check(html)
     with working(options.debugging()) as say:
         say("read", str(program))
         from etdev.cli.artifact_tables import artifact_report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from etdev.errors import LockError
-from etdev.files import write_text
+from etdev.files import check_writable, write_text
 from etdev.schema.lock import Lock
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Locking:
         """Refuse another setup before the long work.
 
         Raises:
-            LockError: The lock is of another setup.
+            LockError: The lock is of another setup, or its folder is not there.
+            ArtifactError: It can't be written.
         """
         from etdev.locking import setup_of
 
@@ -44,6 +45,8 @@ class Locking:
         elif not self.path.parent.is_dir():
             what = f"there is no folder {str(self.path.parent)!r}"
             raise LockError(str(self.path), what, "create it first")
+        else:
+            check_writable(self.path)
 
     def check(self, lowerer: Lowerer, lowered: Lowered, written: Path) -> None:
         """Note what was made, and refuse it if it is not what the lock says.

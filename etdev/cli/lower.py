@@ -14,7 +14,6 @@ from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
 from etdev.cli.voice import Voice
-from etdev.errors import ArtifactError
 from etdev.files import check_program, publish, unseen
 from etdev.schema.documents import CONVERTER, LOWERING
 
@@ -83,7 +82,7 @@ def command(
         raise click.UsageError("--edges needs --verify")
     options.check(source, **lowering)
     if html:
-        pages.check()
+        pages.check(html)
     lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -94,9 +93,10 @@ def command(
         with _out_of_sight(lowered, output, with_ledger) as written:
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
             lock.check(lowerer, lowered, written)
+            # Before the .pte appears, so that one that can't be written leaves the old .pte.
+            if html:
+                pages.write_lowered(html, written, lowered)
             lock.write()
-        if html:
-            pages.write_lowered(html, output, lowered)
     if as_json:
         results.document(_document(lowered, output, verification))
         return
@@ -139,11 +139,6 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
 def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
     """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
     with unseen(output) as folder:
-        try:
-            written = lowered.save(folder / output.name, with_ledger=with_ledger)
-        except ArtifactError as error:
-            # By the name that it would have got.
-            who = error.who.replace(str(folder), str(output.parent))
-            raise type(error)(who, error.what, error.cure) from error
+        written = lowered.save(folder / output.name, with_ledger=with_ledger)
         yield written
         publish((*written.parent.glob("*.ptd"), written), output)

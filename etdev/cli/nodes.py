@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from etdev.errors import EtdevError
-from etdev.files import write_text
+from etdev.files import check_writable, publish, unseen, write_text
 from etdev.schema.node_data import node_data
 from etdev.schema.plan import Plan
 from etdev.schema.profile import Profile
@@ -14,16 +15,36 @@ from etdev.schema.profile import Profile
 HELP = "Write owner.json, device.json and reason.json there, as node data for Model Explorer"
 
 
-def write(plan: Plan, folder: Path, profile: Profile | None = None) -> None:
-    """Write each set of a plan's node data to a file of its own.
+def check(folder: Path) -> None:
+    """Refuse a folder that can't be written before the long work, not after it.
 
     Raises:
-        EtdevError: The folder can't be written.
+        ArtifactError: It can't be written.
     """
+    check_writable(folder / "owner.json" if folder.is_dir() else folder)
+
+
+def write(plan: Plan, folder: Path, profile: Profile | None = None) -> None:
+    """Write each set of a plan's node data to a file of its own, all of them or none.
+
+    Raises:
+        EtdevError: The folder or a file can't be written.
+    """
+    is_new = not folder.is_dir()
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         what = f"can't be written ({error.strerror})"
         raise EtdevError(str(folder), what, "choose another folder") from error
-    for name, data in node_data(plan, profile).items():
-        write_text(folder / f"{name}.json", json.dumps(data))
+    sets = node_data(plan, profile)
+    files = [folder / f"{name}.json" for name in sets]
+    try:
+        with unseen(files[0]) as hidden:
+            for file, data in zip(files, sets.values(), strict=True):
+                write_text(hidden / file.name, json.dumps(data))
+            publish([hidden / file.name for file in files], files[0])
+    except EtdevError:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise

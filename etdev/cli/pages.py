@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etdev.files import check_writable
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
@@ -15,15 +16,16 @@ if TYPE_CHECKING:
 _NOTE = "The file carries no ledger, so who was asked and why is not known: lower it --with-ledger."
 
 
-def check() -> None:
-    """Refuse to begin where no page can be laid out.
+def check(file: Path) -> None:
+    """Refuse to begin where no page can be laid out or written.
 
     Raises:
-        EtdevError: The library that does it is not installed.
+        EtdevError: The library that does it is not installed, or the file can't be written.
     """
     from etdev.page.layers import require_library
 
     require_library()
+    check_writable(file)
 
 
 def write(file: Path, plan: Plan, title: str) -> None:

@@ -68,7 +68,9 @@ def command(
     query = explain_tables.query(node=why)
     options.check(source, **lowering)
     if html:
-        pages.check()
+        pages.check(html)
+    if folder:
+        nodes.check(folder)
     with working(options.debugging()) as say:
         from etdev.cli import sources
 

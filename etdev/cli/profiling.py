@@ -14,7 +14,7 @@ from rich.text import Text
 
 from etdev.cli import nodes, pages
 from etdev.cli.tables import report_of
-from etdev.files import write_text
+from etdev.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from etdev.schema.profile import Profile
@@ -45,9 +45,13 @@ class Wanted:
         if self.html:
             if not self.tables:
                 raise click.UsageError("--html needs --profile")
-            pages.check()
-        if self.folder and not self.tables:
-            raise click.UsageError("--node-data needs --profile")
+            pages.check(self.html)
+        if self.folder:
+            if not self.tables:
+                raise click.UsageError("--node-data needs --profile")
+            nodes.check(self.folder)
+        if self.trace:
+            check_writable(self.trace)
 
     def __bool__(self) -> bool:
         return self.tables or self.trace is not None

@@ -13,7 +13,7 @@ from torch.fx import Node
 
 from etdev.delegate.split import split
 from etdev.errors import EtdevError
-from etdev.files import scratch
+from etdev.files import in_scratch, scratch
 from etdev.graph.nodes import describe, op_name
 from etdev.graph.source import where
 from etdev.runtime.bisect import UNVERIFIED, Bisection, alone, emitted
@@ -54,7 +54,8 @@ def culprit(bisection: Bisection, tolerance: Tolerance) -> str | None:
         jobs = []
         for index, trial in enumerate(listed):
             path = Path(folder) / f"{index}.pte"
-            path.write_bytes(trial.program)
+            with in_scratch():
+                path.write_bytes(trial.program)
             jobs.append(Job(path, "forward", [trial.inputs]))
         for trial, result in zip(listed, isolated(jobs), strict=True):
             if problem := _problem(trial, result, tolerance):

@@ -163,15 +163,24 @@ def isolated(jobs: Sequence[Job], limit_s: float = LIMIT_S) -> list[Result]:
     return results
 
 
-def _worked(folder: Path, jobs: Mapping[int, Job], limit_s: float) -> Iterator[Result]:
-    """The results of the jobs that one process came to, the one that it died of included."""
-    work = {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}
+def save_inputs(inputs: Any, file: Path) -> None:
+    """Write inputs to a file in a temporary folder.
+
+    Raises:
+        RunError: There is no room for it.
+    """
     try:
-        torch.save(work, folder / "jobs.pt")
+        torch.save(inputs, file)
     # torch's own writer turns a full disk into a RuntimeError.
     except (OSError, RuntimeError) as error:
         what = f"inputs can't be written there ({first_line(error)})"
-        raise RunError(str(folder.parent), what, "make room, or set TMPDIR") from error
+        raise RunError(str(file.parents[1]), what, "make room, or set TMPDIR") from error
+
+
+def _worked(folder: Path, jobs: Mapping[int, Job], limit_s: float) -> Iterator[Result]:
+    """The results of the jobs that one process came to, the one that it died of included."""
+    work = {"libraries": sorted(torch.ops.loaded_libraries), "jobs": _plain(jobs)}
+    save_inputs(work, folder / "jobs.pt")
     end = _WORKER.work(folder, limit_s)
     for index, job in jobs.items():
         result = _result(folder, index, len(job.calls))

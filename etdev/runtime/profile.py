@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from etdev.errors import RunError, first_line
-from etdev.files import scratch
+from etdev.files import in_scratch, scratch
 from etdev.pte import ptd
 from etdev.pte.read import read
 from etdev.pte.steps import Step, steps
@@ -73,7 +73,8 @@ def profile_of(dump: bytes, path: Path, method: str, plan: Plan | None = None) -
     """
     with scratch() as folder:
         file = Path(folder) / "run.etdp"
-        file.write_bytes(dump)
+        with in_scratch():
+            file.write_bytes(dump)
         try:
             events = _events(file)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -38,6 +39,7 @@ def write(kind: str, names: Names, parent: Path) -> Path:
     folder = parent / names.distribution
     if folder.exists() or folder.is_symlink():
         raise EtdevError(str(folder), "is there already", "choose another name, or --into DIR")
+    absent = [above for above in (parent, *parent.parents) if not above.exists()]
     try:
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".etdev-new-", dir=parent) as place:
@@ -47,6 +49,9 @@ def write(kind: str, names: Names, parent: Path) -> Path:
                 (draft / path).write_text(text, encoding="utf-8", newline="\n")
             draft.rename(folder)
     except OSError as error:
+        for above in absent:
+            with suppress(OSError):
+                above.rmdir()
         cure = "choose a folder that can be written with --into DIR"
         raise EtdevError(str(folder), f"can't be written: {first_line(error)}", cure) from error
     return folder

@@ -13,7 +13,8 @@ from blake3 import blake3
 from etdev.decision import Decision
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import Method
-from etdev.errors import EtdevError, first_line
+from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.files import in_scratch, no_room, write_text
 from etdev.graph.generated import forgotten_code
 from etdev.locking import lock_of
 from etdev.lowered import Lowered
@@ -113,7 +114,7 @@ class Builder:
             EtdevError: As `Lowerer.lower` and `Lowered.save`.
         """
         start = time.perf_counter()
-        registry.write_text(self.text(candidate), "utf-8")
+        write_text(registry, self.text(candidate))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             lowerer = self.ground.of_registry(load(registry), candidate.plugins)
@@ -137,13 +138,18 @@ class Builder:
                 warnings.simplefilter("ignore")
                 return self._built(candidate)
         except EtdevError as error:
+            cause = error.__cause__
+            if isinstance(error, ArtifactError) and isinstance(cause, OSError):
+                # A full disk says nothing about the candidate.
+                raise no_room(cause) from error
             return Failure(REFUSED, first_line(error))
 
     def _built(self, candidate: Candidate) -> Build:
         start = time.perf_counter()
         lowered = self._lowered(candidate)
         place = self.folder / f"{len(self._builds):03d}"
-        place.mkdir(parents=True, exist_ok=True)
+        with in_scratch():
+            place.mkdir(parents=True, exist_ok=True)
         path = lowered.save(place / "program.pte")
         return described(candidate, path, lowered, time.perf_counter() - start)
 

@@ -12,6 +12,7 @@ import torch
 from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
+from etdev.runtime.isolation import save_inputs
 from etdev.runtime.kernels import kernel_modules
 from etdev.tuning.exchange import Failure, Request, Result
 from etdev.tuning.runners.command import Command
@@ -84,7 +85,7 @@ class Target:
             sets.append([_own(value) for value in laid_out(method, inputs)])
         with scratch() as folder:
             file = Path(folder) / "inputs.pt"
-            torch.save(sets, file)
+            save_inputs(sets, file)
             names = {"inputs": self._session.push(file)}
         return {
             "order": "run",
