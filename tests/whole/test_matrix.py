@@ -60,7 +60,8 @@ STORED_AGAIN = {
     ("map_rows", "xnnpack, openvino"): 32,
     ("map_rows", "openvino, xnnpack"): 32,
     ("map_rows", "openvino in bf16"): 32,
-    # A constant that simplification folded, of which two delegates have a copy.
+    # Constants that simplification folded, of which two delegates have a copy.
+    ("minilm_l6", "xnnpack, openvino"): 24,
     ("minilm_l6", "openvino"): 44,
     ("minilm_l6", "openvino, xnnpack"): 44,
 }
