@@ -225,7 +225,11 @@ class Lowerer:
             whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
             for name, program in programs.items():
-                left = whole[name].keys() & set(plan[name].fallback)
+                fallback = set(plan[name].fallback)
+                unfit = kernels.unfit(program, (), config).keys() & fallback
+                # The others are in a formula on purpose.
+                hopeless = unfit - set(expander.decomposable(program, unfit))
+                left = whole[name].keys() & fallback | hopeless
                 kernels.refuse_unfit(program, left, config)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
@@ -238,7 +242,8 @@ class Lowerer:
     def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:
         """The ops that plugins wanted whole, and those that kernels can't do, with all plugins."""
         names = [plugin.name for plugin in self.plugins]
-        return kernels.unfit(program, names, expander.compile_config) | take_marks(program)
+        unfit = kernels.unfit(program, names, expander.compile_config)
+        return unfit | take_marks(program) | kernels.foreign(program, names)
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
         with stages.stage("export"):

@@ -7,9 +7,12 @@ backend may compute it, and so does one that the caller says the runtime has a k
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from typing import Any
 
+import torch
 from executorch.exir import EdgeCompileConfig
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -30,7 +33,7 @@ def formula_of(config: EdgeCompileConfig, node: Node) -> Callable[..., Any] | No
     op = aten_op(node.target)
     if op in config._core_aten_ops_exception_list or op in config.preserve_ops:
         return None
-    return next(_formulas(node, MISSING, UNFIT, RARELY_UNFIT), None)
+    return next(_formulas(node, MISSING, UNFIT, RARELY_UNFIT), _own_pieces(op))
 
 
 def _formulas(node: Node, *tables: Faults) -> Iterator[Callable[..., Any]]:
@@ -40,6 +43,22 @@ def _formulas(node: Node, *tables: Faults) -> Iterator[Callable[..., Any]]:
             is_unfit, formula = table[op]
             if is_unfit(node):
                 yield formula
+
+
+@cache
+def _own_pieces(op: Any) -> Callable[..., Any] | None:
+    """How an op of another library is written in torch, if it has no form for a kernel.
+
+    torch keeps such an op whole, as torchao wants of its quantisers; a backend may take it so.
+    """
+    if not isinstance(op, OpOverload) or op.namespace in ("aten", "prims"):
+        return None
+    overloads = op._overloadpacket.overloads()  # type: ignore[no-untyped-call]
+    if any(name.endswith("out") for name in overloads):
+        return None
+    table = torch.export.default_decompositions()
+    # Its `get` is that of dict, which knows nothing of it.
+    return table[op] if op in table else None  # noqa: SIM401
 
 
 def unfit(
@@ -56,6 +75,23 @@ def unfit(
         node.name: tuple(plugins)
         for node in program.graph.nodes
         if formula_of(config, node) is not None
+    }
+
+
+def foreign(program: ExportedProgram, plugins: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Ops of other libraries, which all plugins want whole, whatever a plugin said of them.
+
+    Some backends know a layer by the ops that quantise for it, which is lost once another plugin
+    has one of their pieces.
+
+    Args:
+        program: An edge-dialect program.
+        plugins: Names of the plugins.
+    """
+    return {
+        node.name: tuple(plugins)
+        for node in program.graph.nodes
+        if node.op == "call_function" and _own_pieces(aten_op(node.target)) is not None
     }
 
 
@@ -95,7 +131,8 @@ def refuse_node(node: Node, config: EdgeCompileConfig) -> None:
 
 def fails(node: Node) -> bool:
     """Whether a node has no portable kernel, or one that fails or is wrong for ordinary values."""
-    return any(_formulas(node, MISSING, UNFIT))
+    own = _own_pieces(aten_op(node.target)) if node.op == "call_function" else None
+    return own is not None or any(_formulas(node, MISSING, UNFIT))
 
 
 def fails_rarely(node: Node) -> bool:

@@ -147,7 +147,8 @@ def _by_formula(
 
     def once(*args: Any, **kwargs: Any) -> Any:
         nonlocal used
-        if used:
+        # torch asks twice for an op of another library, none of whose pieces is that op.
+        if used and op.namespace == "aten":
             return NotImplemented
         used = True
         return formula(*args, **kwargs)

@@ -59,7 +59,8 @@ class Planner:
         """
         refuse_devices_in_branches(program, method)
         pinning = Pinning(self.rules.pins_of(method))
-        views = Views(program, method, dict(whole), self.expander, pinning)
+        names = list(self._by_name)
+        views = Views(program, method, dict(whole), self.expander, pinning, names)
         partitioning = Partitioning(views, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
         self._ask(partitioning)
@@ -81,7 +82,7 @@ class Planner:
             delegates=tuple(delegates_of(order, partitions)),
             copies=plan_copies(graph, ordered),
             fallback=partitioning.fallback(),
-            ledger=partitioning.reporter.ledger(graph, list(self._by_name), pinning),
+            ledger=partitioning.reporter.ledger(graph, names, pinning),
             simplified=simplified_in(graph.program),
         )
         return plan, graph.program

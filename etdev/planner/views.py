@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
@@ -41,6 +42,7 @@ class Views:
         whole: Ops that were kept whole, with the plugins that want them so and may have them.
         expander: Decomposes them.
         pinning: Notes the nodes of every form.
+        plugins: Names of the plugins.
     """
 
     program: ExportedProgram
@@ -48,6 +50,7 @@ class Views:
     whole: dict[str, Sequence[str]]
     expander: Expander
     pinning: Pinning
+    plugins: Sequence[str]
     _forms: dict[frozenset[str], View] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -89,12 +92,23 @@ class Views:
     def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
         """Expand some ops for good, in every form from now on, since no plugin has them whole.
 
+        A piece that has a formula of its own is whole from now on, for every plugin.
+
         Returns:
             For each of their pieces the name of the op.
         """
+        # A formula may have the very op that it stands for, among those that make it right.
+        formulas = {n.name for n in self.program.graph.nodes if self._has_formula(n, ops)}
         expanded = self.expander.expand(self.program, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
         self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
+        plain = {piece for piece, op in expanded.pieces.items() if op not in formulas}
+        for node in self.program.graph.nodes:
+            if self._has_formula(node, plain):
+                self.whole[node.name] = self.pinning.allowed(node.name, self.plugins)
         self._forms.clear()
         return expanded.pieces
+
+    def _has_formula(self, node: Node, names: Collection[str]) -> bool:
+        return node.name in names and self.expander.formula_of(node) is not None

@@ -29,7 +29,7 @@ def test_an_error_that_etdev_did_not_expect_is_one_line_too(monkeypatch):
     def fail(path):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(lower, "_check_output", fail)
+    monkeypatch.setattr(lower, "check_program", fail)
     done = invoke(f"lower {MLP} -o net.pte")
     line = "internal error: KeyError: 'a bug'; run again with --debug\n"
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", line)

@@ -314,7 +314,7 @@ def test_a_dask_cluster_compiles_the_same_bytes_and_gets_each_large_weight_once(
     distributed = pytest.importorskip("distributed")
     model = Twice().eval(), (torch.randn(2, 256),)
     here = lowered_bytes(Lowerer(["cpu"]), *model)
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         scattered, scatter = [], client.scatter
         monkeypatch.setattr(

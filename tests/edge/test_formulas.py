@@ -7,6 +7,7 @@ import pytest
 import torch
 from executorch.exir import EdgeCompileConfig
 from torch import nn
+from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
@@ -344,3 +345,24 @@ def test_an_op_for_which_the_caller_has_a_kernel_stays():
     mine = EdgeCompileConfig(_core_aten_ops_exception_list=[torch.ops.aten.sort.default])
     plan = Lowerer([]).plan(Calls(torch.sort), (torch.randn(3),), settings=Settings(mine))
     assert "aten.sort.default" in {entry.op for entry in plan["forward"].ledger}
+
+
+@pytest.fixture
+def library():
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        yield library
+
+
+def test_an_op_of_another_library_that_no_plugin_takes_is_written_in_torch(library):
+    library.define("scaled(Tensor x, Tensor scale) -> Tensor")
+    library.impl("scaled", lambda x, scale: (x * scale).sum(0), "CompositeImplicitAutograd")
+    agree([torch.ops.etdev_tests.scaled], (torch.randn(3, 4), torch.randn(4)))
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_torchao_that_no_plugin_takes_are_dequantised_by_portable_kernels(bits):
+    module = nn.Sequential(nn.Linear(64, 8)).eval()
+    dtype = getattr(torch, f"int{bits}")
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=dtype))
+    calls = [(torch.randn(2, 64),) for _ in range(2)]
+    assert_agrees(Lowerer(["cpu"]).lower(module, calls[0]), module, *calls)

@@ -275,6 +275,11 @@ def on_backend(name):
             claim = super().claim_nodes(program, method, taken)
             return Claim(name, claim.groups, claim.refusals, merge=False)
 
+        @hookimpl
+        def claim_constants(self, partition):
+            # What simulates the backend is given the inputs of a delegate.
+            return []
+
     return Other
 
 

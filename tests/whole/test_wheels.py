@@ -84,7 +84,9 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     templates = {
         f"{name}/{path.relative_to(folder)}" for path in folder.rglob("templates/**/*.txt")
     }
-    page = {f"etdev/page/page.{kind}" for kind in ("html", "css", "js")}
+    scripts = {f"etdev/{path.relative_to(folder)}" for path in folder.rglob("*.js")}
+    page = {"etdev/page/page.html", "etdev/page/page.css", *scripts}
+    assert bool(scripts) == (name == "etdev")
     own = {"etdev/registry.toml", *page} if name == "etdev" else set()
     own |= templates
     assert inside == modules | {f"{name}/py.typed"} | own

@@ -204,7 +204,8 @@ def _can_be_known(node: Node) -> bool:
         return False
     # A backend may compute with it and not take it as a value from outside.
     return value.dtype != torch.float64 or any(
-        source.meta["val"].dtype == torch.float64 for source in node.all_input_nodes
+        getattr(source.meta["val"], "dtype", None) == torch.float64
+        for source in node.all_input_nodes
     )
 
 

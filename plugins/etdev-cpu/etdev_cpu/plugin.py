@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from etdev_cpu.support import Support
 
+NAN = ("ignored", "exact")
 PRECISIONS = ("fp32", "static_quant", "dynamic_quant")
 
 
@@ -31,6 +32,8 @@ class CpuPlugin:
         bf16: Also take bfloat16 linear layers.
         dynamic_weights: Also take float32 linear layers whose weight is not a constant.
         approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
+        nan: `exact` leaves to other plugins the ops that XNNPACK computes otherwise than PyTorch
+            for NaN or infinite values; `ignored` takes them.
     """
 
     # The version of the hooks that it was written for.
@@ -42,6 +45,7 @@ class CpuPlugin:
     bf16: bool = False
     dynamic_weights: bool = False
     approximate: bool = False
+    nan: str = field(default="ignored", validator=validators.in_(NAN))
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 
@@ -98,5 +102,10 @@ class CpuPlugin:
         from etdev_cpu.support import Support
 
         return Support(
-            self.precisions, self.per_op, self.bf16, self.dynamic_weights, self.approximate
+            self.precisions,
+            self.per_op,
+            self.bf16,
+            self.dynamic_weights,
+            self.approximate,
+            exact=self.nan == "exact",
         )

@@ -24,6 +24,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import op_name, unwritten_constants
+from etdev_cpu.nans import nan_problem
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -46,10 +47,12 @@ class Soundness:
     Args:
         program: In the edge dialect.
         approximate: Allow the GELU that XNNPACK computes with a table.
+        exact: Leave to others what loses NaN or infinities.
     """
 
     program: ExportedProgram
     approximate: bool
+    exact: bool
     _constants: dict[str, str] = field(init=False)
     # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its
     # first reader needs it.
@@ -78,7 +81,7 @@ class Soundness:
         tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"
         if tanh and not self.approximate and torch.float32 in _dtypes([node]):
             return "precision", "XNNPACK's tanh GELU is off by up to 5e-4; see approximate"
-        return _node_problem(node)
+        return _node_problem(node) or (nan_problem(short(node), node) if self.exact else None)
 
     def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
         """Constants that these nodes read, what for, and what they must be prepared as."""

@@ -30,6 +30,8 @@ _GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d
 _CONVERT = ("_to_copy", "_to_dim_order_copy")
 # OpenVINO leaves them out, and a delegate that returns its input returns zeros.
 _NOTHINGS = ("clone", "_clone_dim_order", "alias_copy", "detach_copy", "lift_fresh_copy", *_CONVERT)
+# Between the op that dequantises a weight and the layer that reads it.
+_VIEWS = ("permute_copy", "t_copy", "transpose_copy", "view_copy", "unsqueeze_copy")
 # OpenVINO has only the first of their outputs.
 _NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
 _FAIL = (
@@ -48,6 +50,7 @@ class Soundness:
         exact: Refuse ops that treat NaN or infinite values otherwise than PyTorch.
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
         fixed: These names, and those of the nodes that are computed from nothing else.
+        quantised: Names of torchao's ops and of views of what they return.
     """
 
     program: ExportedProgram
@@ -55,10 +58,12 @@ class Soundness:
     exact: bool
     constants: dict[str, str] = field(init=False)
     fixed: set[str] = field(init=False)
+    quantised: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.constants = unwritten_constants(self.program)
         self.fixed = {*self.constants, *computed_from(self.program, self.constants)}
+        self.quantised = _quantised_by_torchao(self.program)
 
     def problem(self, node: Node) -> Reason | None:
         """Why a node that OpenVINO has would fail at run time or return something else; or None."""
@@ -79,6 +84,8 @@ class Soundness:
             return reason
         if is_quantiser(node) or is_dequantiser(node):
             return _quantiser_problem(node)
+        if not self.quantised.isdisjoint(source.name for source in node.all_input_nodes):
+            return "quantised", "backends know a quantised layer by torchao's ops, which it reads"
         fixed = [
             source.meta["val"]
             for source in node.all_input_nodes
@@ -138,6 +145,18 @@ def is_nothing(node: Node) -> bool:
     if short(node) not in _NOTHINGS or not isinstance(source, Node):
         return False
     return bool(source.meta["val"].dtype == node.meta["val"].dtype)
+
+
+def _quantised_by_torchao(program: ExportedProgram) -> set[str]:
+    """Names of torchao's ops and of views of what they return."""
+    names: set[str] = set()
+    for node in program.graph.nodes:
+        views = node.target is operator.getitem or short(node) in _VIEWS
+        if op_name(node).startswith("torchao.") or (
+            views and not names.isdisjoint(source.name for source in node.all_input_nodes)
+        ):
+            names.add(node.name)
+    return names
 
 
 def _tensors(node: Node) -> Iterator[torch.Tensor]:

@@ -21,7 +21,14 @@ pytest.importorskip("openvino", reason="openvino is not installed")
 
 from etdev_openvino.plugin import OpenVinoPlugin
 from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+from torchao.quantization import (
+    Int8DynamicActivationIntxWeightConfig,
+    IntxWeightOnlyConfig,
+    quantize_,
+)
+from torchao.quantization.granularity import PerAxis, PerGroup
 from toys import Takes
+from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 from etdev.errors import PluginError
@@ -294,3 +301,27 @@ def test_what_is_missing_is_named_with_the_cure(monkeypatch, name, version, prob
 
 def test_it_is_fit_here():
     assert probe(from_object(OPENVINO)).unfit is None
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_layers_of_torchao_are_left_to_backends_that_know_them(bits):
+    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).eval()
+    group = PerGroup(32) if bits == 4 else PerAxis(0)
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=getattr(torch, f"int{bits}"), weight_granularity=group
+    )
+    quantize_(module, config)
+    calls = [(torch.randn(3, 64),) for _ in range(2)]
+    lowered = Lowerer(["openvino", "cpu"]).lower(module, calls[0])
+    plan = lowered.plan["forward"]
+    assert [p.plugin for p in plan.partitions] == ["cpu", "openvino", "cpu"]
+    assert not plan.fallback
+    assert_agrees(lowered, module, *calls, tolerance=0.05)
+
+
+def test_layers_of_torchao_that_no_other_backend_takes_are_computed_in_pieces():
+    module = nn.Sequential(nn.Linear(64, 8)).eval()
+    quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int8))
+    calls = [(torch.randn(3, 64),) for _ in range(2)]
+    lowered = Lowerer([OPENVINO, "cpu"]).lower(module, calls[0])
+    assert_agrees(lowered, module, *calls)

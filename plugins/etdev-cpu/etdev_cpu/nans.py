@@ -1,0 +1,27 @@
+"""NaN and infinities: which ops of XNNPACK compute something else from them than PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+# Seen in ExecuTorch's runtime: exp(NaN) is 0, the square root of inf is NaN, and so on.
+_FLOAT32 = frozenset(
+    (
+        *("exp", "sqrt", "rsqrt", "maximum", "minimum", "avg_pool2d", "upsample_bilinear2d"),
+        *("max_pool2d", "max_pool2d_with_indices"),
+    )
+)
+_FLOAT16 = _FLOAT32 | {"relu", "hardtanh", "clamp", "log"}
+
+
+def nan_problem(op: str, node: Node) -> tuple[str, str] | None:
+    """Why an op must not see NaN or infinities; or None."""
+    dtypes = {
+        value.dtype
+        for source in node.all_input_nodes
+        if isinstance(value := source.meta.get("val"), torch.Tensor)
+    }
+    if (op in _FLOAT32 and torch.float32 in dtypes) or (op in _FLOAT16 and torch.float16 in dtypes):
+        return "nan", f"XNNPACK's {op} treats NaN or infinite values otherwise than PyTorch"
+    return None

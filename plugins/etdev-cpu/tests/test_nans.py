@@ -1,0 +1,60 @@
+"""NaN and infinities on XNNPACK: with `nan = "exact"` they come through."""
+
+import pytest
+import torch
+from etdev_cpu.plugin import CpuPlugin
+from executorch.runtime import Runtime
+from models.small import Function
+from torch import nn
+
+from etdev import Lowerer
+
+OPS = {
+    "exp": torch.exp,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "log": torch.log,
+    "maximum": lambda x: torch.maximum(x, x.flip(-1)),
+    "minimum": lambda x: torch.minimum(x, x.flip(-1)),
+    "max_pool2d": lambda x: nn.functional.max_pool2d(x, 2),
+    "avg_pool2d": lambda x: nn.functional.avg_pool2d(x, 2),
+    "upsample": lambda x: nn.functional.interpolate(x, (7, 7), mode="bilinear", align_corners=True),
+    "relu": nn.functional.relu,
+    "relu6": nn.functional.relu6,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "conv and relu": lambda x: nn.functional.relu(
+        nn.functional.conv2d(x, torch.ones(2, 2, 1, 1, dtype=x.dtype))
+    ),
+    "sum and clamp": lambda x: (x + 1).clamp(min=0),
+    "softplus": nn.functional.softplus,
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda x: nn.functional.softmax(x, -1),
+    "elu": nn.functional.elu,
+    "mean": lambda x: x.mean((2, 3), keepdim=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_exact_nan_and_infinities_come_through(name, dtype):
+    model, shape = Function(OPS[name]), (1, 2, 4, 4)
+    lowered = Lowerer([CpuPlugin(nan="exact")]).lower(model, (torch.ones(shape, dtype=dtype),))
+    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    method = program.load_method("forward")
+    for value in (float("nan"), float("inf"), -float("inf"), -0.0, -1.5):
+        x = torch.rand(shape).to(dtype) + 0.5
+        x[0, 0, 1, 2] = value
+        (output,) = method.execute([x])
+        torch.testing.assert_close(output, model(x), atol=1e-2, rtol=1e-2, equal_nan=True)
+
+
+def test_ignored_nan_takes_exp_and_exact_names_the_reason():
+    module, x = Function(torch.exp), (torch.ones(2, 3),)
+    taken = Lowerer([CpuPlugin()]).plan(module, x)["forward"]
+    assert taken.owner("aten_exp_default") == "CpuPlugin"
+    left = Lowerer([CpuPlugin(nan="exact")]).plan(module, x)["forward"]
+    verdict = left.ledger["aten_exp_default"].verdicts[0]
+    assert (verdict.code, verdict.text) == (
+        "nan",
+        "XNNPACK's exp treats NaN or infinite values otherwise than PyTorch",
+    )
