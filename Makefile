@@ -32,9 +32,9 @@ wheels: $(VENV)/made
 	$(BIN)/python -m pip --disable-pip-version-check -q wheel $(WHEEL_OPTIONS) --no-deps \
 		--wheel-dir dist . $(addprefix ./,$(PLUGINS))
 
-# All of tests/whole/test_matrix.py; `make test` runs its small models.
+# All models of tests/whole/test_matrix.py and tests/zoo; `make test` runs some of them.
 matrix: $(VENV)/test
-	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py -m ''
+	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py tests/whole/test_zoo.py -m ''
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
 # runs a slice of each.

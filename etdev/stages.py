@@ -72,13 +72,23 @@ class Stages:
             told(step)
 
 
-def guarded(stage: str, call: Any) -> Any:
-    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage."""
+def guarded(
+    stage: str, call: Callable[[], Any], name_cause: Callable[[Exception], None] | None = None
+) -> Any:
+    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage.
+
+    Args:
+        stage: Its name.
+        call: The call.
+        name_cause: Given what was raised, raises an error that says more, if it can.
+    """
     try:
         return call()
     except EtdevError:
         raise
     except Exception as error:
+        if name_cause:
+            name_cause(error)
         raise LoweringError(
             stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
         ) from error

@@ -26,6 +26,7 @@ from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
+from etdev.edge.outputs import refuse_outputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
@@ -127,6 +128,7 @@ class Conversion:
         if program.dialect == "EDGE":
             return program
         refuse_inputs(method, program)
+        refuse_outputs(method, program)
 
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)

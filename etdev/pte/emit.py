@@ -17,12 +17,13 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import DeviceError, LoweringError
-from etdev.graph.nodes import delegate_device, op_name, upper_bound
-from etdev.graph.source import where
+from etdev.errors import DeviceError
+from etdev.graph.nodes import delegate_device, op_name
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
+from etdev.pte.causes import name_cause
+from etdev.pte.control_flow import refuse_loops
 from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
 from etdev.pte.signatures import Settling
@@ -75,6 +76,8 @@ def emit(
             _refuse_two_labels(name, manager.exported_program(name), skip)
     load_quantised_kernels(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
+    for delegated in programs:
+        refuse_loops(delegated.graph_module)
     gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
     completed, settling = _completed(config, skips, away), Settling(programs)
     completed.passes = [settling, *completed.passes]
@@ -89,7 +92,7 @@ def emit(
         try:
             program = manager.to_executorch(completed)
         except RuntimeError as error:
-            _name_unbounded(manager, error)
+            name_cause(manager, error)
             raise
     emitted = Emitted(
         program,
@@ -98,27 +101,6 @@ def emit(
     )
     emitted.audit(plan, methods_of(emitted.program.executorch_program), "the emitted program")
     return emitted
-
-
-def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
-    """Say which value has a size that depends on data and that nothing bounds, if that failed.
-
-    Raises:
-        LoweringError: There is one.
-    """
-    if "upper bound" not in str(error):
-        return
-    for method in manager.methods:
-        for node in manager.exported_program(method).graph.nodes:
-            sizes = getattr(node.meta.get("val"), "shape", ())
-            unbounded = [size for size in sizes if upper_bound(size) is None]
-            if unbounded:
-                raise LoweringError(
-                    "to_executorch",
-                    f"{node.name} of method {method!r} has size {unbounded[0]}, which depends on "
-                    f"data and has no upper bound{where(node)}",
-                    "bound it in the model, such as with torch._check(n <= 1024)",
-                ) from error
 
 
 def _writes_statistics(manager: EdgeProgramManager) -> bool:

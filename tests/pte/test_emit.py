@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from models.small import Function
 from torch import nn
 from toys.runtime import assert_agrees
 
@@ -33,3 +34,13 @@ def test_a_size_that_nothing_bounds_is_named_with_its_cure():
 def test_a_size_that_is_bounded_is_right():
     calls = [(torch.tensor(size),) for size in (3, 8, 1)]
     assert_agrees(Lowerer(["cpu"]).lower(Ones(8), calls[0]), Ones(8), *calls)
+
+
+def test_an_op_that_no_kernel_can_run_is_named_with_its_line():
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        library.define("halved(Tensor x) -> Tensor")
+        library.impl("halved", lambda x: x / 2, "CompositeExplicitAutograd")
+        lowered = Lowerer([]).lower(Function(torch.ops.etdev_tests.halved), (torch.ones(3),))
+        with pytest.raises(LoweringError) as caught:
+            lowered.to_executorch()
+    assert caught.value.what.startswith("no plugin took etdev_tests.halved.default at small.py:")

@@ -1,0 +1,43 @@
+"""Complex numbers, of which ExecuTorch's conversion and kernels know little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
+from etdev.graph.source import where
+
+
+def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
+    """Say which ops read or return complex numbers, if a conversion failed on a program with some.
+
+    Args:
+        programs: ATen programs.
+        error: What ExecuTorch raised.
+
+    Raises:
+        LoweringError: There are such ops.
+    """
+    nodes = [node for program in programs for node in _complex(program.graph_module)]
+    if nodes:
+        names = dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes)
+        raise LoweringError(
+            "edge conversion",
+            f"ExecuTorch can't convert complex numbers, which {', '.join(names)} read or return",
+            "compute with real and imaginary parts, as torch.view_as_real gives them",
+        ) from error
+
+
+def _complex(root: GraphModule) -> Iterator[Node]:
+    for module in root.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+            tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
+            if node.op == "call_function" and any(t.is_complex() for t in tensors):
+                yield node

@@ -1,0 +1,65 @@
+"""Causes: what ExecuTorch says of a whole program while it emits it, said of nodes."""
+
+from __future__ import annotations
+
+import re
+
+from executorch.exir import EdgeProgramManager
+from executorch.exir.graph_module import get_control_flow_submodules
+from torch.fx import GraphModule, Node
+
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name, upper_bound
+from etdev.graph.source import where
+
+# Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
+_WITHOUT_KERNELS = "Missing out variants"
+
+
+def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
+    """Say which nodes an error of ExecuTorch is about, if it is a known one.
+
+    Raises:
+        LoweringError: There are some.
+    """
+    if "upper bound" in str(error):
+        _name_unbounded(manager, error)
+    if _WITHOUT_KERNELS in str(error):
+        _name_without_kernels(manager, error)
+
+
+def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> None:
+    """Name the ops that no plugin took and that have no form for a kernel."""
+    ops = {name.replace("::", ".") for name in re.findall(r"'(\w+::\w+)", str(error))}
+    roots = [manager.exported_program(name).graph_module for name in manager.methods]
+    nodes = [n for root in roots for n in _nodes(root) if op_name(n).rpartition(".")[0] in ops]
+    if nodes:
+        names = dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes)
+        raise LoweringError(
+            "to_executorch",
+            f"no plugin took {', '.join(names)}, and ExecuTorch has no kernel without an out "
+            "variant of the op",
+            "write it with other ops, give it to a plugin, or register its out variant and kernel",
+        ) from error
+
+
+def _nodes(module: GraphModule) -> list[Node]:
+    """The computing nodes of a graph and of its branches."""
+    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+    branches = (branch for _, branch, _ in get_control_flow_submodules(module))
+    return [*nodes, *(node for branch in branches for node in _nodes(branch))]
+
+
+def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
+    """Say which value has a size that depends on data and that nothing bounds."""
+    for method in manager.methods:
+        for node in manager.exported_program(method).graph.nodes:
+            sizes = getattr(node.meta.get("val"), "shape", ())
+            unbounded = [size for size in sizes if upper_bound(size) is None]
+            if unbounded:
+                raise LoweringError(
+                    "to_executorch",
+                    f"{node.name} of method {method!r} has size {unbounded[0]}, which depends on "
+                    f"data and has no upper bound{where(node)}",
+                    "bound it in the model, such as with torch._check(n <= 1024)",
+                ) from error

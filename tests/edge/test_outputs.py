@@ -1,0 +1,75 @@
+"""What ExecuTorch can't return or run is refused by name, before its own words."""
+
+import pytest
+import torch
+from models.small import Function
+from torch._higher_order_ops import while_loop
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+from etdev.errors import LoweringError
+
+X = torch.randn(3, 4)
+
+
+def refusal(function, *inputs):
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).lower(Function(function), inputs).to_executorch()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: None, "None"),
+        (lambda x: (5, x.shape[0]), "5, 3"),
+        (lambda x: x.argmax().item(), "the number 'item'"),
+        (lambda x: (x.sum() > 0).item(), "the number 'item'"),
+    ],
+)
+def test_a_method_without_a_tensor_among_its_outputs_is_refused(function, said):
+    assert refusal(function, X).what == (
+        f"method 'forward' returns {said}, and ExecuTorch plans memory only for methods that "
+        "return or keep a tensor"
+    )
+
+
+def test_a_method_may_return_numbers_beside_a_tensor():
+    def sizes(x):
+        return x + 1, x.argmax().item(), 5
+
+    assert_agrees(Lowerer([]).lower(Function(sizes), (X,)), sizes, (X,), (-X,))
+
+
+def test_a_string_among_the_outputs_is_refused():
+    error = refusal(lambda x: {"sum": x + 1, "unit": "metre"}, X)
+    assert error.what == (
+        "output 1 of method 'forward' is the string 'metre', which ExecuTorch's runtime can't "
+        "return"
+    )
+
+
+def test_a_loop_that_no_plugin_takes_is_refused_with_its_line():
+    def loop(x):
+        def body(step, value):
+            return step + 1, value * 2
+
+        return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
+
+    assert refusal(loop, X).what.startswith(
+        "ExecuTorch can't run while_loop, and no plugin took while_loop at "
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "op"),
+    [
+        (lambda z: z * 2, X.to(torch.complex64), "aten.mul.Tensor at small.py:"),
+        (lambda x: torch.view_as_complex(x) * 2j, X[:, :2].contiguous(), "aten.view_as_complex."),
+        (lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2), X, "aten.fft_rfft.default at small.py:"),
+    ],
+)
+def test_complex_numbers_that_executorch_fails_on_are_named_with_their_lines(function, inputs, op):
+    error = refusal(function, inputs)
+    assert error.what.startswith(f"ExecuTorch can't convert complex numbers, which {op}")
+    assert error.__cause__ is not None

@@ -1,0 +1,75 @@
+"""Flow: conditions, maps and scans, in a row, in each other and with state."""
+
+import torch
+from torch import cond, nn
+from torch._higher_order_ops import map as mapped
+from torch._higher_order_ops import scan, while_loop
+
+from zoo import Zoo, random
+
+ZOO = Zoo()
+X = random(3, 4)
+BOTH = (X, -X.abs(), X.abs())
+model = ZOO.model
+
+
+@model(*BOTH, edges=False)
+def conditions_in_a_row(net, x):
+    a = cond(x.sum() > 0, lambda x: (x * 2).sin() + x, lambda x: (x * 3).cos() - x, (x,))
+    b = cond(a.sum() > 0, lambda a: (a * 5).sin() * a, lambda a: (a - 3).exp().neg(), (a,))
+    return a + b, a, b
+
+
+@model(*BOTH)
+def condition_in_a_condition(net, x):
+    def inner(x):
+        return cond(x.max() > 1, lambda x: x * 2, lambda x: x * 3, (x,))
+
+    return cond(x.sum() > 0, inner, lambda x: x - 3, (x,))
+
+
+@model(*BOTH, a=nn.Linear(4, 4), b=nn.Linear(4, 4))
+def layer_inside_and_outside(net, x):
+    return net.a(cond(x.sum() > 0, lambda x: net.a(x), lambda x: net.b(x), (x,)))
+
+
+@model(*BOTH, b=torch.ones(4))
+def branches_read_what_is_written(net, x):
+    y = cond(x.sum() > 0, lambda x: x + net.b, lambda x: x - net.b, (x,))
+    net.b.add_(1)
+    return y * net.b
+
+
+@model(X)
+def branch_for_nan(net, x):
+    return cond(x.isnan().any(), torch.nan_to_num, torch.neg, (x,))
+
+
+@model(X)
+def rows(net, x):
+    return mapped(lambda row: row.sin() + 1, x)
+
+
+@model(X)
+def condition_in_a_map(net, x):
+    return mapped(lambda row: cond(row.sum() > 0, lambda a: a * 2, lambda a: a - 1, (row,)), x)
+
+
+@model(X)
+def running_sum(net, x):
+    return scan(lambda total, row: (total + row, total * 2), torch.zeros(4), x, dim=0)
+
+
+@model(X, h=torch.ones(4))
+def scan_over_state(net, x):
+    last, stacked = scan(lambda h, row: (h * 0.5 + row, h + row), net.h, x, dim=0)
+    net.h.copy_(last)
+    return stacked
+
+
+@model(X)
+def loop(net, x):
+    def body(step, value):
+        return step + 1, value * 2
+
+    return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
