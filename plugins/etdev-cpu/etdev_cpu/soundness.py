@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import op_name, unwritten_constants
-from etdev_cpu.nans import nan_problem
+from etdev_cpu.edges import nan_problem
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]

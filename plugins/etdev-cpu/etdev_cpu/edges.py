@@ -1,4 +1,4 @@
-"""NaN and infinities: which ops of XNNPACK compute something else from them than PyTorch."""
+"""Edges: NaN and infinities, of which XNNPACK computes something else than PyTorch."""
 
 from __future__ import annotations
 
