@@ -22,7 +22,7 @@ STOREYS = (
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
-    ("decision", "page"),
+    ("decision", "hazards", "page"),
     ("runtime",),
     ("composition", "lowered"),
     ("compilation",),

@@ -1,0 +1,176 @@
+"""Hazards: what ExecuTorch's own loop and emission would refuse or compute wrongly.
+
+`Lowerer` has a way around each of them; a Partitioner can only refuse.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from executorch.exir.backend.backend_details import BackendDetails
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from etdev.delegate.control_flow import all_overwritten_results
+from etdev.edge import kernels, orders
+from etdev.errors import EtdevWarning, LoweringError, PluginError
+from etdev.graph.nodes import op_name
+from etdev.graph.scalars import rounded_scalars
+from etdev.graph.source import where
+from etdev.schema.plan import MethodPlan, Partition
+
+
+def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse a plan that ExecuTorch would not carry out as it is meant.
+
+    Raises:
+        LoweringError: Something would be overwritten, transposed, or wrong on a portable kernel.
+        PluginError: A partition has a compiler of its own.
+    """
+    _refuse_overwritten(program, plan)
+    _refuse_transposed(program, plan)
+    _refuse_unfit(program, plan)
+    for partition in plan.partitions:
+        _refuse_compiler(partition)
+        _refuse_fragments(program, partition)
+
+
+def unclaimed(program: ExportedProgram, plan: MethodPlan) -> list[Node]:
+    """What is left to portable kernels."""
+    fallback = set(plan.fallback)
+    return [node for node in program.graph.nodes if node.name in fallback]
+
+
+def _refuse_compiler(partition: Partition) -> None:
+    """ExecuTorch writes the name of the backend that compiled a delegate into the .pte."""
+    if partition.compiler and not _equals_backend(partition):
+        raise PluginError(
+            partition.plugin,
+            f"has {partition.compiler} compile {partition.where} for "
+            f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
+            "lower with etdev.Lowerer",
+        )
+
+
+def _equals_backend(partition: Partition) -> bool:
+    """Whether ExecuTorch may have the backend itself compile, since the bytes are the same."""
+    return any(
+        compiler.__name__ == partition.compiler
+        and getattr(compiler, "equals", None) == partition.backend_id
+        for compiler in BackendDetails.__subclasses__()
+    )
+
+
+def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse what ExecuTorch's memory planning would overwrite."""
+    position = {node.name: index for index, node in enumerate(program.graph.nodes)}
+    late = {
+        name: max(position[other] for other in partition.nodes)
+        for partition in plan.partitions
+        for name in partition.nodes
+    }
+    for result in all_overwritten_results(program, late):
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would overwrite {result.name}, the result of a torch.cond, in the next "
+            "one",
+            "lower with etdev.Lowerer, which keeps it",
+        )
+
+
+def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
+    for node in unclaimed(program, plan):
+        transposed = op_name(node) == "aten.nonzero.default"
+        if transposed and node.all_input_nodes[0].meta["val"].dim() > 1:
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch would transpose {node.name}, the nonzero of a tensor with several "
+                "dimensions",
+                "lower with etdev.Lowerer, which returns it as it is",
+            )
+
+
+def refuse_rounded(program: ExportedProgram) -> None:
+    """Refuse numbers that ExecuTorch would make tensors that don't hold them."""
+    for node, number in _rounded(program):
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would round {number}, which {node.name} reads{where(node)}",
+            "lower with etdev.Lowerer, which keeps it",
+        )
+
+
+def _rounded(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
+    """What would be rounded, and the node that reads it."""
+    for module in program.graph_module.modules():
+        for node, index, _ in (
+            rounded_scalars(module.graph) if isinstance(module, GraphModule) else ()
+        ):
+            yield node, node.args[index]
+
+
+def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
+    fallback = set(plan.fallback)
+    misread = set(orders.misread(program))
+    for node in _portable(program, fallback):
+        if kernels.fails(node) or node in misread:
+            raise LoweringError(
+                "partitioner",
+                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
+                f"gives it{where(node)}",
+                "lower with etdev.Lowerer, which computes it with other ops",
+            )
+        if kernels.fails_rarely(node):
+            warnings.warn(
+                f"partitioner: the portable kernel of {op_name(node)} is wrong for some values "
+                f"of {node.name}, such as NaN or large integers{where(node)}; etdev.Lowerer is not",
+                EtdevWarning,
+                stacklevel=2,
+            )
+
+
+def _portable(program: ExportedProgram, fallback: Collection[str]) -> Iterator[Node]:
+    """The nodes of a program that portable kernels run."""
+    yield from (node for node in program.graph.nodes if node.name in fallback)
+    for module in program.graph_module.modules():
+        if isinstance(module, GraphModule) and module is not program.graph_module:
+            yield from module.graph.nodes
+
+
+def outside(program: ExportedProgram, plan: MethodPlan) -> set[str]:
+    """Constants that delegates are given, since ExecuTorch can't copy what a list has for each."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    outside = set()
+    for partition in plan.partitions:
+        for constant in partition.constants:
+            readers = [] if not constant.inside else list(nodes[constant.name].users)
+            apart = any(reader.name not in partition.nodes for reader in readers)
+            direct = [n for n in readers if nodes[constant.name] in (*n.args, *n.kwargs.values())]
+            if not apart or len(direct) == len(readers):
+                continue
+            if direct:
+                raise LoweringError(
+                    "partitioner",
+                    f"ExecuTorch can't copy {constant.target!r} for each partition that reads it, "
+                    "since one reads it in a list",
+                    "lower with etdev.Lowerer, or register a clone of it",
+                )
+            outside.add(constant.name)
+    return outside
+
+
+def _refuse_fragments(program: ExportedProgram, partition: Partition) -> None:
+    """Refuse weights that are a part of something larger, which backends store from its start."""
+    values = {**program.constants, **program.state_dict}
+    for constant in partition.constants:
+        if constant.inside and values[constant.target].storage_offset():
+            raise LoweringError(
+                "partitioner",
+                f"{constant.target!r} is a part of a larger tensor, which {partition.backend_id} "
+                "may store instead of it",
+                "lower with etdev.Lowerer, or register a clone of it",
+            )
