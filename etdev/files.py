@@ -154,10 +154,18 @@ def check_writable(path: Path) -> None:
     """
     _refuse_folder(path)
     try:
-        # Tried, not asked: os.access tells root that everything can be written.
-        tempfile.TemporaryFile(dir=path.parent).close()
+        try_writing(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def try_writing(folder: Path) -> None:
+    """Write a file in a folder and remove it: os.access tells root that it can write everywhere.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def _refuse_folder(path: Path) -> None:

@@ -6,18 +6,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from executorch.exir.backend.backend_details import BackendDetails
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import kernels, orders
 from etdev.errors import EtdevWarning, LoweringError, PluginError
-from etdev.graph.nodes import op_name
-from etdev.graph.scalars import rounded_scalars
+from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
 from etdev.schema.plan import MethodPlan, Partition
 
@@ -95,28 +94,18 @@ def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
 
 def refuse_rounded(program: ExportedProgram) -> None:
     """Refuse numbers that ExecuTorch would make tensors that don't hold them."""
-    for node, number in _rounded(program):
+    for node, index, _ in rounded_in(program):
         raise LoweringError(
             "partitioner",
-            f"ExecuTorch would round {number}, which {node.name} reads{where(node)}",
+            f"ExecuTorch would round {node.args[index]}, which {node.name} reads{where(node)}",
             "lower with etdev.Lowerer, which keeps it",
         )
 
 
-def _rounded(program: ExportedProgram) -> Iterator[tuple[Node, Any]]:
-    """What would be rounded, and the node that reads it."""
-    for module in program.graph_module.modules():
-        for node, index, _ in (
-            rounded_scalars(module.graph) if isinstance(module, GraphModule) else ()
-        ):
-            yield node, node.args[index]
-
-
 def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
-    fallback = set(plan.fallback)
     misread = set(orders.misread(program))
-    for node in _portable(program, fallback):
+    for node in _portable(program, plan):
         if kernels.fails(node) or node in misread:
             raise LoweringError(
                 "partitioner",
@@ -133,11 +122,11 @@ def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
             )
 
 
-def _portable(program: ExportedProgram, fallback: Collection[str]) -> Iterator[Node]:
+def _portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
     """The nodes of a program that portable kernels run."""
-    yield from (node for node in program.graph.nodes if node.name in fallback)
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule) and module is not program.graph_module:
+    yield from unclaimed(program, plan)
+    for module in graph_modules(program.graph_module):
+        if module is not program.graph_module:
             yield from module.graph.nodes
 
 

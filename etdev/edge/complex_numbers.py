@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from etdev.errors import LoweringError
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
 
 
@@ -35,8 +35,8 @@ def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
 
 
 def _complex(root: GraphModule) -> Iterator[Node]:
-    for module in root.modules():
-        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+    for module in graph_modules(root):
+        for node in module.graph.nodes:
             values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
             tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
             if node.op == "call_function" and any(t.is_complex() for t in tensors):

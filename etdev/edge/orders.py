@@ -17,11 +17,12 @@ from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.tensor import dim_order_from_stride
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from etdev.graph.layout import is_contiguous_order, is_known_order
+from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import aten_op
 from etdev.graph.signature import renamed
 
@@ -46,14 +47,13 @@ def settle_orders(program: ExportedProgram) -> None:
         program: A delegated edge-dialect program; its graph, branches and signature are changed.
     """
     names: dict[str, str] = {}
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            settled = _Settled(module.graph)
-            settled.run()
-            if settled.names or settled.plain:
-                module.recompile()
-            if module is program.graph_module:
-                names = settled.names
+    for module in graph_modules(program.graph_module):
+        settled = _Settled(module.graph)
+        settled.run()
+        if settled.names or settled.plain:
+            module.recompile()
+        if module is program.graph_module:
+            names = settled.names
     specs = program.graph_signature.output_specs
     specs[:] = [renamed(spec, names) for spec in specs]
     _settle_writes(program)
@@ -80,9 +80,8 @@ def _settle_writes(program: ExportedProgram) -> None:
 
 def misread(program: ExportedProgram) -> Iterator[Node]:
     """The nodes of an edge-dialect program whose portable kernel can't read channels last."""
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            yield from filter(_is_misread, module.graph.nodes)
+    for module in graph_modules(program.graph_module):
+        yield from filter(_is_misread, module.graph.nodes)
 
 
 @define(eq=False)

@@ -10,7 +10,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.sym_util import eval_upper_bound
 from torch._ops import OpOverload
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from etdev.errors import DeviceError
 from etdev.schema.device import CPU, Device
@@ -23,6 +23,11 @@ FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
 _KEPT = "EDGE_DO_NOT_DECOMP."
+
+
+def graph_modules(root: GraphModule) -> list[GraphModule]:
+    """A graph module, and those of its branches and theirs."""
+    return [module for module in root.modules() if isinstance(module, GraphModule)]
 
 
 def fingerprint(graph: Graph) -> list[str]:

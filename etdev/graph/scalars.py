@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import copy_branches, fake_mode
 
@@ -32,24 +33,22 @@ def with_exact_scalars(program: ExportedProgram) -> ExportedProgram:
         program: An ATen program; it is not changed, and returned if nothing would be rounded.
     """
     mode = fake_mode(program.graph.nodes)
-    if mode is None or not any(any(rounded_scalars(graph)) for graph in _graphs(program)):
+    if mode is None or not any(rounded_in(program)):
         return program
     graph = copy_graph(program.graph)
     copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
     copy_branches(copied.graph_module, lambda graph: None)
-    for module in copied.graph_module.modules():
-        if isinstance(module, GraphModule):
-            with mode:
-                _make_tensors(module.graph)
-            module.recompile()
+    for module in graph_modules(copied.graph_module):
+        with mode:
+            _make_tensors(module.graph)
+        module.recompile()
     return copied
 
 
-def _graphs(program: ExportedProgram) -> Iterator[Graph]:
-    """The graphs of a program and of its branches."""
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            yield module.graph
+def rounded_in(program: ExportedProgram) -> Iterator[tuple[Node, int, torch.dtype]]:
+    """As `rounded_scalars`, of a program and of its branches."""
+    for module in graph_modules(program.graph_module):
+        yield from rounded_scalars(module.graph)
 
 
 def _make_tensors(graph: Graph) -> None:

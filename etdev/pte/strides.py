@@ -16,6 +16,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils import _pytree as pytree
 
 from etdev.graph.layout import is_known_order
+from etdev.graph.nodes import graph_modules
 
 _DIM_ORDER = "dim_order"
 
@@ -33,10 +34,9 @@ class PlainStrides(PassBase):
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
         """Rewrites the specs in place."""
-        for module in graph_module.modules():
-            if isinstance(module, GraphModule):
-                for node in module.graph.nodes:
-                    _make_plain(node)
+        for module in graph_modules(graph_module):
+            for node in module.graph.nodes:
+                _make_plain(node)
         return self._then(graph_module)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from attrs import asdict, frozen
 from blake3 import blake3
 
 from etdev.errors import TuneError
-from etdev.files import replacing
+from etdev.files import replacing, try_writing
 from etdev.tuning.exchange import Failure
 from etdev.tuning.measurement import Measurement
 
@@ -57,8 +56,7 @@ class Store:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # Tried, not asked: os.access tells root that everything can be written.
-            tempfile.TemporaryFile(dir=self.folder).close()
+            try_writing(self.folder)
         except OSError as error:
             raise self._unwritable(error) from error
 

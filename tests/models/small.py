@@ -30,6 +30,20 @@ class AddMul(nn.Module):
         return (x + y) * y + x
 
 
+class Buffers(nn.Module):
+    """Sums with so many buffers."""
+
+    def __init__(self, count):
+        super().__init__()
+        for index in range(count):
+            self.register_buffer(f"b{index}", torch.full((2,), float(index)))
+
+    def forward(self, x):
+        for buffer in self.buffers():
+            x = x + buffer
+        return x
+
+
 class Attention(nn.Module):
     """Attention between an addition and a multiplication; of the query to itself without a key."""
 

@@ -7,6 +7,7 @@ import torch
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.passes import MemoryPlanningPass
 from models import nets
+from models.small import Buffers
 from torch import nn
 from torch.export import ExportGraphSignature
 
@@ -14,20 +15,6 @@ from etdev import Lowerer
 from etdev.pte import emit
 from etdev.pte.planning import Planning
 from etdev.pte.signatures import settled
-
-
-class Buffers(nn.Module):
-    """Sums with so many buffers."""
-
-    def __init__(self, count):
-        super().__init__()
-        for index in range(count):
-            self.register_buffer(f"b{index}", torch.full((2,), float(index)))
-
-    def forward(self, x):
-        for buffer in self.buffers():
-            x = x + buffer
-        return x
 
 
 def asked(count, monkeypatch):

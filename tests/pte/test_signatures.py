@@ -6,26 +6,12 @@ import pytest
 import torch
 from executorch.exir.pass_base import PassResult
 from models import nets
-from torch import nn
+from models.small import Buffers
 from torch.export import ExportGraphSignature
 
 from etdev import Lowerer
 from etdev.errors import LoweringError
 from etdev.pte.signatures import Settling, settled
-
-
-class Buffers(nn.Module):
-    """Sums with so many buffers."""
-
-    def __init__(self, count):
-        super().__init__()
-        for index in range(count):
-            self.register_buffer(f"b{index}", torch.full((2,), float(index)))
-
-    def forward(self, x):
-        for buffer in self.buffers():
-            x = x + buffer
-        return x
 
 
 def asked(count, monkeypatch):

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from attrs import frozen
 
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
-from etdev.files import replacing
+from etdev.files import replacing, try_writing
 
 _SUFFIX = ".entry"
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -70,8 +69,7 @@ class Folder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # Tried, not asked: os.access tells root that everything can be written.
-            tempfile.TemporaryFile(dir=self.path).close()
+            try_writing(self.path)
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
-from torch.fx import Node
 
 # Seen in ExecuTorch's runtime: exp(NaN) is 0, the square root of inf is NaN, and so on.
 _FLOAT32 = frozenset(
@@ -15,13 +16,8 @@ _FLOAT32 = frozenset(
 _FLOAT16 = _FLOAT32 | {"relu", "hardtanh", "clamp", "log"}
 
 
-def nan_problem(op: str, node: Node) -> tuple[str, str] | None:
-    """Why an op must not see NaN or infinities; or None."""
-    dtypes = {
-        value.dtype
-        for source in node.all_input_nodes
-        if isinstance(value := source.meta.get("val"), torch.Tensor)
-    }
+def nan_problem(op: str, dtypes: Collection[torch.dtype]) -> tuple[str, str] | None:
+    """Why an op that reads these dtypes must not see NaN or infinities; or None."""
     if (op in _FLOAT32 and torch.float32 in dtypes) or (op in _FLOAT16 and torch.float16 in dtypes):
         return "nan", f"XNNPACK's {op} treats NaN or infinite values otherwise than PyTorch"
     return None

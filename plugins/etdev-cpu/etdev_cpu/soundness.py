@@ -81,7 +81,9 @@ class Soundness:
         tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"
         if tanh and not self.approximate and torch.float32 in _dtypes([node]):
             return "precision", "XNNPACK's tanh GELU is off by up to 5e-4; see approximate"
-        return _node_problem(node) or (nan_problem(short(node), node) if self.exact else None)
+        if (reason := _node_problem(node)) or not self.exact:
+            return reason
+        return nan_problem(short(node), _dtypes(node.all_input_nodes))
 
     def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
         """Constants that these nodes read, what for, and what they must be prepared as."""
