@@ -10,7 +10,7 @@ from etdev.errors import TuneError
 from etdev.schema.tuning import Estimate
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.contest import MARGIN, is_clear
-from etdev.tuning.exchange import Failure
+from etdev.tuning.exchange import UNTRIED, Failure
 from etdev.tuning.record import Record
 
 
@@ -30,6 +30,13 @@ class Attempt:
     def record(self) -> Record | None:
         """What is known about its bytes, if there are any."""
         return self.outcome if isinstance(self.outcome, Record) else None
+
+    @property
+    def is_untried(self) -> bool:
+        """Whether the budget was spent before anything was found out about it."""
+        if isinstance(self.outcome, Failure):
+            return self.outcome.kind == UNTRIED
+        return not self.outcome.rounds and not self.outcome.failure
 
 
 def records_of(attempts: Sequence[Attempt]) -> list[Record]:
@@ -57,7 +64,10 @@ def hopeless(attempts: Sequence[Attempt], tolerance: float) -> TuneError:
     if not errors or min(errors.values()) == float("inf"):
         faults = [f"{a.candidate.name}: {_fault(a)}" for a in attempts]
         what = f"none runs ({'; '.join(faults[:4])})"
-        return TuneError("candidates", what, "see etdev check")
+        cure = "see etdev check"
+        if any(a.is_untried for a in attempts):
+            cure = "give more with --budget; what was measured is kept"
+        return TuneError("candidates", what, cure)
     name = min(errors, key=lambda known: errors[known])
     what = f"no candidate is within {tolerance:g}: the closest, {name}, is off by"
     cure = f"allow at least --tolerance {errors[name]:.1e}"

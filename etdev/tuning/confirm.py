@@ -11,6 +11,8 @@ from etdev.tuning.record import Record
 SESSION = "confirmation"
 # Pairs of processes: six in a row on one side are chance once in 64.
 _LEAST, MOST = 8, 16
+# What the search leaves for it is a guess, and a win that isn't confirmed is lost.
+_OVERRUN = 0.1
 
 
 @frozen(eq=False)
@@ -22,6 +24,10 @@ class Confirmer:
     """
 
     contest: Contest
+
+    def has_time(self) -> bool:
+        """Whether the budget lasts for as many rounds as it takes at least."""
+        return self.contest.lasts(2 * _LEAST, _OVERRUN)
 
     def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
         """Measure both in turn until one is ahead or both had many rounds.
@@ -36,7 +42,7 @@ class Confirmer:
             return Confirmation(name, against, None, 0, False)
         ratio, rounds = None, 0
         session = self.contest.measurer.session_of([other, winner], SESSION)
-        while rounds < MOST:
+        while rounds < MOST and (rounds < _LEAST or self.contest.lasts(2, _OVERRUN)):
             self.contest.measurer.round([other, winner], SESSION, rounds)
             rounds += 1
             ratio = winner.against(other, self.contest.objective, session)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from attrs import frozen
 
 from etdev.schema.tuning import Estimate
+from etdev.tuning.clock import Clock
 from etdev.tuning.measurer import Measurer
 from etdev.tuning.record import Record
 
@@ -26,21 +28,38 @@ class Contest:
         measurer: Measures them.
         objective: What counts.
         tolerance: Largest error.
+        clock: The budget; None for as long as it takes.
     """
 
     measurer: Measurer
     objective: str
     tolerance: float
+    clock: Clock | None = None
+
+    def lasts(self, processes: int, overrun: float = 0.0) -> bool:
+        """Whether the budget lasts for so many processes.
+
+        Args:
+            processes: How many.
+            overrun: What part of the budget they may take beyond it.
+        """
+        seconds = processes * (self.measurer.usual_s or 0.0)
+        clock = self.clock
+        return clock is None or clock.allows(seconds - overrun * clock.budget_s)
 
     def race(self, records: Sequence[Record], session: str) -> Record | None:
         """Measure many, and leave out who is clearly behind; returns the best.
 
-        Those that fail or are outside the tolerance are measured once, as a finding.
+        Those that fail or are outside the tolerance are measured once, as a finding. Once the
+        budget is spent, no others are measured than it takes to have one within the tolerance.
         """
         racing = list({record.build.digest: record for record in records}.values())
         least, most = _RACE
         for number in range(most):
-            self.measurer.round(racing, session, number)
+            if number and not self.lasts(len(racing)):
+                break
+            enough = None if number else functools.partial(self._enough, racing)
+            self.measurer.round(racing, session, number, enough)
             racing = [record for record in racing if record.admitted(self.tolerance)]
             if len(racing) > 1 and number + 1 >= least:
                 best = self.best(racing)
@@ -73,6 +92,10 @@ class Contest:
             return float(record.memory_bytes or record.build.arena_bytes)
         latency = record.latency
         return latency.value if latency else float("inf")
+
+    def _enough(self, records: Sequence[Record]) -> bool:
+        """Whether no more can be measured, and something will do."""
+        return not self.lasts(1) and any(record.admitted(self.tolerance) for record in records)
 
     def _behind(self, record: Record, best: Record | None) -> bool:
         ratio = record.against(best, self.objective) if best else None

@@ -13,6 +13,7 @@ CRASH = "crash"
 HANG = "hang"
 REFUSED = "refused"
 SLOW = "slow"
+UNTRIED = "untried"
 
 
 @frozen(eq=False)
@@ -87,8 +88,8 @@ class Failure:
     """A candidate that gives no result, which is a finding about it and not an error of the tuning.
 
     Args:
-        kind: `crash`, `hang`, `refused` (the runtime's own error), or `slow` (much slower than
-            others, and given up).
+        kind: `crash`, `hang`, `refused` (the runtime's own error), `slow` (much slower than others,
+            and given up), or `untried`, which says nothing about it: the budget was spent.
         detail: The signal, the limit in seconds, or the first line of the error.
     """
 

@@ -25,12 +25,15 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
     """
     best, stays = search.best(), search.fallback()
     assert best
+    differs = stays and stays.record and stays.record is not best.record
+    chosen, confirmation = best, None
+    confirmer = Confirmer(search.contest)
     with outputs.out_of_sight() as hidden:
-        record, build, lock = _final(search, best, hidden)
-        chosen, confirmation = best, None
-        if stays and stays.record and stays.record is not best.record:
+        if stays and differs and not confirmer.has_time():
+            search.finished, chosen = False, stays
+        record, build, lock = _final(search, chosen, hidden)
+        if stays and stays.record and differs and chosen is best:
             names = best.candidate.name, stays.candidate.name
-            confirmer = Confirmer(search.contest)
             confirmation = confirmer.confirm(record, names[0], stays.record, names[1])
             if not confirmation.clear:
                 chosen = stays
@@ -76,7 +79,8 @@ def _report(
     return Report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
-        verdict=_verdict(chosen, confirmation, untuned),
+        verdict=(not confirmation and _spent(search, chosen))
+        or _verdict(chosen, confirmation, untuned),
         objective=search.contest.objective,
         tolerance=search.contest.tolerance,
         target=measurer.runner.name,
@@ -95,6 +99,19 @@ def _report(
         moves=tuple(search.moves),
         confirmation=confirmation,
     )
+
+
+def _spent(search: Search, chosen: Attempt) -> str:
+    """What nothing was confirmed against or for, since the budget was spent; empty if it wasn't."""
+    best, name = search.best(), chosen.candidate.name
+    untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
+    if best and best is not chosen:
+        what = f"{best.candidate.name} could be confirmed"
+    elif untried:
+        what = f"{' and '.join(untried)} could be measured"
+    else:
+        return ""
+    return f"{name} stays: the budget was spent before {what}; give more, what was measured is kept"
 
 
 def _verdict(chosen: Attempt, confirmation: Confirmation | None, untuned: str) -> str:

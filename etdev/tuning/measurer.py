@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import asdict, define, evolve, field
@@ -63,17 +63,26 @@ class Measurer:
             self._records[build.digest] = Record(build, self.cases)
         return self._records[build.digest]
 
-    def round(self, records: Sequence[Record], session: str, number: int) -> None:
+    def round(
+        self,
+        records: Sequence[Record],
+        session: str,
+        number: int,
+        enough: Callable[[], bool] | None = None,
+    ) -> None:
         """Measure each once, in a process of its own; every other round in reversed order.
 
         Args:
             records: What is measured; their failures and rounds are noted there.
             session: What the rounds are for.
             number: Which round of the session, from 0.
+            enough: Asked before each; the rest is left out if so.
         """
         name = self.session_of(records, session)
         turn = list({record.build.digest: record for record in records}.values())
         for record in reversed(turn) if number % 2 else turn:
+            if enough and enough():
+                return
             if record.failure is None and (name, number) not in record.rounds:
                 self._measure(record, name, number)
 

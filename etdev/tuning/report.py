@@ -13,6 +13,8 @@ from etdev.tuning.attempts import Attempt
 from etdev.tuning.candidate import UNTUNED
 from etdev.tuning.record import LATENCY, Record
 
+SPENT = "the budget was spent"
+
 
 def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
     """A trial for each attempt, the fastest first within each state, with the Pareto front."""
@@ -41,7 +43,8 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
         pins=tuple(map(str, candidate.pins)),
     )
     if record is None:
-        return evolve(trial, detail=str(attempt.outcome))
+        state, detail = (UNTRIED, SPENT) if attempt.is_untried else (FAILED, str(attempt.outcome))
+        return evolve(trial, state=state, detail=detail)
     build = record.build
     trial = evolve(
         trial,
@@ -55,7 +58,7 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     if record.failure:
         return evolve(trial, detail=str(record.failure))
     if not record.rounds:
-        return evolve(trial, state=UNTRIED, detail="the budget was spent")
+        return evolve(trial, state=UNTRIED, detail=SPENT)
     compared = record.against(untuned, LATENCY) if untuned and untuned is not record else None
     return evolve(
         trial,

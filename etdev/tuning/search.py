@@ -17,11 +17,14 @@ from etdev.tuning.candidate import Candidate
 from etdev.tuning.clock import Clock
 from etdev.tuning.confirm import MOST as MOST_OF_CONFIRMATION
 from etdev.tuning.contest import MOST_OF_DUEL, Contest, is_clear
+from etdev.tuning.exchange import UNTRIED, Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
 # Processes of a duel and of the confirmation, two in each of their rounds.
 _PROCESSES = 2 * (MOST_OF_DUEL + MOST_OF_CONFIRMATION)
+# Rounds that the race takes at least, for an estimate.
+_ROUNDS = 3
 SPENT = "not tried: the budget is spent"
 
 
@@ -60,15 +63,18 @@ class Search:
             TuneError: No candidate is within the tolerance.
         """
         names = self.ground.names
-        first = [self.attempt(candidate) for candidate in candidates.always(names)]
+        untuned, *alone = candidates.always(names)
+        first = [self.attempt(untuned)]
+        self._estimate(len(alone) + 1)
+        first += [self._always(candidate) for candidate in alone]
         fit, unfit = self._useful(first)
         self.useful = tuple(fit)
-        if unfit and fit:
+        if unfit and fit and self.has_time():
             first.append(self.attempt(candidates.untuned_without(fit, unfit)))
         orders_left = [c for c in orders.orders_of(fit) if c.plugins != names]
         first += [self.attempt(candidate) for candidate in self._within(orders_left)]
         # Last, since its kernels may be so slow that others have to say how long is too long.
-        first.append(self.attempt(candidates.portable()))
+        first.append(self._always(candidates.portable()))
         winner = self.contest.race(records_of(first), "orders")
         self._holder = next((a for a in first if winner and a.record is winner), None)
         self._options(first)
@@ -104,7 +110,8 @@ class Search:
         """The plugins that get something of this model, and those that can't be had here."""
         names = self.ground.names
         alone = {a.candidate.plugins: a for a in first if len(a.candidate.plugins) == 1}
-        unfit = [name for name in names if (name,) in alone and alone[name,].record is None]
+        refused = [a for a in alone.values() if a.record is None and not a.is_untried]
+        unfit = [name for name in names if any((name,) == a.candidate.plugins for a in refused)]
         idle = [
             name
             for name in names
@@ -193,6 +200,27 @@ class Search:
             # The first ones load libraries; what they take says little about those to come.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
         attempt = Attempt(candidate, known)
+        self.attempts.append(attempt)
+        return attempt
+
+    def _estimate(self, others: int) -> None:
+        """Tell how long the candidates take that are always tried, now that one is lowered."""
+        if not self.listener:
+            return
+        measurer = self.contest.measurer
+        timed = sum(len(case.timed) for case in measurer.cases)
+        seconds = others * self._build_s + (others + 1) * _ROUNDS * timed * measurer.policy.seconds
+        words = f"{seconds:.0f} s to try the {others + 1} candidates that are always tried"
+        if seconds > self.clock.left:
+            words += f"; {max(self.clock.left, 0):.0f} s of the budget are left"
+        self.listener("estimate", f"about {words}")
+
+    def _always(self, candidate: Candidate) -> Attempt:
+        """Build a candidate that is always tried, unless the budget is spent and there is one."""
+        if self.clock.allows(self._build_s) or not any(known.record for known in self.attempts):
+            return self.attempt(candidate)
+        self.finished = False
+        attempt = Attempt(candidate, Failure(UNTRIED, "the budget was spent"))
         self.attempts.append(attempt)
         return attempt
 

@@ -68,7 +68,8 @@ def tune(
 ) -> Tuning:
     """Find the fastest composition whose outputs stay within a tolerance of eager PyTorch.
 
-    The untuned plan, each plugin alone and portable kernels alone are always among the candidates.
+    The untuned plan, each plugin alone and portable kernels alone are always among the candidates,
+    as far as the budget lasts; the listener is told beforehand how long they take.
     The best is measured once more against the untuned plan, in fresh processes, in turn; without a
     clear win the untuned plan stays. Beside the .pte a registry file that lowers the model to the
     same bytes appears, a lock, and the report; all of them or none.
@@ -86,7 +87,8 @@ def tune(
             bounds.
         weights: How much the time of each of those counts, by method as they are; all the same if
             None.
-        budget_s: Seconds that the search may take.
+        budget_s: Seconds that it may take. What is begun is finished: one lowering, one process.
+            The untuned plan is lowered and measured whatever it takes, since it is what stays.
         tolerance: Largest error, relative to the largest value of an output.
         objective: `latency`, `size` of the files, or peak `memory`.
         on: A runner, or how one is asked for: `local`, `ssh:host`, `adb`, a command template.
@@ -148,7 +150,7 @@ def tune(
         cases = cases_of(methods, measured_on, weights)
         sentinel = Sentinel.of(fingerprint, how.threads)
         measurer = Measurer(runner, fingerprint, cases, how, measurements, sentinel, listener)
-        contest = Contest(measurer, objective, tolerance)
+        contest = Contest(measurer, objective, tolerance, clock)
         with scratch() as folder:
             builder = Builder(methods, evolve(ground, listener=None), Path(folder))
             search = Search(ground, builder, contest, clock, listener=listener)

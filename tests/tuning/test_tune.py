@@ -14,10 +14,13 @@ from toys.target import Scripted
 import etdev
 from etdev import Claim, Lowerer, Registry, RunError, TuneError, hookimpl
 from etdev.schema.documents import TUNING
-from etdev.schema.tuning import FAILED, WRONG, Report
+from etdev.schema.tuning import FAILED, UNTRIED, WRONG, Report
+from etdev.tuning.clock import Clock
+from etdev.tuning.confirm import Confirmer
 from etdev.tuning.exchange import CRASH, HANG, Failure
 from etdev.tuning.measurement import Policy
 from etdev.tuning.runners import Local
+from etdev.tuning.search import Search
 
 QUICK = Policy(warmup=0, repetitions=3, seconds=0.05)
 
@@ -56,12 +59,17 @@ class Zeroing:
 
 
 @pytest.fixture
-def tuned(tmp_path):
-    """Tune the MLP on a scripted target; what it writes is in the test's folder."""
+def tuned(tmp_path, monkeypatch):
+    """Tune the MLP on a scripted target; what it writes is in the test's folder.
+
+    Without a budget there is time for the candidates that are always tried, and for no others.
+    """
 
     def tune(target, plugins=("cpu",), model=None, **options):
         module, inputs = model or nets.mlp()
-        given = {"store": tmp_path / "store", "budget_s": 0.05, "policy": QUICK, **options}
+        if "budget_s" not in options:
+            monkeypatch.setattr(Search, "has_time", lambda _: False)
+        given = {"store": tmp_path / "store", "budget_s": 600, "policy": QUICK, **options}
         return etdev.tune(
             module, inputs, tmp_path / "net.pte", on=target, plugins=list(plugins), **given
         )
@@ -139,7 +147,7 @@ def test_a_slower_candidate_never_wins(tuned):
 
 def test_parts_move_and_every_move_is_told_why(tuned):
     """The fewer delegates the better, but for none at all."""
-    tuning = tuned(Scripted(lambda backends: len(backends) or 10), budget_s=60)
+    tuning = tuned(Scripted(lambda backends: len(backends) or 10), budget_s=600)
     assert len(tuning.plan.partitions) == 1
     assert tuning.report.confirmation.ratio.value == pytest.approx(0.5)
     taken = [move for move in tuning.report.moves if move.taken]
@@ -313,3 +321,47 @@ def test_options_that_the_user_set_stay(tuned):
     tuning = tuned(Scripted(xnnpack_is_faster), registry=registry)
     assert not any("per_op" in move.name for move in tuning.report.moves)
     assert "per_op = true" in tuning.registry.read_text()
+
+
+def test_of_a_tiny_budget_the_untuned_plan_is_measured_and_nothing_else(tuned):
+    heard = []
+    target = Scripted(lambda backends: 10 if len(backends) > 1 else 1)
+    tuning = tuned(target, budget_s=1e-9, listener=lambda *said: heard.append(said))
+    assert len(target.requests) == 1
+    report = tuning.report
+    assert (report.chosen, report.finished, report.confirmation) == ("untuned", False, None)
+    assert report.verdict == (
+        "untuned stays: the budget was spent before portable alone could be measured; give more, "
+        "what was measured is kept"
+    )
+    states = {t.name: (t.state, t.detail) for t in report.trials}
+    assert states["portable alone"] == (UNTRIED, "the budget was spent")
+    (estimate,) = [detail for stage, detail in heard if stage == "estimate"]
+    assert "s to try the 2 candidates that are always tried; 0 s of the budget are left" in estimate
+    assert heard.index(("estimate", estimate)) < [s for s, _ in heard].index("measure")
+
+
+def test_a_winner_that_the_budget_leaves_no_time_to_confirm_is_not_written(tuned, monkeypatch):
+    monkeypatch.setattr(Confirmer, "has_time", lambda _: False)
+    tuning = tuned(Scripted(lambda backends: 10 if len(backends) > 1 else 1))
+    assert tuning.report.chosen == "untuned"
+    assert not tuning.report.finished
+    assert tuning.report.verdict.startswith(
+        "untuned stays: the budget was spent before portable alone could be confirmed; give more"
+    )
+
+
+def test_a_spent_budget_ends_the_rounds_of_a_race(tuned, monkeypatch):
+    """A named fake of time: every process takes 100 s of it."""
+    target = Scripted(xnnpack_is_faster)
+    monkeypatch.setattr(Clock, "spent", property(lambda _: 100.0 * len(target.requests)))
+    tuning = tuned(target, budget_s=150)
+    assert len(target.requests) == 2
+    assert all(t.rounds == 1 for t in tuning.report.trials)
+
+
+def test_if_the_budget_ends_before_anything_runs_the_error_says_so(tuned, tmp_path):
+    target = Scripted(lambda backends: Failure(CRASH, "on purpose") if backends else 1)
+    with pytest.raises(TuneError, match=r"portable alone: untried.*; give more with --budget"):
+        tuned(target, budget_s=1e-9)
+    assert not (tmp_path / "net.pte").exists()
