@@ -226,12 +226,7 @@ class Lowerer:
             whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
             for name, program in programs.items():
-                fallback = set(plan[name].fallback)
-                unfit = kernels.unfit(program, (), config).keys() & fallback
-                # The others are in a formula on purpose.
-                hopeless = unfit - set(expander.decomposable(program, unfit))
-                left = whole[name].keys() & fallback | hopeless
-                kernels.refuse_unfit(program, left, config)
+                kernels.refuse_unfit(program, plan[name].fallback, whole[name], expander)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
     @contextmanager
