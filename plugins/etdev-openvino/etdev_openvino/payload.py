@@ -6,6 +6,8 @@ from etdev import CPU, Device
 from etdev.errors import ArtifactError
 
 BACKEND_ID = "OpenvinoBackend"
+# The class in compiler.py, which would import torch.
+COMPILER = "OpenvinoByOrigin"
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:

@@ -11,7 +11,7 @@ from attrs import Attribute, field, frozen, validators
 from etdev import Claim, Constant, Device, Draft, KeepWhole, Probe, hookimpl
 from etdev.errors import PluginError
 from etdev_openvino import machine
-from etdev_openvino.payload import BACKEND_ID, device_of
+from etdev_openvino.payload import BACKEND_ID, COMPILER, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -79,7 +79,7 @@ class OpenVinoPlugin:
         """Every node that OpenVINO runs as PyTorch does; a quantiser with its dequantisers."""
         groups, refusals = self._support().match(program, taken)
         specs = {"device": self.device.encode()}
-        return Claim(BACKEND_ID, groups, refusals, compile_specs=specs)
+        return Claim(BACKEND_ID, groups, refusals, compile_specs=specs, compiler=COMPILER)
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
