@@ -19,7 +19,7 @@ from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.scalars import with_exact_scalars
-from etdev.hazards import outside, refuse_hazards, refuse_rounded, unclaimed
+from etdev.hazards import outside, refuse_hazards, refuse_rounded, refuse_unconverted, unclaimed
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.budget import Budget
@@ -91,6 +91,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         )
         if ep.dialect != "EDGE":
             refuse_rounded(ep)
+            refuse_unconverted(ep)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}

@@ -30,7 +30,7 @@ from etdev.edge.outputs import refuse_outputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
-from etdev.graph.layout import mixes_layouts, with_contiguous_weights
+from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
@@ -162,7 +162,8 @@ class Conversion:
         program = with_plain_strides(method, program)
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
-        return with_contiguous_weights(program) if mixes_layouts(program) else program
+        mixing = any(mixing_convolutions(program.graph))
+        return with_contiguous_weights(program) if mixing else program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""

@@ -169,20 +169,45 @@ def test_what_they_rarely_get_wrong_is_said():
         composed(lambda x: nn.functional.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
 
 
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-def test_weights_that_are_channels_last_are_taken(layout):
-    convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
-    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
-    manager = composed(lambda x: convolution(x).relu(), x, ["cpu"])
-    assert backends(manager) == ["XnnpackBackend"]
-    buffer = manager.to_executorch().buffer
-    program = Runtime.get().load_program(buffer)
-    (output,) = program.load_method("forward").execute([x])
-    torch.testing.assert_close(output, convolution(x).relu(), atol=1e-5, rtol=1e-4)
-
-
 # ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
 CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+
+
+def last_and_relu(layout):
+    convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
+    x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
+    return lambda x: convolution(x).relu(), x
+
+
+def run_composed(function, x):
+    manager = composed(function, x, ["cpu"])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for scale in (1, 2.5):
+        (output,) = method.execute([x * scale])
+        torch.testing.assert_close(output, function(x * scale), atol=1e-5, rtol=1e-4)
+    return manager
+
+
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 keeps them: left, or refused")
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_weights_that_are_channels_last_are_taken(layout):
+    manager = run_composed(*last_and_relu(layout))
+    assert backends(manager) == ["XnnpackBackend"]
+
+
+@pytest.mark.usefixtures("unasked")
+def test_weights_that_stay_channels_last_are_left():
+    manager = run_composed(*last_and_relu(torch.channels_last))
+    targets = [str(node.target) for node in manager.exported_program().graph.nodes]
+    assert any("aten.convolution" in target for target in targets)
+
+
+@pytest.mark.usefixtures("unasked")
+def test_weights_that_stay_channels_last_are_refused_beside_another_layout():
+    with pytest.raises(LoweringError) as caught:
+        run_composed(*last_and_relu(torch.contiguous_format))
+    assert "kernel of aten.convolution.default fails or is wrong for what" in caught.value.what
 
 
 @pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 would round them: refused")
