@@ -4,6 +4,9 @@ A blob is a header of three pairs of offset and size, a short document, the weig
 model as XML, which OpenVINO disguises. In the XML every layer has a name. Those that OpenVINO makes
 up, such as `Constant_9879`, end in a count of all that the process has made so far; layers are
 joined by their numbers, inputs and outputs have their places, so no name is ever looked up.
+
+A layer that is marked `precise` is computed in the type that it has, where OpenVINO would otherwise
+round float32 to bfloat16 because the CPU has that.
 """
 
 from __future__ import annotations
@@ -18,19 +21,28 @@ _HEADER = struct.Struct("<6Q")
 _DISGUISE = bytes([0x30, 0x60, 0x70, 0x02, 0x04, 0x08, 0x3F, 0x6F, 0x72, 0x74, 0x78, 0x7F])
 
 
-def canonical(blob: bytes, known: Collection[str]) -> bytes:
+_PRECISE = {"name": "precise", "version": "0"}
+
+
+def canonical(blob: bytes, known: Collection[str], precise: bool = False) -> bytes:
     """A blob whose names say the same in every process.
 
     Args:
         blob: What `export_model` gave; that of a device with another format stays as it is.
         known: Names of the nodes of the program. A layer of one of them keeps that part of its
             name, so that it can be told what it was made of.
+        precise: Mark every layer as precise.
+
+    Raises:
+        ValueError: The layers can't be marked, since the blob has another format.
     """
     text = text_of(blob)
     if not text:
+        if precise:
+            raise ValueError("float32 can't be had, OpenVINO exported a model of unknown format")
         return blob
     start = _start_of_model(blob)
-    model = _disguised(_renamed(text, frozenset(known)))
+    model = _disguised(_text(_renamed(text, frozenset(known), precise)))
     header = (*_HEADER.unpack_from(blob)[:5], len(model))
     return b"".join([_HEADER.pack(*header), memoryview(blob)[_HEADER.size : start], model])
 
@@ -58,9 +70,27 @@ def _disguised(text: bytes) -> bytes:
     return mixed.to_bytes(len(text), "little")
 
 
-def _renamed(text: bytes, known: Collection[str]) -> bytes:
+def generates_products(blob: bytes) -> bool:
+    """Whether OpenVINO is to generate code in which there are products, as for some attention."""
+    text = text_of(blob)
+    if b'type="Subgraph"' not in text:
+        return False
+    bodies = [s for s in _parsed(text).iter("layer") if s.get("type") == "Subgraph"]
+    return any(inner.get("type") == "MatMul" for body in bodies for inner in body.iter("layer"))
+
+
+def _parsed(text: bytes) -> ElementTree.Element:
+    return ElementTree.fromstring(text)  # noqa: S314: OpenVINO wrote it in this process
+
+
+def _text(net: ElementTree.Element) -> bytes:
+    body: bytes = ElementTree.tostring(net, "utf-8")
+    return b'<?xml version="1.0"?>\n' + body
+
+
+def _renamed(text: bytes, known: Collection[str], precise: bool) -> ElementTree.Element:
     """The model with layers named by their node, type and number."""
-    net = ElementTree.fromstring(text)  # noqa: S314: OpenVINO wrote it in this process
+    net = _parsed(text)
     net.set("name", "Model")
     for layer in net.iter("layer"):
         own = f"{layer.get('type')}_{layer.get('id')}"
@@ -68,8 +98,17 @@ def _renamed(text: bytes, known: Collection[str]) -> bytes:
         for attribute in layer.iter("attribute"):
             if attribute.get("name") == "fused_names":
                 attribute.set("value", ", ".join(_origins(attribute.get("value", ""), known)))
-    body: bytes = ElementTree.tostring(net, "utf-8")
-    return b'<?xml version="1.0"?>\n' + body
+        if precise:
+            _mark(layer)
+    return net
+
+
+def _mark(layer: ElementTree.Element) -> None:
+    notes = layer.find("rt_info")
+    if notes is None:
+        notes = ElementTree.SubElement(layer, "rt_info")
+    if not any(note.get("name") == _PRECISE["name"] for note in notes):
+        ElementTree.SubElement(notes, "attribute", _PRECISE)
 
 
 def _origins(names: str, known: Collection[str]) -> list[str]:
