@@ -27,6 +27,7 @@ from etdev.edge.inputs import refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
+from etdev.edge.positions import with_known_positions
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
@@ -133,7 +134,8 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = without_checks(functional(self._prepared(method, program)))
+        prepared = with_known_positions(self._prepared(method, program))
+        program = without_checks(functional(prepared))
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
