@@ -18,11 +18,17 @@ from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
+from etdev.runtime.kernels import lacks_kernel
 from etdev.schema.plan import MethodPlan, Partition
 
 
-def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
+def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse a plan that ExecuTorch would not carry out as it is meant.
+
+    Args:
+        program: The program that is partitioned.
+        plan: Its plan.
+        strict: What is wrong for some values only, or has no kernel here, is an error, too.
 
     Raises:
         LoweringError: Something would be overwritten, transposed, or wrong on a portable kernel.
@@ -30,7 +36,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
     """
     _refuse_overwritten(program, plan)
     _refuse_transposed(program, plan)
-    _refuse_unfit(program, plan)
+    _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
         _refuse_fragments(program, partition)
@@ -102,24 +108,31 @@ def refuse_rounded(program: ExportedProgram) -> None:
         )
 
 
-def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
+def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
     misread = set(orders.misread(program))
     for node in _portable(program, plan):
-        if kernels.fails(node) or node in misread:
+        kernel = f"the portable kernel of {op_name(node)}"
+        if kernels.fails(node) or node in misread or orders.miswritten(node):
             raise LoweringError(
                 "partitioner",
-                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
-                f"gives it{where(node)}",
+                f"{kernel} fails or is wrong for what {node.name} gives it{where(node)}",
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
         if kernels.fails_rarely(node):
-            warnings.warn(
-                f"partitioner: the portable kernel of {op_name(node)} is wrong for some values "
-                f"of {node.name}, such as NaN or large integers{where(node)}; etdev.Lowerer is not",
-                EtdevWarning,
-                stacklevel=2,
-            )
+            what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
+            _say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
+        elif lacks_kernel(node):
+            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
+            _say(strict, what, "leave out that op, or give it to a plugin")
+
+
+def _say(strict: bool, what: str, cure: str) -> None:
+    """Warn, or refuse if this is strict."""
+    error = LoweringError("partitioner", what, cure)
+    if strict:
+        raise error
+    warnings.warn(str(error), EtdevWarning, stacklevel=4)
 
 
 def _portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
