@@ -27,9 +27,10 @@ from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.scalars import with_exact_scalars
-from etdev.hazards import outside, refuse_hazards, refuse_rounded, unclaimed
+from etdev.graph.source import where
+from etdev.hazards import outside, portable, refuse_hazards, refuse_rounded, say, unclaimed
 from etdev.registry import Registry
-from etdev.runtime.kernels import has_kernel
+from etdev.runtime.kernels import has_kernel, lacks_kernel
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -121,6 +122,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
         refuse_hazards(exported_program, plan, self._composition.rules.strict)
+        self._say_missing(exported_program, plan)
         given = outside(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
@@ -137,6 +139,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
         return PartitionResult(exported_program, specs)
+
+    def _say_missing(self, program: ExportedProgram, plan: MethodPlan) -> None:
+        """Say which ops no kernel computes; the .pte fails to load without it."""
+        for node in filter(lacks_kernel, portable(program, plan)):
+            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
+            cure = "leave out that op, or give it to a plugin"
+            say(self._composition.rules.strict, what, cure)
 
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Refuse by name what ExecuTorch would leave without a kernel.

@@ -18,7 +18,6 @@ from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
-from etdev.runtime.kernels import lacks_kernel
 from etdev.schema.plan import MethodPlan, Partition
 
 
@@ -28,7 +27,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> 
     Args:
         program: The program that is partitioned.
         plan: Its plan.
-        strict: What is wrong for some values only, or has no kernel here, is an error, too.
+        strict: What is wrong for some values only is an error, too.
 
     Raises:
         LoweringError: Something would be overwritten, transposed, or wrong on a portable kernel.
@@ -111,7 +110,7 @@ def refuse_rounded(program: ExportedProgram) -> None:
 def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
     misread = set(orders.misread(program))
-    for node in _portable(program, plan):
+    for node in portable(program, plan):
         kernel = f"the portable kernel of {op_name(node)}"
         if kernels.fails(node) or node in misread or orders.miswritten(node):
             raise LoweringError(
@@ -121,13 +120,10 @@ def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> N
             )
         if kernels.fails_rarely(node):
             what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
-            _say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
-        elif lacks_kernel(node):
-            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
-            _say(strict, what, "leave out that op, or give it to a plugin")
+            say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
 
 
-def _say(strict: bool, what: str, cure: str) -> None:
+def say(strict: bool, what: str, cure: str) -> None:
     """Warn, or refuse if this is strict."""
     error = LoweringError("partitioner", what, cure)
     if strict:
@@ -135,7 +131,7 @@ def _say(strict: bool, what: str, cure: str) -> None:
     warnings.warn(str(error), EtdevWarning, stacklevel=4)
 
 
-def _portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
+def portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
     """The nodes of a program that portable kernels run."""
     yield from unclaimed(program, plan)
     for module in graph_modules(program.graph_module):
