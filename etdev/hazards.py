@@ -22,8 +22,13 @@ from etdev.graph.source import where
 from etdev.schema.plan import MethodPlan, Partition
 
 
-def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
+def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse a plan that ExecuTorch would not carry out as it is meant.
+
+    Args:
+        program: The program that is partitioned.
+        plan: Its plan.
+        strict: What is wrong for some values only is an error, too.
 
     Raises:
         LoweringError: Something would be overwritten, transposed, or wrong on a portable kernel.
@@ -31,7 +36,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
     """
     _refuse_overwritten(program, plan)
     _refuse_transposed(program, plan)
-    _refuse_unfit(program, plan)
+    _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
         _refuse_fragments(program, partition)
@@ -126,29 +131,33 @@ def refuse_unconverted(program: ExportedProgram) -> None:
             )
 
 
-def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
+def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
     misread = set(orders.misread(program))
     for module in graph_modules(program.graph_module):
         misread.update(mixing_convolutions(module.graph))
-    for node in _portable(program, plan):
-        if kernels.fails(node) or node in misread:
+    for node in portable(program, plan):
+        kernel = f"the portable kernel of {op_name(node)}"
+        if kernels.fails(node) or node in misread or orders.miswritten(node):
             raise LoweringError(
                 "partitioner",
-                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
-                f"gives it{where(node)}",
+                f"{kernel} fails or is wrong for what {node.name} gives it{where(node)}",
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
         if kernels.fails_rarely(node):
-            warnings.warn(
-                f"partitioner: the portable kernel of {op_name(node)} is wrong for some values "
-                f"of {node.name}, such as NaN or large integers{where(node)}; etdev.Lowerer is not",
-                EtdevWarning,
-                stacklevel=2,
-            )
+            what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
+            say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
 
 
-def _portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
+def say(strict: bool, what: str, cure: str) -> None:
+    """Warn, or refuse if this is strict."""
+    error = LoweringError("partitioner", what, cure)
+    if strict:
+        raise error
+    warnings.warn(str(error), EtdevWarning, stacklevel=4)
+
+
+def portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
     """The nodes of a program that portable kernels run."""
     yield from unclaimed(program, plan)
     for module in graph_modules(program.graph_module):

@@ -28,6 +28,8 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
             what = f"XNNPACK needs the weights of {_name(node)} constant"
             written = buffers.intersection(origins).difference(constants)
             yield node, f"{what}, the method writes to them" if written else what
+        if _starts_before(node):
+            yield node, "XNNPACK can't compile a slice that starts before the first row"
         if _returned_with_its_source(node):
             yield node, "XNNPACK has no copy of one of its outputs"
 
@@ -60,6 +62,15 @@ def _origin(node: Node) -> Node:
 
 def _is_channels_last(weight: Node) -> bool:
     return is_channels_last(weight.meta.get("val"))
+
+
+def _starts_before(node: Node) -> bool:
+    """Whether a slice starts further from the end than there are rows, as `x[-100:]` may."""
+    if not _name(node).startswith("slice_copy"):
+        return False
+    source, dim, start = (*node.args, 0, None)[:3]
+    size = source.meta["val"].shape[dim]  # type: ignore
+    return isinstance(start, int) and isinstance(size, int) and start < -size
 
 
 def _returned_with_its_source(node: Node) -> bool:

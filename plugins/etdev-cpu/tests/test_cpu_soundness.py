@@ -181,6 +181,7 @@ MODELS = {
         ),
         "arguments",
     ),
+    "a slice from before the start": (calls(lambda _, x: x[:, -100:3] * 2, square), "constraint"),
     "prelu of 2 dimensions": (lambda: (nn.PReLU(8).eval(), square()), None),
     "a norm of 2 dimensions": (
         calls(
