@@ -152,8 +152,14 @@ def plugin_class(body):
         (plugin_class(" @hookimpl\n def zzz(self): ..."),
          f"zzz is not a hook; the hooks are {HOOKS}"),
         (plugin_class(" @hookimpl\n def claim_nodes(self, progam): ..."),
-         "hookimpl definition: claim_nodes(progam) Argument(s) {'progam'} are declared in the "
-         "hookimpl but can not be found in the hookspec; see etdev/hookspecs.py"),
+         "claim_nodes has an argument progam, which it is not called with; did you mean program?"),
+        (plugin_class(" @hookimpl\n def claim_constants(self, nodes): ..."),
+         "claim_constants has an argument nodes, which it is not called with; "
+         "it is called with program, partition"),
+        (plugin_class(" @hookimpl\n def probe(self, machine): ..."),
+         "probe has an argument machine, which it is not called with; it is called with none"),
+        ("def Plugin(): ...",
+         "Plugin is a function, which has no hooks; name a class, an object or a module"),
         (plugin_class(" @hookimpl\n def probe(self): ...\n def claim_nodes(self, program): ..."),
          "claim_nodes is not marked as a hook; put @hookimpl above it"),
         (plugin_class(" pass"), f"has no hooks; the hooks are {HOOKS}"),
