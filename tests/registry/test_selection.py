@@ -24,6 +24,8 @@ class Plugin:
     def claim_nodes(self, program): ...
 """
 WITH_OPTIONS = """
+from typing import Literal
+
 from attrs import field, frozen, validators
 from etdev import hookimpl
 
@@ -34,11 +36,12 @@ class Plugin:
     share: float = 0.5
     names: tuple[str, ...] = ()
     mode: str = field(default="a", validator=validators.in_(("a", "b")))
+    size: Literal["small", 8] = "small"
 
     @hookimpl
     def claim_nodes(self): ...
 """
-KNOWN = "its options are fast, level, share, names, mode"
+KNOWN = "its options are fast, level, share, names, mode, size"
 HOOKS = ", ".join(plugin.HOOKS)
 
 
@@ -344,10 +347,10 @@ def with_options(**options):
 
 def test_options_reach_the_class_of_a_plugin(install):
     install("a", WITH_OPTIONS)
-    options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b"}
+    options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b", "size": 8}
     plugin = selection.select(with_options(**options))[0].implementation
     assert (plugin.fast, plugin.level, plugin.share) == (True, 3, 1)
-    assert (plugin.names, plugin.mode) == (("x", "y"), "b")
+    assert (plugin.names, plugin.mode, plugin.size) == (("x", "y"), "b", 8)
 
 
 def test_options_count_for_a_plugin_chosen_by_name_too(install):
@@ -365,6 +368,9 @@ def test_options_count_for_a_plugin_chosen_by_name_too(install):
         ({"level": 1.5}, "level is 1.5, it must be a whole number"),
         ({"names": ["x", 3]}, "names[1] is 3, it must be text"),
         ({"mode": "c"}, "'mode' must be in ('a', 'b') (got 'c')"),
+        ({"size": "large"}, "size is 'large', it must be one of 'small', 8"),
+        ({"size": 8.0}, "size is 8.0, it must be one of 'small', 8"),
+        ({"size": ["small"]}, "size is ['small'], it must be one of 'small', 8"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named_with_their_value_and_the_known_ones(install, options, problem):
