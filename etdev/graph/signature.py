@@ -16,6 +16,8 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Node
 
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def argument(node: Node) -> TensorArgument | SymIntArgument:
     """How a signature names a node: as a tensor, or as a symbolic size."""
@@ -63,3 +65,30 @@ def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> E
 
     inputs, outputs = signature.input_specs, signature.output_specs
     return ExportGraphSignature([*map(named, inputs)], [*map(named, outputs)])
+
+
+def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
+    """The first difference that a caller would notice: `output 0 from float32 (2) to int64 (2)`."""
+    for side, name in (("input", "user_inputs"), ("output", "user_outputs")):
+        old, new = (_interface(program, name) for program in (before, after))
+        if len(old) != len(new):
+            return f"the number of {side}s from {len(old)} to {len(new)}"
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            if one != other:
+                return f"{side} {index} from {one} to {other}"
+    return ""
+
+
+def _interface(program: ExportedProgram, side: str) -> list[str]:
+    """The values that a method takes or returns, in words."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return [_words(name, values) for name in getattr(program.graph_signature, side)]
+
+
+def _words(name: object, values: Mapping[str, Any]) -> str:
+    value = values.get(name) if isinstance(name, str) else name
+    if not isinstance(value, torch.Tensor):
+        return "a number" if isinstance(value, (int, float, *_SYMBOLS)) else "a value"
+    # Symbols have other names in a program that was exported anew.
+    sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
+    return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(sizes)})"
