@@ -93,12 +93,17 @@ class Composition:
         owners = {partition.plugin for partition in plan.partitions}
         for plugin in self.plugins:
             if plugin.name in owners and (reason := answers.probe(plugin).unfit):
-                raise PluginError(
-                    plugin.name,
-                    f"can't compile here: {reason}",
-                    "planning works here; to lower without it name the others, "
-                    'plugins=["cpu"] or --plugin cpu',
-                )
+                what = f"can't compile here: {reason}"
+                raise PluginError(plugin.name, what, self._without(plugin))
+
+    def _without(self, plugin: Plugin) -> str:
+        """What to do about a plugin that can't compile here."""
+        # If it is alone, the one that compiles everywhere.
+        others = [other.name for other in self.plugins if other is not plugin] or ["cpu"]
+        named = ", ".join(f'"{name}"' for name in others)
+        words = " ".join(f"--plugin {name}" for name in others)
+        cure = f"to lower without it name the others, plugins=[{named}] or {words}"
+        return f"planning works here; {cure}"
 
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from etdev.cli import options, results, tables
 from etdev.cli.group import Command
-from etdev.cli.progress import console, lines
-from etdev.cli.streams import without_noise
+from etdev.cli.progress import console, import_torch, lines, quieted
+from etdev.cli.voice import Voice
 from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
@@ -42,7 +42,11 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
     read, 2 for wrong usage.
     """
     table = load(registry)
-    with without_noise(not options.debugging()), watched(lines(console())):
+    debug = options.debugging()
+    with quieted(debug) as err, watched(lines(err)):
+        if any(entry.partitioner for entry in table.entries):
+            # A Partitioner's module would import it, with all that torch and its libraries log.
+            import_torch(debug, Voice.chosen())
         findings = discover(table)
     if as_json:
         results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))

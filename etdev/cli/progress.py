@@ -44,8 +44,8 @@ def stage(context: click.Context) -> str:
 
 
 @contextmanager
-def working(debug: bool = False) -> Iterator[Say]:
-    """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
+def quieted(debug: bool = False) -> Iterator[Console]:
+    """A console on which etdev's own warnings are lines; those of libraries are not shown.
 
     Args:
         debug: Let other libraries' warnings and logs through.
@@ -55,12 +55,24 @@ def working(debug: bool = False) -> Iterator[Say]:
         if not debug:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
+        err = console()
 
         def show(message: Warning | str, *_: object, **__: object) -> None:
             complain(f"warning: {message}", "yellow", err)
 
         warnings.showwarning = show
-        err = console()
+        yield err
+
+
+@contextmanager
+def working(debug: bool = False) -> Iterator[Say]:
+    """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
+
+    Args:
+        debug: Let other libraries' warnings and logs through.
+    """
+    voice = Voice.chosen()
+    with quieted(debug) as err:
         if voice.quiet or voice.verbose or not err.is_terminal:
             say = _Noted(_Lines(err, voice))
             _load_torch(say, debug, voice)
@@ -93,10 +105,11 @@ class _Noted:
 def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
     say("load", "PyTorch and ExecuTorch")
     with loading():
-        _import_torch(debug, voice)
+        import_torch(debug, voice)
 
 
-def _import_torch(debug: bool, voice: Voice) -> None:
+def import_torch(debug: bool, voice: Voice) -> None:
+    """Import PyTorch and ExecuTorch, of whose logs is shown what was asked for."""
     if voice.level is not None:
         logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
         import torch

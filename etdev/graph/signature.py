@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputSpec, SymIntArgument, TensorArgument
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
 from torch.fx import Node
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def argument(node: Node) -> TensorArgument | SymIntArgument:
@@ -47,3 +55,40 @@ def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
     if name not in names:
         return spec
     return OutputSpec(spec.kind, type(spec.arg)(names[name]), spec.target)  # type: ignore[call-arg]
+
+
+def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> ExportGraphSignature:
+    """A signature with other targets of some weights, by those that they have."""
+
+    def named(spec: Any) -> Any:
+        return dataclasses.replace(spec, target=names.get(spec.target, spec.target))
+
+    inputs, outputs = signature.input_specs, signature.output_specs
+    return ExportGraphSignature([*map(named, inputs)], [*map(named, outputs)])
+
+
+def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
+    """The first difference that a caller would notice: `output 0 from float32 (2) to int64 (2)`."""
+    for side, name in (("input", "user_inputs"), ("output", "user_outputs")):
+        old, new = (_interface(program, name) for program in (before, after))
+        if len(old) != len(new):
+            return f"the number of {side}s from {len(old)} to {len(new)}"
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            if one != other:
+                return f"{side} {index} from {one} to {other}"
+    return ""
+
+
+def _interface(program: ExportedProgram, side: str) -> list[str]:
+    """The values that a method takes or returns, in words."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return [_words(name, values) for name in getattr(program.graph_signature, side)]
+
+
+def _words(name: object, values: Mapping[str, Any]) -> str:
+    value = values.get(name) if isinstance(name, str) else name
+    if not isinstance(value, torch.Tensor):
+        return "a number" if isinstance(value, (int, float, *_SYMBOLS)) else "a value"
+    # Symbols have other names in a program that was exported anew.
+    sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
+    return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(sizes)})"

@@ -41,11 +41,16 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     """The program as the plugin rewrites it, or as it is."""
     from torch.export import ExportedProgram
 
+    from etdev.graph.signature import interface_change
+
     answer = call(plugin, "prepare", method, program=program, method=method)
     if answer is None:
         return program
     if not isinstance(answer, ExportedProgram):
         raise fault(plugin, "prepare", answer, "return an ExportedProgram")
+    if change := interface_change(program, answer):
+        cure = "return a program that takes and returns the same"
+        raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
     return answer
 
 

@@ -73,6 +73,7 @@ class Plugin:
         try:
             self._manager.register(self.implementation, self.name)
         except pluggy.PluginValidationError as error:
+            self._check_arguments()
             raise PluginError(self.title, _signature(error), "see etdev/hookspecs.py") from error
         callers = self._manager.get_hookcallers(self.implementation) or []
         self.hooks = tuple(sorted(caller.name for caller in callers))
@@ -113,11 +114,26 @@ class Plugin:
             raise PluginError(
                 self.title, f"{undecorated[0]} is not marked as a hook", "put @hookimpl above it"
             )
+        if inspect.isroutine(self.implementation):
+            what = f"{self.implementation.__name__} is a function, which has no hooks"
+            raise PluginError(self.title, what, "name a class, an object or a module")
         if not self.hooks:
             raise PluginError(self.title, "has no hooks", f"the hooks are {', '.join(HOOKS)}")
         for caller in self._manager.get_hookcallers(self.implementation) or ():
             for hook in caller.get_hookimpls():
                 self._check_kind(caller.name, hook)
+
+    def _check_arguments(self) -> None:
+        """Refuse an argument that a hook is not called with."""
+        for name in HOOKS:
+            known = list(inspect.signature(getattr(hookspecs, name)).parameters)
+            for argument in _required(getattr(self.implementation, name, None)):
+                if argument not in known:
+                    close = difflib.get_close_matches(argument, known, 1)
+                    others = f"it is called with {', '.join(known) or 'none'}"
+                    cure = f"did you mean {close[0]}?" if close else others
+                    what = f"{name} has an argument {argument}, which it is not called with"
+                    raise PluginError(self.title, what, cure)
 
     def _check_kind(self, name: str, hook: pluggy.HookImpl) -> None:
         """Refuse what pluggy or Python would not run as a plain function."""
@@ -132,6 +148,16 @@ def _signature(error: pluggy.PluginValidationError) -> str:
     """pluggy's complaint about arguments in one line, without the plugin's repr."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[1:]) if len(lines) > 1 else " ".join(lines)
+
+
+def _required(hook: Any) -> list[str]:
+    """The arguments of a hook that have no default."""
+    if not callable(hook):
+        return []
+    parameters = inspect.signature(hook).parameters.values()
+    return [
+        p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty
+    ]
 
 
 def _did_you_mean(name: str) -> str:

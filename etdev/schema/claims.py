@@ -16,6 +16,7 @@ from etdev.schema.converters import (
     not_empty,
     one_line,
     text_tuple,
+    true_or_false,
 )
 from etdev.schema.device import DEVICE_TYPES
 
@@ -99,8 +100,8 @@ class Claim:
         converter=text_tuple,
         validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
     )
-    named_data: bool = field(default=False, validator=validators.instance_of(bool))
-    merge: bool = field(default=True, validator=validators.instance_of(bool))
+    named_data: bool = field(default=False, validator=true_or_false)
+    merge: bool = field(default=True, validator=true_or_false)
     compiler: str | None = field(
         default=None,
         validator=validators.optional([validators.instance_of(str), not_empty, one_line]),

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from attrs import field, frozen, validators
+from attrs import Attribute, field, frozen, validators
 
 from etdev.errors import ClaimError
 from etdev.schema.converters import frozen_tuple, not_empty, one_line
+
+
+def _bytes(instance: CompileSpec, attribute: Attribute[bytes], value: Any) -> None:
+    if not isinstance(value, bytes):
+        what = f"the compile spec {instance.key!r} is {value!r}"
+        raise ClaimError("claim", what, 'give bytes, such as b"1"')
 
 
 @frozen
@@ -19,7 +25,7 @@ class CompileSpec:
     """
 
     key: str = field(validator=[validators.instance_of(str), not_empty, one_line])
-    value: bytes = field(validator=validators.instance_of(bytes))
+    value: bytes = field(validator=_bytes)
 
 
 class SpecLike(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from attrs import Attribute, validators
+from attrs import Attribute
 
 from etdev.errors import ClaimError
 
@@ -40,7 +40,22 @@ def frozen_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
 
 def each(kind: type) -> Any:
     """Validator: a tuple whose members are all of one class."""
-    return validators.deep_iterable(validators.instance_of(kind))
+
+    def check(instance: object, attribute: Attribute[Any], value: Iterable[Any]) -> None:
+        for item in value:
+            if not isinstance(item, kind):
+                name = f"{type(instance).__name__}.{attribute.name}"
+                what = f"{name} has {item!r}, which is not a {kind.__name__}"
+                raise ClaimError("claim", what, f"give a list of {kind.__name__}s")
+
+    return check
+
+
+def true_or_false(instance: object, attribute: Attribute[Any], value: Any) -> None:
+    """Validator: a bool, since `merge="no"` would be true."""
+    if not isinstance(value, bool):
+        name = f"{type(instance).__name__}.{attribute.name}"
+        raise ClaimError("claim", f"{name} is {value!r}", "give True or False")
 
 
 def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
 import cattrs
@@ -78,6 +78,7 @@ def strictly(converter: C) -> C:
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook_factory(_is_list, _list_hook)
     converter.register_structure_hook_factory(is_mapping, _mapping_hook)
+    converter.register_structure_hook_func(_is_choice, _one_of)
     return converter
 
 
@@ -86,6 +87,17 @@ def _exactly(value: Any, kind: type) -> Any:
     if type(value) is kind or (kind is float and type(value) is int):
         return value
     raise EtdevError("", f"is {value!r}", f"it must be {_SCALARS[kind]}")
+
+
+def _is_choice(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
+def _one_of(value: Any, kind: Any) -> Any:
+    choices = get_args(kind)
+    if any(type(value) is type(choice) and value == choice for choice in choices):
+        return value
+    raise EtdevError("", f"is {value!r}", f"it must be one of {', '.join(map(repr, choices))}")
 
 
 def _is_list(kind: Any) -> bool:

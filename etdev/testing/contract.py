@@ -55,15 +55,19 @@ def perform(check: Check, subject: Subject) -> None:
 
     Raises:
         Broken: The plugin breaks this part of the contract.
-        Skipped: It does not apply.
+        Skipped: It does not apply, or what it compiled can't be run.
     """
     _GRAPH.clear()
+    subject.unrun = ""
     try:
         check.call(subject)
     except Skipped:
         raise
     except Exception as error:
         raise Broken(check, "\n".join(_GRAPH), error) from error
+    if subject.unrun:
+        why = f"this runtime does not have {subject.unrun}, and no simulator is given"
+        raise Skipped(f"compiled, but not run: {why}")
 
 
 CHECKS: list[Check] = []

@@ -38,8 +38,7 @@ def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run |
     absent = sorted(backend for backend in backends if not known.is_available(backend))
     if not absent:
         return lambda calls: _in_the_runtime(lowered, calls), ""
-    # A program runs in one place or in the other.
-    if unknown := sorted(backends - simulators.keys() - {FAKE}):
+    if unknown := sorted({*absent} - simulators.keys() - {FAKE}):
         return None, ", ".join(unknown)
     simulation = Simulation.of(lowered, simulators)
     simulated = [backend for backend in absent if backend != FAKE]

@@ -31,7 +31,9 @@ class Requirements:
 
     @property
     def opt_outs(self) -> tuple[str, ...]:
-        """What is asked otherwise than by default: `tolerance = 0.01`."""
+        """What is asked otherwise than by default, but for more: `tolerance = 0.01`."""
         usual = Requirements()
         values = {field.name: getattr(self, field.name) for field in fields(Requirements)}
+        if set(usual.dtypes) <= set(self.dtypes):
+            del values["dtypes"]
         return tuple(f"{n} = {v}" for n, v in values.items() if v != getattr(usual, n))

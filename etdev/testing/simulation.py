@@ -1,7 +1,8 @@
 """Simulation: a lowered method runs in Python, its delegates through simulators of their backends.
 
-For backends that ExecuTorch's runtime on this machine does not have. The nodes outside of delegates
-run in eager PyTorch, so that nothing here tests portable kernels or ExecuTorch's emitter.
+For backends that ExecuTorch's runtime on this machine does not have; delegates of those that it has
+run there, beside the simulated ones. The nodes outside of delegates run in eager PyTorch, so that
+nothing here tests portable kernels or ExecuTorch's emitter.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import torch
 from attrs import define
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.lowered_backend_module import LoweredBackendModule
+from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from etdev.errors import RunError
 from etdev.lowered import Lowered
+from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
 
 if TYPE_CHECKING:
@@ -73,12 +77,23 @@ class Simulation:
         return returned
 
     def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Call a delegate. A subclass may need more of it than its bytes, such as named data."""
+        """Call a delegate. A subclass may need more of it than its bytes, such as named data.
+
+        Raises:
+            RunError: It has no simulator, and ExecuTorch's runtime does not have its backend.
+        """
         if module.backend_id == FAKE:
             # Its bytes say nothing.
             outputs: Sequence[Any] = module.original_module.module()(*inputs)
             return outputs
-        return self.simulators[module.backend_id](bytes(module.processed_bytes), inputs)
+        if simulate := self.simulators.get(module.backend_id):
+            return simulate(bytes(module.processed_bytes), inputs)
+        if not Runtime.get().backend_registry.is_available(module.backend_id):
+            what = "this runtime does not have it, and no simulator is given"
+            cure = f'give one: simulators={{"{module.backend_id}": simulate}}'
+            raise RunError(module.backend_id, what, cure)
+        # As a program of its own, which has its named data.
+        return execute(module.buffer(), inputs)
 
 
 class _Interpreter(torch.fx.Interpreter):

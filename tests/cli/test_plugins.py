@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from shell import cells, invoke, succeeds
+from shell import cells, invoke, process, succeeds
 
 
 def test_plugins_lists_those_that_are_ready():
@@ -46,3 +46,12 @@ def test_check_fails_for_a_plugin_that_lowerings_ask_and_that_can_not_be_used(he
     # One whose options are wrong is there and no good.
     (here / "registry.toml").write_text("[plugins.cpu]\noptional = true\noptions = { x = 1 }\n")
     assert invoke("plugins --check").exit_code == 1
+
+
+def test_what_the_import_of_a_partitioner_logs_and_warns_of_is_not_shown(here):
+    partitioner = "executorch.backends.xnnpack.partition.xnnpack_partitioner:XnnpackPartitioner"
+    (here / "registry.toml").write_text(f'[plugins.mine]\npartitioner = "{partitioner}"\n')
+    done = process("plugins", "--json")
+    assert json.loads(done.stdout)["plugins"][0]["ready"]
+    # A busy machine may have to wait for it.
+    assert [row for row in done.stderr.splitlines() if not row.startswith("waiting for")] == []

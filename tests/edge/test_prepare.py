@@ -70,3 +70,54 @@ def test_an_answer_that_is_no_program_names_the_plugin():
     with pytest.raises(PluginError) as caught:
         Lowerer([Wrong()]).plan(Net(), X)
     assert str(caught.value) == "wrong: prepare returned 3; return an ExportedProgram"
+
+
+class Halves(torch.nn.Module):
+    """Takes and returns what the test asks for."""
+
+    def __init__(self, *outputs):
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, x):
+        return tuple(x.to(dtype) for dtype in self.outputs)
+
+
+@pytest.mark.parametrize(
+    ("x", "outputs", "change"),
+    [
+        (torch.ones(2), [torch.float64, torch.int32],
+         "the number of outputs from 1 to 2"),
+        (torch.ones(2), [torch.int32],
+         "output 0 from float64 (2) to int32 (2)"),
+        (torch.ones(2, 1), [torch.float64],
+         "input 0 from float32 (2) to float32 (2, 1)"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_program_that_takes_or_returns_something_else_is_refused(x, outputs, change):
+    class Another:
+        name = "another"
+
+        @hookimpl
+        def prepare(self):
+            return torch.export.export(Halves(*outputs), (x,))
+
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Another()]).plan(Halves(torch.float64), torch.ones(2))
+    cure = "return a program that takes and returns the same"
+    assert str(caught.value) == f"another: prepare changed {change} in method 'forward'; {cure}"
+
+
+def test_dynamic_sizes_may_have_other_symbols_afterwards():
+    dynamic = {"x": {0: torch.export.Dim("rows", min=2, max=8)}}
+
+    class Anew:
+        name = "anew"
+
+        @hookimpl
+        def prepare(self, program):
+            return torch.export.export(program.module(), (X,), dynamic_shapes=dynamic)
+
+    program = torch.export.export(Net(), (X,), dynamic_shapes=dynamic)
+    assert Lowerer([Anew()]).plan(program)["forward"]

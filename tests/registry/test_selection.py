@@ -24,6 +24,8 @@ class Plugin:
     def claim_nodes(self, program): ...
 """
 WITH_OPTIONS = """
+from typing import Literal
+
 from attrs import field, frozen, validators
 from etdev import hookimpl
 
@@ -34,11 +36,12 @@ class Plugin:
     share: float = 0.5
     names: tuple[str, ...] = ()
     mode: str = field(default="a", validator=validators.in_(("a", "b")))
+    size: Literal["small", 8] = "small"
 
     @hookimpl
     def claim_nodes(self): ...
 """
-KNOWN = "its options are fast, level, share, names, mode"
+KNOWN = "its options are fast, level, share, names, mode, size"
 HOOKS = ", ".join(plugin.HOOKS)
 
 
@@ -152,8 +155,14 @@ def plugin_class(body):
         (plugin_class(" @hookimpl\n def zzz(self): ..."),
          f"zzz is not a hook; the hooks are {HOOKS}"),
         (plugin_class(" @hookimpl\n def claim_nodes(self, progam): ..."),
-         "hookimpl definition: claim_nodes(progam) Argument(s) {'progam'} are declared in the "
-         "hookimpl but can not be found in the hookspec; see etdev/hookspecs.py"),
+         "claim_nodes has an argument progam, which it is not called with; did you mean program?"),
+        (plugin_class(" @hookimpl\n def claim_constants(self, nodes): ..."),
+         "claim_constants has an argument nodes, which it is not called with; "
+         "it is called with program, partition"),
+        (plugin_class(" @hookimpl\n def probe(self, machine): ..."),
+         "probe has an argument machine, which it is not called with; it is called with none"),
+        ("def Plugin(): ...",
+         "Plugin is a function, which has no hooks; name a class, an object or a module"),
         (plugin_class(" @hookimpl\n def probe(self): ...\n def claim_nodes(self, program): ..."),
          "claim_nodes is not marked as a hook; put @hookimpl above it"),
         (plugin_class(" pass"), f"has no hooks; the hooks are {HOOKS}"),
@@ -338,10 +347,10 @@ def with_options(**options):
 
 def test_options_reach_the_class_of_a_plugin(install):
     install("a", WITH_OPTIONS)
-    options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b"}
+    options = {"fast": True, "level": 3, "share": 1, "names": ["x", "y"], "mode": "b", "size": 8}
     plugin = selection.select(with_options(**options))[0].implementation
     assert (plugin.fast, plugin.level, plugin.share) == (True, 3, 1)
-    assert (plugin.names, plugin.mode) == (("x", "y"), "b")
+    assert (plugin.names, plugin.mode, plugin.size) == (("x", "y"), "b", 8)
 
 
 def test_options_count_for_a_plugin_chosen_by_name_too(install):
@@ -359,6 +368,9 @@ def test_options_count_for_a_plugin_chosen_by_name_too(install):
         ({"level": 1.5}, "level is 1.5, it must be a whole number"),
         ({"names": ["x", 3]}, "names[1] is 3, it must be text"),
         ({"mode": "c"}, "'mode' must be in ('a', 'b') (got 'c')"),
+        ({"size": "large"}, "size is 'large', it must be one of 'small', 8"),
+        ({"size": 8.0}, "size is 8.0, it must be one of 'small', 8"),
+        ({"size": ["small"]}, "size is ['small'], it must be one of 'small', 8"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named_with_their_value_and_the_known_ones(install, options, problem):

@@ -5,7 +5,7 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 from attrs.exceptions import FrozenInstanceError
 
-from etdev.errors import ClaimError, first_line
+from etdev.errors import ClaimError
 from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
 from etdev.schema.compile_specs import CompileSpec
 
@@ -38,35 +38,24 @@ def node(name):
          "claim: 3 is not a sequence; give a list or a tuple"),
         (lambda: CompileSpec("", b""),
          "claim: CompileSpec.key is empty; name one"),
+        (lambda: Claim("B", ["add"]),
+         "claim: Claim.groups has 'add', which is not a Group; give a list of Groups"),
+        (lambda: Claim("B", [], [Group(["add"])]),
+         "claim: Claim.refusals has Group(nodes=('add',), why=''), which is not a Refusal; "
+         "give a list of Refusals"),
+        (lambda: Claim("B", [], merge=1), "claim: Claim.merge is 1; give True or False"),
+        (lambda: Claim("B", [], named_data="no"),
+         "claim: Claim.named_data is 'no'; give True or False"),
+        (lambda: Claim("B", [], compile_specs={"fast": 3}),
+         "claim: the compile spec 'fast' is 3; give bytes, such as b\"1\""),
+        (lambda: Claim("B", [], compile_specs={"fast": "1"}),
+         "claim: the compile spec 'fast' is '1'; give bytes, such as b\"1\""),
     ],
 )  # fmt: skip
 def test_a_claim_that_makes_no_sense_is_refused(make, message):
     with pytest.raises(ClaimError) as caught:
         make()
     assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("make", "line"),
-    [
-        (lambda: Claim("B", ["add"]),
-         "TypeError: 'groups' must be <class 'etdev.schema.claims.Group'> "
-         "(got 'add' that is a <class 'str'>)."),
-        (lambda: Claim("B", [], [Group(["add"])]),
-         "TypeError: 'refusals' must be <class 'etdev.schema.claims.Refusal'> "
-         "(got Group(nodes=('add',), why='') that is a <class 'etdev.schema.claims.Group'>)."),
-        (lambda: Claim("B", [], merge=1),
-         "TypeError: 'merge' must be <class 'bool'> (got 1 that is a <class 'int'>)."),
-        (lambda: Claim("B", [], compile_specs={"fast": 3}),
-         "TypeError: 'value' must be <class 'bytes'> (got 3 that is a <class 'int'>)."),
-        (lambda: Claim("B", [], compile_specs={"fast": "1"}),
-         "TypeError: 'value' must be <class 'bytes'> (got '1' that is a <class 'str'>)."),
-    ],
-)  # fmt: skip
-def test_a_claim_with_a_wrong_member_is_refused_in_one_line(make, line):
-    with pytest.raises(TypeError) as caught:
-        make()
-    assert first_line(caught.value) == line
 
 
 def test_nodes_are_given_as_nodes_or_names_and_kept_once_in_order():

@@ -4,10 +4,13 @@ import json
 
 import pytest
 import torch
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from toys.sins import SINS, Adder, Tripled, on_backend, says_nothing, sums, with_claim
 
 from etdev.testing import CHECKS, Requirements, run
+from etdev.testing.fakes import Accelerator
 from etdev.testing.programs import Pointwise, X, Y
+from etdev.testing.scoreboard import Result
 
 MODELS = [(Tripled(), [(torch.ones(2), torch.ones(2))])]
 # Those that compile nothing. A sin of what is compiled shows in none of them.
@@ -71,5 +74,34 @@ def test_a_backend_that_the_runtime_lacks_is_simulated_and_the_report_says_so():
     assert {(r.outcome, r.text) for r in board.results} == {("kept", note)}
     assert board.badge == "etdev hooks 1: 4 of 4 kept, 4 in a simulator"
     board = run(on_backend("Sums"), checks=asked[:1])
-    reason = "this runtime does not have Sums, and no simulator is given"
+    reason = "compiled, but not run: this runtime does not have Sums, and no simulator is given"
     assert [(r.outcome, r.text) for r in board.results] == [("skipped", reason)]
+
+
+class Floats(BackendDetails):
+    """Fails on integers; ExecuTorch's runtime does not have it."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        if any(
+            n.meta["val"].dtype == torch.int32
+            for n in edge_program.graph.find_nodes(op="placeholder")
+        ):
+            raise RuntimeError("int32 is not there yet")
+        return PreprocessResult(processed_bytes=b"")
+
+
+def test_what_nothing_here_can_run_is_compiled_all_the_same():
+    asked = [check for check in CHECKS if check.name in ("values", "dtypes")]
+    few = Requirements(dtypes=("float32", "int32"))
+    board = run(lambda: Accelerator("floats", backend="Floats"), few, checks=asked)
+    absent = "this runtime does not have Floats, and no simulator is given"
+    assert board.results[0] == Result("values", "skipped", f"compiled, but not run: {absent}")
+    assert board.broken == ("dtypes",)
+    assert "RuntimeError: int32 is not there yet" in board.results[1].text
+
+
+def test_asking_for_more_dtypes_is_not_asking_for_less():
+    usual = Requirements().dtypes
+    assert Requirements(dtypes=("int8", *usual)).opt_outs == ()
+    assert Requirements(dtypes=usual[1:]).opt_outs == (f"dtypes = {usual[1:]}",)

@@ -258,6 +258,9 @@ def test_an_unfit_plugin_still_plans():
         "unfit: can't compile here: no accelerator; planning works here; "
         'to lower without it name the others, plugins=["cpu"] or --plugin cpu'
     )
+    with pytest.raises(PluginError) as caught:
+        Lowerer([Unfit("unfit", ("add.Tensor",)), Takes("mine", ()), "cpu"]).lower(AddMul(), PAIR)
+    assert caught.value.cure.endswith('plugins=["mine", "cpu"] or --plugin mine --plugin cpu')
 
 
 def test_an_op_without_a_kernel_is_a_lowering_error():
