@@ -28,7 +28,15 @@ from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
-from etdev.hazards import outside, portable, refuse_hazards, refuse_rounded, say, unclaimed
+from etdev.hazards import (
+    outside,
+    portable,
+    refuse_hazards,
+    refuse_rounded,
+    refuse_wrong_losses,
+    say,
+    unclaimed,
+)
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel, lacks_kernel
 from etdev.schema.budget import Budget
@@ -105,6 +113,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_strides(self._method, ep)
             refuse_outputs(self._method, ep)
             refuse_rounded(ep)
+            refuse_wrong_losses(ep)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}

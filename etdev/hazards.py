@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import kernels, orders
+from etdev.edge.formulas import losses
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
@@ -105,6 +106,17 @@ def refuse_rounded(program: ExportedProgram) -> None:
             f"ExecuTorch would round {node.args[index]}, which {node.name} reads{where(node)}",
             "lower with etdev.Lowerer, which keeps it",
         )
+
+
+def refuse_wrong_losses(program: ExportedProgram) -> None:
+    """Refuse what torch itself would decompose into something else."""
+    for node in program.graph.nodes:
+        if getattr(node.target, "_opname", "") in losses.WRONG:
+            raise LoweringError(
+                "partitioner",
+                f"torch decomposes {op_name(node)} wrongly{where(node)}",
+                "lower with etdev.Lowerer, which has a decomposition of its own",
+            )
 
 
 def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
