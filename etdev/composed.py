@@ -34,6 +34,7 @@ from etdev.hazards import (
     refuse_hazards,
     refuse_rounded,
     refuse_unconverted,
+    refuse_wrong_losses,
     say,
     unclaimed,
 )
@@ -114,6 +115,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_outputs(self._method, ep)
             refuse_rounded(ep)
             refuse_unconverted(ep)
+            refuse_wrong_losses(ep)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}

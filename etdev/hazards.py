@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import kernels, orders
+from etdev.edge.formulas import losses
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
@@ -128,6 +129,17 @@ def refuse_unconverted(program: ExportedProgram) -> None:
                 f"ExecuTorch would keep the dtype and shape of {name}, which is copied to "
                 f"{target!r}, where that is read again{where(reader)}",
                 "lower with etdev.Lowerer, which converts it",
+            )
+
+
+def refuse_wrong_losses(program: ExportedProgram) -> None:
+    """Refuse what torch itself would decompose into something else."""
+    for node in program.graph.nodes:
+        if getattr(node.target, "_opname", "") in losses.WRONG:
+            raise LoweringError(
+                "partitioner",
+                f"torch decomposes {op_name(node)} wrongly{where(node)}",
+                "lower with etdev.Lowerer, which has a decomposition of its own",
             )
 
 

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from etdev.edge import branches, state
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
+from etdev.edge.formulas.losses import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
 from etdev.edge.inputs import refuse_fixed_sizes, refuse_inputs, with_plain_strides
@@ -138,7 +139,7 @@ class Conversion:
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
-        table = _default_decomposition_table()
+        table = {**_default_decomposition_table(), **CORRECTED}
         for op in (*ops, *self.compile_config.preserve_ops):
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)

@@ -4,10 +4,13 @@ import math
 
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from models.small import Function
 from toys.runtime import assert_agrees
 
+import etdev
 from etdev import Lowerer
+from etdev.errors import LoweringError
 
 ops = torch.ops.quantized_decomposed
 NAN = math.nan
@@ -72,3 +75,21 @@ def test_scales_of_tokens_may_be_float32():
         return ops.quantize_per_token(x, scales[:, None], zeros[:, None], *LIMITS)
 
     agree(quantised, (X, SCALES, ZEROS), (X * 9, SCALES * 2, ZEROS))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_after_the_first_missing_one_do_not_count(reduction):
+    def loss(x, labels):
+        return torch.nn.functional.multilabel_margin_loss(x, labels, reduction=reduction)
+
+    labels = torch.tensor([[0, 1, -1, 0], [2, -1, 0, 0], [3, 0, 1, 2]])
+    edges = X.clone()
+    edges[0, 2], edges[1, 0] = NAN, math.inf
+    agree(loss, (X, labels), (X, labels.flip(0) * 0 - 1), (edges, labels))
+    program = torch.export.export(Function(loss), (X, labels))
+    with pytest.raises(LoweringError, match="torch decomposes"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+
+
+def test_nothing_is_sorted():
+    agree(lambda x: (torch.sort(x[:, :0]), torch.argsort(x[:0]), x[:, :0].sort(0)), (X,), (-X,))

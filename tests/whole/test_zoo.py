@@ -4,7 +4,7 @@ Its .pte runs in a process of its own; outputs, state and written inputs are com
 """
 
 import pytest
-from zoo import aliases, flow, quantised, state
+from zoo import aliases, flow, numbers, places, quantised, state
 
 from etdev import Lowerer
 from etdev.errors import LoweringError
@@ -20,12 +20,13 @@ ORDERS = {
 }
 ANIMALS = {
     f"{place.__name__.rpartition('.')[2]}.{name}": animal
-    for place in (state, aliases, flow, quantised)
+    for place in (state, aliases, flow, places, numbers, quantised)
     for name, animal in place.ZOO.animals.items()
 }
 # What is refused by name, with words of the refusal.
 REFUSED = {
     "flow.loop": "ExecuTorch can't run while_loop",
+    "flow.map_over_two": "ExecuTorch can't map over 2 tensors at once",
     "aliases.input_written": "writes to its input",
     "aliases.row_of_an_input_written": "writes to its input",
     "aliases.input_written_with_another": "writes to its input",

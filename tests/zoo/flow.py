@@ -56,6 +56,16 @@ def condition_in_a_map(net, x):
 
 
 @model(X)
+def map_with_two_results(net, x):
+    return mapped(lambda row: (row.sin() + 1, row.sum()), x)
+
+
+@model(X, X + 1)
+def map_over_two(net, x):
+    return mapped(lambda pair: pair[0] * pair[1], (x, x + 1))
+
+
+@model(X)
 def running_sum(net, x):
     return scan(lambda total, row: (total + row, total * 2), torch.zeros(4), x, dim=0)
 

@@ -16,6 +16,8 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Te
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
     size = x.shape[dim]
+    if isinstance(size, int) and size == 0:
+        return x.clone(), torch.zeros(x.shape, dtype=torch.int64, device=x.device)
     keys = x.to(torch.uint8) if x.dtype == torch.bool else x
     values, places = torch.topk(keys, size, dim, descending, True)
     earlier, later = values.narrow(dim, 0, size - 1), values.narrow(dim, 1, size - 1)

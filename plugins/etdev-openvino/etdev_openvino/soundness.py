@@ -227,9 +227,19 @@ def _quantiser_problem(node: Node) -> Reason | None:
     quantiser: Any = node if is_quantiser(node) else node.args[0]
     if not is_quantiser(quantiser):
         return "quantised", "OpenVINO dequantises only what it has quantised"
+    if _is_quantised_again(quantiser):
+        return "quantised", "values on the edge between two steps would be rounded otherwise"
     if not all(_undoes(user, quantiser) for user in quantiser.users):
         return "quantised", "OpenVINO can't return a quantised tensor"
     return None
+
+
+def _is_quantised_again(quantiser: Node) -> bool:
+    """Whether another quantiser reads a quantised value, half of which lie between its steps."""
+    others = {user for dequantiser in quantiser.users for user in dequantiser.users}
+    others.update(source for source in quantiser.all_input_nodes if is_dequantiser(source))
+    others = {node for node in others if is_quantiser(node) or is_dequantiser(node)}
+    return any(other.args[1:3] != quantiser.args[1:3] for other in others)
 
 
 def _undoes(node: Node, quantiser: Node) -> bool:
