@@ -13,15 +13,32 @@ from torch.export import ExportedProgram
 from etdev.composition import Composition, compose
 from etdev.edge import branches, state
 from etdev.edge.functional import with_converted_sources
+from etdev.edge.inputs import (
+    refuse_fixed_sizes,
+    refuse_inputs,
+    refuse_strides,
+    with_plain_strides,
+)
 from etdev.edge.keep_whole import Wishes, wishers
+from etdev.edge.outputs import refuse_outputs
+from etdev.edge.positions import with_known_positions
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.scalars import with_exact_scalars
-from etdev.hazards import outside, refuse_hazards, refuse_rounded, unclaimed
+from etdev.graph.source import where
+from etdev.hazards import (
+    outside,
+    portable,
+    refuse_hazards,
+    refuse_rounded,
+    refuse_unconverted,
+    say,
+    unclaimed,
+)
 from etdev.registry import Registry
-from etdev.runtime.kernels import has_kernel
+from etdev.runtime.kernels import has_kernel, lacks_kernel
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -77,12 +94,14 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._zero: set[str] = set()
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Weights in the order that backends read, and what torch and ExecuTorch would not convert.
+        """Inputs and weights in the order that the runtime and backends read, and what torch and
+        ExecuTorch would not convert.
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        plain = with_contiguous_weights(with_converted_sources(exported_program))
-        return with_exact_scalars(plain)
+        program = with_plain_strides(self._method, exported_program)
+        program = with_converted_sources(with_known_positions(program))
+        return with_exact_scalars(with_contiguous_weights(program))
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
@@ -90,7 +109,11 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
         if ep.dialect != "EDGE":
+            refuse_inputs(self._method, ep)
+            refuse_strides(self._method, ep)
+            refuse_outputs(self._method, ep)
             refuse_rounded(ep)
+            refuse_unconverted(ep)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}
@@ -98,6 +121,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
+        refuse_fixed_sizes(self._method, exported_program)
         state.refuse_unkept(exported_program)
         state.mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
@@ -106,7 +130,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
-        refuse_hazards(exported_program, plan)
+        refuse_hazards(exported_program, plan, self._composition.rules.strict)
+        self._say_missing(exported_program, plan)
         given = outside(exported_program, plan)
         self.plan = plan
         nodes = {node.name: node for node in exported_program.graph.nodes}
@@ -123,6 +148,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
         return PartitionResult(exported_program, specs)
+
+    def _say_missing(self, program: ExportedProgram, plan: MethodPlan) -> None:
+        """Say which ops no kernel computes; the .pte fails to load without it."""
+        for node in filter(lacks_kernel, portable(program, plan)):
+            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
+            cure = "leave out that op, or give it to a plugin"
+            say(self._composition.rules.strict, what, cure)
 
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Refuse by name what ExecuTorch would leave without a kernel.

@@ -15,14 +15,20 @@ from torch.fx import Node
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import kernels, orders
 from etdev.errors import EtdevWarning, LoweringError, PluginError
+from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
 from etdev.schema.plan import MethodPlan, Partition
 
 
-def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
+def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse a plan that ExecuTorch would not carry out as it is meant.
+
+    Args:
+        program: The program that is partitioned.
+        plan: Its plan.
+        strict: What is wrong for some values only is an error, too.
 
     Raises:
         LoweringError: Something would be overwritten, transposed, or wrong on a portable kernel.
@@ -30,7 +36,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan) -> None:
     """
     _refuse_overwritten(program, plan)
     _refuse_transposed(program, plan)
-    _refuse_unfit(program, plan)
+    _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
         _refuse_fragments(program, partition)
@@ -102,27 +108,56 @@ def refuse_rounded(program: ExportedProgram) -> None:
         )
 
 
-def _refuse_unfit(program: ExportedProgram, plan: MethodPlan) -> None:
-    """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
-    misread = set(orders.misread(program))
-    for node in _portable(program, plan):
-        if kernels.fails(node) or node in misread:
+def refuse_unconverted(program: ExportedProgram) -> None:
+    """Refuse copies of another dtype or shape to a buffer that may be read again.
+
+    torch takes what is copied for the buffer's new value as it is, also where that is read.
+    """
+    nodes, signature = {n.name: n for n in program.graph.nodes}, program.graph_signature
+    names = {target: name for name, target in signature.inputs_to_buffers.items()}
+    written = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    for name, target in written.items():
+        before, after = nodes[names.get(target, target)].meta["val"], nodes[name].meta["val"]
+        # Compared as text, since comparing symbolic sizes would fix them.
+        if before.dtype == after.dtype and str(before.shape) == str(after.shape):
+            continue
+        reader = next((user for user in nodes[name].users if user.op != "output"), nodes[name])
+        if reader is not nodes[name] or name in signature.user_outputs:
             raise LoweringError(
                 "partitioner",
-                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
-                f"gives it{where(node)}",
+                f"ExecuTorch would keep the dtype and shape of {name}, which is copied to "
+                f"{target!r}, where that is read again{where(reader)}",
+                "lower with etdev.Lowerer, which converts it",
+            )
+
+
+def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
+    """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
+    misread = set(orders.misread(program))
+    for module in graph_modules(program.graph_module):
+        misread.update(mixing_convolutions(module.graph))
+    for node in portable(program, plan):
+        kernel = f"the portable kernel of {op_name(node)}"
+        if kernels.fails(node) or node in misread or orders.miswritten(node):
+            raise LoweringError(
+                "partitioner",
+                f"{kernel} fails or is wrong for what {node.name} gives it{where(node)}",
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
         if kernels.fails_rarely(node):
-            warnings.warn(
-                f"partitioner: the portable kernel of {op_name(node)} is wrong for some values "
-                f"of {node.name}, such as NaN or large integers{where(node)}; etdev.Lowerer is not",
-                EtdevWarning,
-                stacklevel=2,
-            )
+            what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
+            say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
 
 
-def _portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
+def say(strict: bool, what: str, cure: str) -> None:
+    """Warn, or refuse if this is strict."""
+    error = LoweringError("partitioner", what, cure)
+    if strict:
+        raise error
+    warnings.warn(str(error), EtdevWarning, stacklevel=4)
+
+
+def portable(program: ExportedProgram, plan: MethodPlan) -> Iterator[Node]:
     """The nodes of a program that portable kernels run."""
     yield from unclaimed(program, plan)
     for module in graph_modules(program.graph_module):

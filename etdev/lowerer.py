@@ -76,9 +76,10 @@ class Lowerer:
         cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
             nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
             folder in the user's cache directory.
-        executor: A `concurrent.futures.Executor` that compiles, such as that of a Dask client;
-            what can't travel is compiled in this process. The .pte is the same.
-        jobs: How many processes compile, this one among them; 1, unless there is an executor.
+        executor: A `concurrent.futures.Executor` that compiles all that can travel, such as that
+            of a Dask client; the rest is compiled in this process. The .pte is the same.
+        jobs: How many processes compile at most, this one among them; 1, unless there is an
+            executor. What a process that has to begin would be done with later stays here.
         on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
@@ -226,12 +227,7 @@ class Lowerer:
             whole = {name: self._whole(program, expander) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, expander)
             for name, program in programs.items():
-                fallback = set(plan[name].fallback)
-                unfit = kernels.unfit(program, (), config).keys() & fallback
-                # The others are in a formula on purpose.
-                hopeless = unfit - set(expander.decomposable(program, unfit))
-                left = whole[name].keys() & fallback | hopeless
-                kernels.refuse_unfit(program, left, config)
+                kernels.refuse_unfit(program, plan[name].fallback, whole[name], expander)
         return Decision(plan, programs, references, manager, settings, expander, stages, whole)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Small .pte files that several test files read and none writes; the option of golden plans."""
+"""Small .pte files that tests read and none writes; golden plans; an older ExecuTorch."""
 
 from __future__ import annotations
 
@@ -46,3 +46,12 @@ def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shapes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     lowered = Lowerer([]).lower(torch.nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
     return lowered.save(tmp_path_factory.mktemp("dynamic") / "dynamic.pte")
+
+
+@pytest.fixture
+def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ExecuTorch that asks no partitioner what to change a program to, as 1.4."""
+    from etdev.composed import ComposedPartitioner
+
+    name = "transform_for_pre_decomposition"
+    monkeypatch.setattr(ComposedPartitioner, name, lambda _, program: program)

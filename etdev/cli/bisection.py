@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from etdev.cli import lines, options
+from etdev.cli import lines, lowerers, options
 from etdev.cli.progress import Say, working
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def search(
     with working(options.debugging()) as say:
         from etdev.runtime.bisect import bisection
 
-        decision = options.lowerer(say, **lowering).decide({name: comparison.model})
+        decision = lowerers.lowerer(say, **lowering).decide({name: comparison.model})
         delegates = bisection(program, decision, name, comparison.inputs)
         suspects = _called(delegates, tolerance, say)
         guilty = suspects[-1] if suspects and suspects[-1].departs(tolerance) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from etdev.cli import explain_tables, options, plans, results, tables
+from etdev.cli import explain_tables, lowerers, options, plans, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.explanation import Explanation
@@ -52,7 +52,7 @@ def command(
     """
     query = explain_tables.query(node=node, module=module, op=op, plugin=plugin)
     if not plans.is_file(what):
-        options.check(what, **lowering)
+        lowerers.check(what, **lowering)
     elif any(lowering.values()):
         raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
     plan = _plan(what, **lowering)
@@ -75,4 +75,4 @@ def _plan(what: str, **lowering: Any) -> Plan:
             return read_ledger(Path(what))
         from etdev.cli import sources
 
-        return options.lowerer(say, **lowering).plan(sources.methods(what, say))
+        return lowerers.lowerer(say, **lowering).plan(sources.methods(what, say))

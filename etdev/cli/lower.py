@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, pages, results, tables
+from etdev.cli import lowerers, options, pages, results, tables
 from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
@@ -81,14 +81,14 @@ def command(
     check_program(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
-    options.check(source, **lowering)
+    lowerers.check(source, **lowering)
     if html:
         pages.check(html)
     lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
-        lowerer = options.lowerer(say, **lowering)
+        lowerer = lowerers.lowerer(say, **lowering)
         lock.check_setup(lowerer)
         lowered = lowerer.lower(sources.methods(source, say))
         with _out_of_sight(lowered, output, with_ledger) as written:

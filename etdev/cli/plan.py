@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import explain_tables, nodes, options, pages, results, tables
+from etdev.cli import explain_tables, lowerers, nodes, options, pages, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.documents import CONVERTER
@@ -66,7 +66,7 @@ def command(
     if why and forecasting:
         raise click.UsageError("give --why or --forecast, not both")
     query = explain_tables.query(node=why)
-    options.check(source, **lowering)
+    lowerers.check(source, **lowering)
     if html:
         pages.check(html)
     if folder:
@@ -74,7 +74,7 @@ def command(
     with working(options.debugging()) as say:
         from etdev.cli import sources
 
-        lowerer = options.lowerer(say, **lowering)
+        lowerer = lowerers.lowerer(say, **lowering)
         plan, told = _planned(lowerer, sources.methods(source, say), forecasting)
     if folder:
         nodes.write(plan, folder)

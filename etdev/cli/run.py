@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lines, nodes, options, profiling, results, tables
+from etdev.cli import lines, lowerers, nodes, options, profiling, results, tables
 from etdev.cli.bisection import Comparison, search
 from etdev.cli.group import Command
 from etdev.cli.progress import Say, working
@@ -100,9 +100,9 @@ def command(
     wanted = profiling.Wanted(profile, trace, html, folder)
     wanted.check()
     if bisect:
-        options.check(check, **lowering)
+        lowerers.check(check, **lowering)
     elif check:
-        options.check_source(check)
+        lowerers.check_source(check)
     verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -113,7 +113,7 @@ def command(
         model = sources.method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
         if model and steps is not None:
-            decide = options.lowerer(say, **lowering).decide if bisect else None
+            decide = lowerers.lowerer(say, **lowering).decide if bisect else None
             decision = decide({method: model}) if decide else None
             verifier = _verifier(program, model, steps, edges, tolerance, data, decision, say)
             given = {method: [values]} if inputs else None

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.cli.options import FORMS, check_source
+from etdev.cli.lowerers import FORMS, check_source
 from etdev.cli.progress import Say
 from etdev.cli.trust import trusting
 from etdev.edge.pt2 import load_pt2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import options, results
+from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.cli.tables import limit
@@ -112,7 +112,7 @@ def command(
         return
     if source is None or output is None:
         raise click.UsageError("give SOURCE and -o FILE.pte, or --show")
-    options.check(source, **lowering)
+    lowerers.check(source, **lowering)
     with working(options.debugging()) as say:
         from etdev.cli import sources
         from etdev.tuning.tune import tune
@@ -128,7 +128,7 @@ def command(
             on=runner,
             policy=threads,
             store=False if no_store else store,
-            **options.arguments(**lowering),
+            **lowerers.arguments(**lowering),
             listener=say,
         )
     _print(tuning.report, output, every, as_json)

@@ -21,6 +21,7 @@ from etdev.graph.nodes import modules_of
 from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema.device import Device
 from etdev.schema.plan import Partition
 from etdev.waiting import waiting_for
 
@@ -107,10 +108,16 @@ def prepared(
     Raises:
         CompileError: The backend is not loaded.
     """
-    before = dict(os.environ)
-    with settled_heap(), answers.compile_context(plugin, batch[0].partition.device):
-        changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
+    with context(plugin, batch[0].partition.device) as changes:
         yield calls_of(batch), changes
+
+
+@contextmanager
+def context(plugin: Plugin, device: Device) -> Iterator[Mapping[str, str]]:
+    """Enter the compile context of a plugin; what it changed in the environment of the process."""
+    before = dict(os.environ)
+    with settled_heap(), answers.compile_context(plugin, device):
+        yield {k: v for k, v in os.environ.items() if before.get(k) != v}
 
 
 def calls_of(batch: Sequence[Job]) -> list[Call]:

@@ -96,7 +96,7 @@ class Compiler:
                 if earlier := self.memory.before(call):
                     self._use(call, *earlier)
                     continue
-                task = self.memory.task(call, plugin, changes, bool(self.crew))
+                task = self.memory.task(call, plugin, changes)
                 if results := self.memory.results(task):
                     seconds = time.perf_counter() - start
                     self._take(Done(task, results, seconds=seconds), "hit")

@@ -49,7 +49,7 @@ def _batch(
             told = [
                 each
                 for call in calls
-                for each in _call(memory.task(call, plugin, changes, False), memory, known)
+                for each in _call(memory.task(call, plugin, changes), memory, known)
             ]
     except EtdevError as error:
         yield from _all(batch, "unfit", f"{error.who}: {error.what}")

@@ -44,24 +44,24 @@ class Memory:
         """Whether there is a cache."""
         return self.cache is not None and self.cache.enabled
 
-    def task(
-        self, call: Call, plugin: Plugin, environment: Mapping[str, str], travels: bool
-    ) -> Task:
-        """A call with its key, or why it has none; neither if nothing needs it.
+    def task(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Task:
+        """A call with its key, or why it has none; neither if there is no cache.
 
         Args:
             call: The call.
             plugin: Its plugin.
             environment: What its compile context changed in the environment of the process.
-            travels: Whether there are workers, which need its key.
         """
-        if not travels and not self.enabled:
-            return Task(call, plugin)
+        task = Task(call, plugin)
+        return self.named(task, environment) if self.enabled else task
+
+    def named(self, task: Task, environment: Mapping[str, str]) -> Task:
+        """A task with its key, which workers need without a cache, too; or why it has none."""
         try:
-            name = self.keys.name(call, plugin, environment)
+            name = self.keys.name(task.call, task.plugin, environment)
         except Unhashable as error:
-            return Task(call, plugin, why=str(error) if self.enabled else "", stays=str(error))
-        return Task(call, plugin, name.key, name.place)
+            return evolve(task, why=str(error) if self.enabled else "", stays=str(error))
+        return evolve(task, key=name.key, place=name.place)
 
     def results(self, task: Task) -> list[PreprocessResult] | None:
         """What the cache has for a task; None without it."""

@@ -12,19 +12,26 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 # Whether a matrix could be inverted or factorised. What is computed of one that can't is infinite
 # or NaN.
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
+# Whether what they read holds. Without them, what is computed for them alone has no reader.
+_ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 # Orders such a check by a token that each call takes and returns, which ExecuTorch doesn't know.
 _ORDERED = torch.ops.higher_order.with_effects
 
 
 def without_checks(program: ExportedProgram) -> ExportedProgram:
-    """A program without the checks of matrices, as ExecuTorch leaves out assertions.
+    """A program without the checks of matrices and without assertions of tensors.
+
+    ExecuTorch leaves out assertions while it emits a program, when delegates are compiled.
 
     Args:
         program: An ATen program; not changed.
     """
-    if not any(node.args[1] in _CHECKS for node in _ordered(program.graph)):
+    checked = any(node.args[1] in _CHECKS for node in _ordered(program.graph))
+    if not checked and not _assertions(program.graph):
         return program
     graph = copy_graph(program.graph)
+    for node in _assertions(graph):
+        graph.erase_node(node)
     for node in _ordered(graph):
         if node.args[1] in _CHECKS:
             for token in list(node.users):
@@ -34,7 +41,12 @@ def without_checks(program: ExportedProgram) -> ExportedProgram:
     signature = program.graph_signature
     if not _ordered(graph):
         signature = _without_tokens(graph, signature)
+    graph.eliminate_dead_code()
     return rebuilt(program, graph, signature, program.graph_module)
+
+
+def _assertions(graph: Graph) -> list[torch.fx.Node]:
+    return [node for op in _ASSERTIONS for node in graph.find_nodes(op="call_function", target=op)]
 
 
 def _ordered(graph: Graph) -> list[torch.fx.Node]:

@@ -23,14 +23,14 @@ from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
-from etdev.edge.inputs import refuse_inputs, with_plain_strides
+from etdev.edge.inputs import refuse_fixed_sizes, refuse_inputs, with_plain_strides
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
+from etdev.edge.positions import with_known_positions
 from etdev.edge.simplify.sweep import simplified
-from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
-from etdev.graph.layout import mixes_layouts, with_contiguous_weights
+from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
@@ -115,7 +115,7 @@ class Conversion:
                 lift_constant_tensor_pass(manager.exported_program(method))
         for method in manager.methods:
             program = manager.exported_program(method)
-            _refuse_fixed_sizes(method, program)
+            refuse_fixed_sizes(method, program)
             completed = state.completed(program, method)
             # A program that came in the edge dialect is as its maker wants it.
             if self.simplify and programs[method].dialect != "EDGE":
@@ -133,7 +133,8 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        program = without_checks(functional(self._prepared(method, program)))
+        prepared = with_known_positions(self._prepared(method, program))
+        program = without_checks(functional(prepared))
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
@@ -162,7 +163,8 @@ class Conversion:
         program = with_plain_strides(method, program)
         for plugin in self.plugins:
             program = answers.prepare(plugin, program, method)
-        return with_contiguous_weights(program) if mixes_layouts(program) else program
+        mixing = any(mixing_convolutions(program.graph))
+        return with_contiguous_weights(program) if mixing else program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""
@@ -170,23 +172,6 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
-
-
-def _refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
-    """Refuse a dynamic size that ExecuTorch's passes silently fixed to the example's.
-
-    The .pte would fail on every other size, in the first kernel that looks at it.
-    """
-    for node in program.graph.find_nodes(op="placeholder"):
-        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
-            # Still a symbol, but with one possible value.
-            if not isinstance(size, int) and size.node.maybe_as_int() is not None:
-                raise LoweringError(
-                    "edge conversion",
-                    f"ExecuTorch fixes dynamic size {dim} of input {node.name!r} of method "
-                    f"{method!r} to {size}",
-                    "export it with that size, or without the op that needs it fixed",
-                )
 
 
 def rebuilt(

@@ -19,6 +19,7 @@ from etdev.edge.formulas import (
     kernels,
     order,
     pooling,
+    quantisers,
     randoms,
     reductions,
 )
@@ -112,6 +113,24 @@ def _sum(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     return (kernels.sum_of_one if x.dim() == 0 else doubles.total)(x, *args, **options)
 
 
+def _half_or_unweighted(node: Node) -> bool:
+    """Whether a bias or a product doesn't count, not even where it is NaN; or it is of halves."""
+    unweighted = 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha"))
+    return _half(node) or (_floats(node) and unweighted)
+
+
+def _addmm(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    formula = halves.addmm if x.dtype in halves.DTYPES else kernels.addmm
+    result: torch.Tensor = formula(x, *args, **options)
+    return result
+
+
+def _scales_in_other_dtypes(node: Node) -> bool:
+    """Whether a quantiser is given scales or zero points that its kernel doesn't take."""
+    given = zip(node.args[1:3], quantisers.DTYPES, strict=True)
+    return any(isinstance(n, Node) and _value(n).dtype != dtype for n, dtype in given)
+
+
 def _sum_rounds(node: Node) -> bool:
     """Whether a kernel adds int64 in float32."""
     dims = _argument(node, 1, "dim")
@@ -185,14 +204,10 @@ UNFIT: Faults = {
     aten.unfold_copy.default: (_single, kernels.unfold_of_one),
     aten.narrow.default: (_backwards, kernels.narrow_copy),
     aten.narrow_copy.default: (_backwards, kernels.narrow_copy),
+    **{op: (_scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
     # It is wrong for ordinary values.
     aten.remainder.Tensor: (_remains, _remainder),
     aten.remainder.Scalar: (_remains, _remainder),
-    aten.fmod.Tensor: (_integers, integers.fmod),
-    aten.fmod.Scalar: (_integers, integers.fmod),
-    aten.floor.default: (_integers, integers.whole),
-    aten.ceil.default: (_integers, integers.whole),
-    aten.trunc.default: (_integers, integers.whole),
     aten.mm.default: (_sums_nothing, kernels.empty_product),
     aten.arange.start_step: (_rounds_steps, integers.steps),
     aten._log_softmax.default: (_double_or_widens, doubles.log_softmax),
@@ -206,7 +221,7 @@ UNFIT: Faults = {
 # numbers of half precision.
 RARELY_UNFIT: Faults = {
     aten.convolution.default: (_half, halves.convolution),
-    aten.addmm.default: (_half, halves.addmm),
+    aten.addmm.default: (_half_or_unweighted, _addmm),
     aten.native_layer_norm.default: (_half, halves.widened(aten.native_layer_norm.default)),
     aten.var.correction: (_half, halves.widened(aten.var.correction)),
     aten.var.dim: (_half, halves.widened(aten.var.dim)),
@@ -215,6 +230,11 @@ RARELY_UNFIT: Faults = {
     aten.max_pool2d_with_indices.default: (_floats, pooling.max_pool2d),
     aten.sign.default: (_floats, kernels.sign),
     aten.div.Tensor_mode: (_divides, _division),
+    aten.floor.default: (_integers, integers.whole),
+    aten.ceil.default: (_integers, integers.whole),
+    aten.trunc.default: (_integers, integers.whole),
+    aten.fmod.Tensor: (_integers, integers.fmod),
+    aten.fmod.Scalar: (_integers, integers.fmod),
     aten._cdist_forward.default: (_counts, kernels.distances),
     aten.sum.dim_IntList: (_sum_rounds, integers.total),
     aten.pow.Tensor_Scalar: (_integers, integers.power),

@@ -45,6 +45,43 @@ def refuse_inputs(method: str, program: ExportedProgram) -> None:
             )
 
 
+def refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
+    """Refuse a dynamic size that ExecuTorch's passes silently fixed to the example's.
+
+    The .pte would fail on every other size, in the first kernel that looks at it.
+
+    Raises:
+        LoweringError: There is one.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            # Still a symbol, but with one possible value.
+            if not isinstance(size, int) and size.node.maybe_as_int() is not None:
+                raise LoweringError(
+                    "edge conversion",
+                    f"ExecuTorch fixes dynamic size {dim} of input {node.name!r} of method "
+                    f"{method!r} to {size}",
+                    "export it with that size, or without the op that needs it fixed",
+                )
+
+
+def refuse_strides(method: str, program: ExportedProgram) -> None:
+    """Refuse inputs in a memory order that ExecuTorch writes down and the runtime doesn't take.
+
+    Raises:
+        LoweringError: There is one.
+    """
+    users = set(program.graph_signature.user_inputs)
+    for node in program.graph.find_nodes(op="placeholder"):
+        if node.name in users and not has_known_order(node.meta.get("val")):
+            raise LoweringError(
+                "edge conversion",
+                f"input {node.name!r} of method {method!r} is neither contiguous nor channels "
+                "last, and ExecuTorch's runtime would read a contiguous one in its order",
+                "export it with contiguous inputs",
+            )
+
+
 def with_plain_strides(method: str, program: ExportedProgram) -> ExportedProgram:
     """Make inputs and constants contiguous that are neither that nor channels last.
 

@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from etdev.edge.faults import MISSING, RARELY_UNFIT, UNFIT, Faults
 from etdev.errors import LoweringError
+from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.source import where
@@ -96,20 +97,29 @@ def foreign(program: ExportedProgram, plugins: Collection[str]) -> dict[str, tup
 
 
 def refuse_unfit(
-    program: ExportedProgram, names: Collection[str], config: EdgeCompileConfig
+    program: ExportedProgram,
+    fallback: Collection[str],
+    whole: Collection[str],
+    expander: Expander,
 ) -> None:
     """Refuse what is left to a portable kernel that can't compute it, and no formula can either.
 
     Args:
         program: An edge-dialect program whose unfit ops are decomposed as far as they can be.
-        names: Those that were unfit and that no plugin took.
-        config: The caller's; it says which ops the runtime has a kernel for.
+        fallback: The nodes that no plugin took.
+        whole: The ops that were kept whole until the plugins had been asked.
+        expander: What decomposed them.
 
     Raises:
         LoweringError: There is one.
     """
-    for node in program.graph.nodes:
-        if node.name in names:
+    config, names = expander.compile_config, set(fallback)
+    nodes = {node.name: node for node in program.graph.nodes if node.name in names}
+    lacking = {name for name, node in nodes.items() if formula_of(config, node) is not None}
+    # What could be decomposed further is part of a formula on purpose.
+    parts = set(expander.decomposable(program, lacking))
+    for name, node in nodes.items():
+        if name in whole or (name in lacking and name not in parts):
             refuse_node(node, config)
 
 

@@ -81,7 +81,22 @@ def _settle_writes(program: ExportedProgram) -> None:
 def misread(program: ExportedProgram) -> Iterator[Node]:
     """The nodes of an edge-dialect program whose portable kernel can't read channels last."""
     for module in graph_modules(program.graph_module):
-        yield from filter(_is_misread, module.graph.nodes)
+        for node in module.graph.nodes:
+            # To read a size no kernel is needed.
+            if not isinstance(node.meta.get("val"), torch.SymInt) and _is_misread(node):
+                yield node
+
+
+def miswritten(node: Node) -> bool:
+    """Whether ExecuTorch writes down another order of a value than its kernel is asked for.
+
+    Strides stand for several orders where a dimension has one element.
+    """
+    order: Any = node.kwargs.get("dim_order")
+    value = node.meta.get("val")
+    if order is None or not isinstance(value, torch.Tensor):
+        return False
+    return tuple(order) != tuple(dim_order_from_stride(value.stride()))
 
 
 @define(eq=False)
@@ -153,6 +168,9 @@ def _results(node: Node) -> list[Node]:
 def _is_misread(node: Node) -> bool:
     """Whether a node is computed by a portable kernel that can't read or write its tensors."""
     op = aten_op(node.target) if node.op == "call_function" else None
+    if op is aten.convolution.default:
+        # The runtime takes one channel for contiguous, whatever the order of the others.
+        return _has_unclear_order(node.meta["val"]) and any(map(_is_last, _tensors(node)))
     if not isinstance(op, OpOverload) or op.namespace == _CHANGING or op in _FREE:
         return False
     values = list(_tensors(node))
@@ -178,6 +196,11 @@ def _contiguous(value: Any) -> Any:
         return value
     # What has one row or column counts as contiguous for torch, whatever its strides.
     return torch.empty_like(value, memory_format=torch.contiguous_format)
+
+
+def _has_unclear_order(value: torch.Tensor) -> bool:
+    """Whether the strides of a value stand for no order that kernels know, as of one channel."""
+    return not is_known_order(dim_order_from_stride(value.stride()))
 
 
 def _is_last(value: Any) -> bool:

@@ -147,6 +147,7 @@ class _Inlining:
                 self._place_constants(self._constants())
                 placed = True
             self._copy(node)
+        self._erase_unread()
         return Expanded(self._finish(), self.op_of)
 
     def _constants(self) -> list[tuple[Node, InputSpec]]:
@@ -211,6 +212,16 @@ class _Inlining:
         piece.meta = dict(inner.meta)
         piece.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
         return piece
+
+    def _erase_unread(self) -> None:
+        """Erase pieces that nothing reads: an op's outputs that nobody wanted.
+
+        ExecuTorch doesn't emit them, but a delegate of them would have no outputs.
+        """
+        for node in reversed(list(self.graph.nodes)):
+            if node.name in self.op_of and not node.users and not node.is_impure():
+                self.graph.erase_node(node)
+                del self.op_of[node.name]
 
     def _finish(self) -> ExportedProgram:
         names = {node.name: copy.name for node, copy in self.copies.items()}

@@ -14,6 +14,7 @@ from torch.fx import Graph, Interpreter
 from torch.fx.graph import CodeGen, PythonCode
 
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.signature import with_targets
 
 _SOURCE = """
 def forward(self, *args):
@@ -57,8 +58,17 @@ INTERPRETED = Interpreted()
 def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
     """A program for a compiler that walks and changes graphs and never runs them.
 
+    Weights have the names of their inputs if one of them has a name that Python can't write, such
+    as `0.weight`: passes name new inputs after weights, and torch.fx would change those names.
+    ExecuTorch 1.4 then fails to fuse a batch norm, for one.
+
     Args:
         program: Not changed; the copy has the same weights, in dicts of its own.
     """
-    graph = copy_graph(program.graph, InterpretedGraph())
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    graph, signature = copy_graph(program.graph, InterpretedGraph()), program.graph_signature
+    names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
+    if all(target.replace(".", "_").isidentifier() for target in names):
+        names = {}
+    return rebuilt(
+        program, graph, with_targets(signature, names), program.graph_module, renamed=names
+    )

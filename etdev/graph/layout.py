@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from executorch.exir.tensor import dim_order_from_stride
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
+from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
 
@@ -24,12 +25,11 @@ _LAST = (0, 2, 3, 1)
 _CONVOLUTIONS = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution")
 
 
-def mixes_layouts(program: ExportedProgram) -> bool:
-    """Whether a convolution has a weight that is channels last and an input that is not."""
-    return any(
-        is_channels_last(weight.meta.get("val")) and not is_channels_last(given.meta.get("val"))
-        for given, weight in _convolutions(program)
-    )
+def mixing_convolutions(graph: Graph) -> Iterator[Node]:
+    """The convolutions whose weight is channels last and whose input is not."""
+    for node, given, weight in _convolutions(graph):
+        if is_channels_last(weight.meta.get("val")) and not is_channels_last(given.meta.get("val")):
+            yield node
 
 
 def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
@@ -43,7 +43,8 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
             without the layout.
     """
     constants = unwritten_constants(program)
-    names = {node.name for _, weight in _convolutions(program) for node in _sources(weight)}
+    weights = [weight for _, _, weight in _convolutions(program.graph)]
+    names = {source.name for weight in weights for source in _sources(weight)}
     inputs = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
     stored = {
         name: constants[name] for name in inputs if name in constants and _is_stored(inputs[name])
@@ -99,11 +100,11 @@ def _given(program: ExportedProgram) -> list[str]:
     return [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
 
 
-def _convolutions(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
-    """Input and weight of each convolution."""
-    for node in program.graph.nodes:
-        if getattr(node.target, "_opname", None) in _CONVOLUTIONS:
-            yield node.args[0], node.args[1]
+def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:
+    """Each convolution, its input and its weight."""
+    for node in graph.nodes:
+        if getattr(aten_op(node.target), "_opname", None) in _CONVOLUTIONS:
+            yield node, node.args[0], node.args[1]
 
 
 def _sources(weight: Node) -> Iterator[Node]:

@@ -52,6 +52,7 @@ def rebuilt(
     signature: ExportGraphSignature,
     root: Module | dict[str, Any],
     constants: Mapping[str, Any] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> ExportedProgram:
     """Make a program of the same method with another graph.
 
@@ -64,19 +65,23 @@ def rebuilt(
         signature: The signature of the new graph.
         root: What the graph's get_attrs read: by target, or as attributes of a module.
         constants: Constants that the program before didn't have, by target.
+        renamed: Targets of weights in the new signature, by those of the program before.
     """
     targets = {spec.target for spec in signature.input_specs}
+    now = renamed or {}
+    state_dict = {now.get(name, name): value for name, value in program.state_dict.items()}
+    before = {now.get(name, name): value for name, value in program.constants.items()}
     copied = ExportedProgram(
         root=root,
         graph=graph,
         graph_signature=signature,
-        state_dict={name: value for name, value in program.state_dict.items() if name in targets},
+        state_dict={name: value for name, value in state_dict.items() if name in targets},
         range_constraints=dict(program.range_constraints),
         module_call_graph=list(program.module_call_graph),
         example_inputs=program.example_inputs,
         constants={
             name: value
-            for name, value in {**program.constants, **(constants or {})}.items()
+            for name, value in {**before, **(constants or {})}.items()
             if name in targets or not isinstance(value, torch.Tensor)
         },
         verifiers=[program.verifier],

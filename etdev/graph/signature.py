@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputSpec, SymIntArgument, TensorArgument
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
 from torch.fx import Node
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -49,6 +55,16 @@ def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
     if name not in names:
         return spec
     return OutputSpec(spec.kind, type(spec.arg)(names[name]), spec.target)  # type: ignore[call-arg]
+
+
+def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> ExportGraphSignature:
+    """A signature with other targets of some weights, by those that they have."""
+
+    def named(spec: Any) -> Any:
+        return dataclasses.replace(spec, target=names.get(spec.target, spec.target))
+
+    inputs, outputs = signature.input_specs, signature.output_specs
+    return ExportGraphSignature([*map(named, inputs)], [*map(named, outputs)])
 
 
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:

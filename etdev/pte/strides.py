@@ -45,10 +45,12 @@ def _make_plain(node: Node) -> None:
         if not is_known_order(spec.dim_order):
             spec.stride = contiguous_stride_from_shape(spec.shape)
             spec.dim_order = tuple(range(len(spec.shape)))
-    # Its kernel compares the argument with what it writes to.
+    # Its kernel compares the argument with what it writes to, whose strides may stand for another
+    # order where a dimension has one element.
     order: Any = node.kwargs.get(_DIM_ORDER)
-    if node.op == "call_function" and order is not None and not is_known_order(order):
-        node.kwargs = {**node.kwargs, _DIM_ORDER: list(range(len(order)))}
+    written = next((list(spec.dim_order) for spec in _specs(node)), None)
+    if node.op == "call_function" and None not in (order, written) and list(order) != written:
+        node.kwargs = {**node.kwargs, _DIM_ORDER: written}
     # No kernel copies later, and they fail where they are asked to.
     if node.op == "call_function" and node.kwargs.get("non_blocking"):
         node.kwargs = {**node.kwargs, "non_blocking": False}

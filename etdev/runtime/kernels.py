@@ -60,6 +60,23 @@ def has_kernel(node: Node) -> bool:
     return kernel.name() in set(Runtime.get().operator_registry.operator_names)
 
 
+def lacks_kernel(node: Node) -> bool:
+    """Whether an op of torch's has a form for a kernel and this machine's runtime has no such one.
+
+    False where ExecuTorch was built without its runtime for Python.
+    """
+    from executorch.exir.operator.convert import to_out_variant
+
+    op = getattr(node.target, "_op", None)
+    if getattr(op, "namespace", "") != "aten":
+        return False
+    try:
+        to_out_variant(op)
+        return not has_kernel(node)
+    except (ImportError, RuntimeError):
+        return False
+
+
 def load_kernels(*methods: MethodArtifact) -> None:
     """Load the kernels of quantised ops, which ExecuTorch leaves to its caller."""
     for module in kernel_modules(*methods):

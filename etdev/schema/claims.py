@@ -87,8 +87,8 @@ class Claim:
             group a partition of its own.
         compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions, if
             that is not `backend_id`. If its class has an attribute `equals` that is `backend_id`,
-            it gives the same bytes as that backend, which compiles in its place where ExecuTorch
-            is in charge.
+            it gives the same bytes as that backend, or others of the same meaning, and that backend
+            compiles in its place where ExecuTorch is in charge.
     """
 
     backend_id: str = field(validator=[validators.instance_of(str), not_empty, one_line])

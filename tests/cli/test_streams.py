@@ -42,7 +42,7 @@ WAITING = """\
 import time
 
 from etdev import Lowerer, hookimpl
-from etdev.cli import options
+from etdev.cli import lowerers
 
 
 class Waiting:
@@ -54,7 +54,7 @@ class Waiting:
         time.sleep(60)
 
 
-options.lowerer = lambda *_, **__: Lowerer([Waiting()], listener=_[0])
+lowerers.lowerer = lambda *_, **__: Lowerer([Waiting()], listener=_[0])
 main()
 """
 

@@ -19,6 +19,7 @@ from toys.moody import Moody
 from etdev import Lowerer, waiting
 from etdev.delegate.executors import crew, retry
 from etdev.delegate.executors.processes import Processes
+from etdev.delegate.executors.worth import HERE, Worth
 from etdev.errors import CompileError, EtdevError, EtdevWarning
 
 ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
@@ -86,10 +87,15 @@ def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
 
 def test_jobs_compile_the_same_bytes(monkeypatch):
     model = nets.mlp()
-    here = lowered_bytes(Lowerer(["cpu"]), *model)
-    # The worker is ready before there is anything to do, so that it gets some of it.
+    here, _ = lowered_bytes(Lowerer(["cpu"]), *model)
+    # The worker is ready before there is anything to do, and whatever it takes is worth it.
     monkeypatch.setattr(Processes, "start", Processes.check)
-    assert lowered_bytes(Lowerer(["cpu"], jobs=2), *model) == here
+    monkeypatch.setattr(Worth, "sends", lambda *_: True)
+    monkeypatch.setattr(Worth, "late", lambda *_: None)
+    there, why = lowered_bytes(Lowerer(["cpu"], jobs=2), *model)
+    assert there == here
+    # What it has not begun with when this process has nothing else to do comes back.
+    assert why <= {"", f"compiled in this process: {HERE}"}
 
 
 def test_a_dynamic_size_is_compiled_here_and_says_so(worker):

@@ -146,3 +146,19 @@ def test_without_such_weights_a_program_stays_what_it_is():
     program = torch.export.export(Flat(), (torch.randn(2, 4, 8, 8).to(memory_format=LAST),))
     assert with_contiguous_weights(program) is program
     assert etdev.Lowerer(["cpu"]).lower(program).plan.partitions
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.PixelShuffle(2),
+        nn.Sequential(nn.Conv2d(4, 1, 3), nn.BatchNorm2d(1), nn.ReLU()),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(4, 1, 3), nn.Conv2d(1, 2, 1)),
+    ],
+)
+def test_one_channel_has_the_order_that_kernels_are_asked_for(module, plugins):
+    last = {"memory_format": torch.channels_last}
+    module = module.eval().to(**last)
+    calls = [(torch.randn(1, 4, 6, 6).to(**last),) for _ in range(2)]
+    assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)

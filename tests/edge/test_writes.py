@@ -3,12 +3,14 @@
 import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
 from executorch.runtime import Runtime
 from torch import nn
 from toys.runtime import execute
 
 import etdev
 from etdev import Lowerer
+from etdev.errors import LoweringError
 
 
 class Keeps(nn.Module):
@@ -85,14 +87,53 @@ def test_what_is_copied_to_a_buffer_takes_its_dtype_and_shape(kind):
     _agrees(execute(Lowerer(["cpu"]).lower(module, calls[0]), *calls), module, calls)
 
 
-def test_what_is_copied_is_converted_in_executorchs_own_loop_too():
-    module, calls = Converts(*CONVERTED["a row"]), [(torch.randn(3, 4),) for _ in range(3)]
+def own_loop(module, calls):
+    """What ExecuTorch's own loop makes of a module, run."""
     with torch.no_grad():
         program = torch.export.export(module, calls[0])
     edge = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
-    method = Runtime.get().load_program(edge.to_executorch().buffer).load_method("forward")
-    outputs = [[value.clone() for value in method.execute(inputs)] for inputs in calls]
-    _agrees(outputs, module, calls)
+    # The runtime reads the bytes as long as it has the program.
+    buffer = edge.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    return [[value.clone() for value in method.execute(inputs)] for inputs in calls]
+
+
+@pytest.mark.skipif(
+    not hasattr(Partitioner, "transform_for_pre_decomposition"),
+    reason="ExecuTorch 1.4 would not convert it: refused",
+)
+def test_what_is_copied_is_converted_in_executorchs_own_loop_too():
+    module, calls = Converts(*CONVERTED["a row"]), [(torch.randn(3, 4),) for _ in range(3)]
+    _agrees(own_loop(module, calls), module, calls)
+
+
+class Returns(Converts):
+    def forward(self, x):
+        self.buffer.copy_(self.source(x))
+        return self.buffer
+
+
+class Forgets(Converts):
+    def forward(self, x):
+        before = self.buffer + 1
+        self.buffer.copy_(self.source(x))
+        return (before,)
+
+
+@pytest.mark.usefixtures("unasked")
+@pytest.mark.parametrize("kind", ["a row", "integers", "a number"])
+@pytest.mark.parametrize("net", [Converts, Returns])
+def test_what_is_copied_is_refused_where_it_would_not_be_converted(kind, net):
+    with pytest.raises(LoweringError) as caught:
+        own_loop(net(*CONVERTED[kind]), [(torch.randn(3, 4),)])
+    assert "is copied to 'buffer', where that is read again" in caught.value.what
+
+
+@pytest.mark.usefixtures("unasked")
+@pytest.mark.parametrize("kind", ["a row", "integers"])
+def test_what_is_copied_and_not_read_again_needs_no_conversion(kind):
+    module, calls = Forgets(*CONVERTED[kind]), [(torch.randn(3, 4),) for _ in range(3)]
+    _agrees(own_loop(module, calls), module, calls)
 
 
 def test_a_value_and_its_copy_are_both_returned():

@@ -50,3 +50,13 @@ def test_an_interpreted_graph_computes_the_same():
     weights = [program.state_dict[name] for name in program.graph_signature.parameters]
     assert isinstance(copied.graph_module, GraphModule)
     torch.testing.assert_close(copied.graph_module(*weights, X)[0], program.module()(X))
+
+
+def test_weights_have_the_names_of_their_inputs_where_python_could_not_write_theirs():
+    program = exported()
+    copied = interpreted_copy(program)
+    assert {*program.state_dict} == {"0.weight", "0.bias"}
+    assert {*copied.state_dict} == {"p_0_weight", "p_0_bias"}
+    assert copied.graph_signature.inputs_to_parameters == {name: name for name in copied.state_dict}
+    named = torch.export.export(nn.Linear(4, 4), (X,))
+    assert {*interpreted_copy(named).state_dict} == {"weight", "bias"}

@@ -10,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-from attrs import define
+from attrs import define, field
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir.backend.backend_details import BackendDetails
 
@@ -60,6 +60,8 @@ def compiled(edge_program, compile_specs):
         os.kill(os.getpid(), signal.SIGSTOP)
     if told["sleeps"] == op:
         time.sleep(600)
+    if told["home"] != str(os.getpid()):
+        time.sleep(float(told["dawdles"]))
     return XnnpackBackend.preprocess(edge_program, [])
 
 
@@ -73,6 +75,7 @@ class Moody:
         dies: The op that kills its process.
         freezes: The op that stops its process.
         sleeps: The op that it sleeps at for long.
+        dawdles: Seconds that it sleeps at every op in another process than this one.
         note: What it annotates its nodes with.
         compiler: The backend that compiles.
     """
@@ -82,6 +85,8 @@ class Moody:
     dies: str = ""
     freezes: str = ""
     sleeps: str = ""
+    dawdles: float = 0.0
+    home: str = field(factory=lambda: str(os.getpid()))
     note: object = 1
     compiler: str = "MoodyBackend"
     name: str = "moody"
@@ -95,6 +100,8 @@ class Moody:
             "dies": self.dies,
             "freezes": self.freezes,
             "sleeps": self.sleeps,
+            "dawdles": str(self.dawdles),
+            "home": self.home,
         }
         return Claim(
             "XnnpackBackend",

@@ -15,6 +15,8 @@ from toys import Takes
 import etdev
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 
+CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+
 
 def backends(manager, method="forward"):
     found = get_lowered_submodules(manager.exported_program(method).graph_module)
@@ -164,25 +166,115 @@ def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
     assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
 
 
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 doesn't ask for a new program")
+def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
+    def rows(x, i):
+        return x[i] * 2
+
+    calls = [(torch.randn(4, 3).t(), torch.tensor(row)) for row in (1, -1)]
+    program = torch.export.export(Function(rows), calls[0])
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for x, i in calls:
+        torch.testing.assert_close(method.execute([x.contiguous(), i])[0], rows(x, i))
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "said"),
+    [
+        (lambda x, unit: x * len(unit), (torch.ones(2), "abc"), "is the string 'abc', which"),
+        (lambda x: x.argmax().item(), (torch.ones(2),), "returns the number 'item', and"),
+    ],
+)
+def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs, said):
+    program = torch.export.export(Function(function), inputs)
+    with pytest.raises(LoweringError, match=said):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_a_size_that_executorch_fixes_is_refused():
+    sizes = ({0: torch.export.Dim("n", max=8)},)
+    split = Function(lambda x: x.split([1, 3], 1))
+    program = torch.export.export(split, (torch.randn(3, 4),), dynamic_shapes=(sizes,))
+    with pytest.raises(LoweringError, match="ExecuTorch fixes dynamic size 0 of input"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_an_order_that_executorch_writes_down_otherwise_is_refused():
+    last = {"memory_format": torch.channels_last}
+    program = torch.export.export(
+        Function(lambda x: x[:, :1].clone(**last)), (torch.randn(2, 3, 4, 4),)
+    )
+    with pytest.raises(LoweringError, match=r"_clone_dim_order.default fails or is wrong"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+
+
+def test_a_dynamic_size_of_a_channels_last_input_is_read():
+    x = torch.randn(2, 4, 6, 6).to(memory_format=torch.channels_last)
+    sizes = ({0: torch.export.Dim("n", min=1, max=8)},)
+    counted = Function(lambda x: (torch.relu(x), x.shape[0] * 2))
+    program = torch.export.export(counted, (x,), dynamic_shapes=(sizes,))
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    torch.testing.assert_close(method.execute([x])[0], torch.relu(x))
+
+
+def test_an_op_without_a_kernel_is_said_or_refused_where_this_is_strict():
+    bag = nn.EmbeddingBag(8, 4)
+    inputs = (torch.tensor([[1, 2], [3, 4]]),)
+    program = torch.export.export(bag, inputs)
+    said = "the runtime has no kernel of aten._embedding_bag.default"
+    with pytest.warns(EtdevWarning, match=said):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    composed = etdev.partitioner(["cpu"], strict=True)
+    with pytest.raises(LoweringError, match=said):
+        to_edge_transform_and_lower(program, partitioner=[composed])
+
+
 def test_what_they_rarely_get_wrong_is_said():
     with pytest.warns(EtdevWarning, match="aten.max_pool2d_with_indices.default is wrong for some"):
         composed(lambda x: nn.functional.max_pool2d(x, 2), torch.randn(1, 2, 4, 4))
 
 
-@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
-def test_weights_that_are_channels_last_are_taken(layout):
+# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
+
+
+def last_and_relu(layout):
     convolution = nn.Conv2d(4, 2, 3).to(memory_format=torch.channels_last)
     x = torch.randn(1, 4, 6, 6).to(memory_format=layout)
-    manager = composed(lambda x: convolution(x).relu(), x, ["cpu"])
-    assert backends(manager) == ["XnnpackBackend"]
+    return lambda x: convolution(x).relu(), x
+
+
+def run_composed(function, x):
+    manager = composed(function, x, ["cpu"])
     buffer = manager.to_executorch().buffer
-    program = Runtime.get().load_program(buffer)
-    (output,) = program.load_method("forward").execute([x])
-    torch.testing.assert_close(output, convolution(x).relu(), atol=1e-5, rtol=1e-4)
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for scale in (1, 2.5):
+        (output,) = method.execute([x * scale])
+        torch.testing.assert_close(output, function(x * scale), atol=1e-5, rtol=1e-4)
+    return manager
 
 
-# ExecuTorch 1.4 asks no partitioner what it would have the program changed to.
-CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 keeps them: left, or refused")
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_weights_that_are_channels_last_are_taken(layout):
+    manager = run_composed(*last_and_relu(layout))
+    assert backends(manager) == ["XnnpackBackend"]
+
+
+@pytest.mark.usefixtures("unasked")
+def test_weights_that_stay_channels_last_are_left():
+    manager = run_composed(*last_and_relu(torch.channels_last))
+    targets = [str(node.target) for node in manager.exported_program().graph.nodes]
+    assert any("aten.convolution" in target for target in targets)
+
+
+@pytest.mark.usefixtures("unasked")
+def test_weights_that_stay_channels_last_are_refused_beside_another_layout():
+    with pytest.raises(LoweringError) as caught:
+        run_composed(*last_and_relu(torch.contiguous_format))
+    assert "kernel of aten.convolution.default fails or is wrong for what" in caught.value.what
 
 
 @pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 would round them: refused")

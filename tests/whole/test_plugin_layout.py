@@ -14,11 +14,11 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("edges", "misfits", "notes", "soundness"),
+        *("checks", "edges", "misfits", "notes", "soundness"),
         *("compiler", "flatbuffer", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
-    "etdev_openvino": {"edges", "soundness"},
+    "etdev_openvino": {"blob", "compiler", "edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
 FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.shelf")

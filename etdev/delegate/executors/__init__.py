@@ -8,6 +8,9 @@
     work.py         what a worker does
     processes.py    workers of this machine, started afresh
     lanes.py        the executors that there are: our processes, Dask, any other
+    orders.py       a task, made ready to travel
+    pace.py         what calls take in this process
+    worth.py        whether a worker would be done with a call before this process is
     crew.py         who compiles what, and what happens if a worker is lost or freezes
     retry.py        what was lost, given to a fresh process
 

@@ -1,8 +1,8 @@
 """The crew: who compiles what, and what happens if a worker is lost.
 
-Orders go to a lane. With processes of our own this one compiles beside them, from the other end of
-the list. What can't travel is compiled here. An order that is lost with its worker is given to a
-fresh process, alone; if that dies, too, the backend is taken to be the reason.
+An executor of the user's gets all that can travel. Processes of our own get what is worth it, while
+this one compiles from the other end of the list. What is lost with its worker is given to a fresh
+process, alone; if that dies, too, the backend is taken to be the reason.
 """
 
 from __future__ import annotations
@@ -20,20 +20,15 @@ from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.results import unpacked
 from etdev.delegate.calls import Call, compile_error
 from etdev.delegate.executors.lanes import Lane
+from etdev.delegate.executors.orders import named, order_of
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.retry import Retry, UnstartableError, patience_s
-from etdev.delegate.executors.travel import Parcel, pack
+from etdev.delegate.executors.travel import Parcel
 from etdev.delegate.executors.weights import Weights
-from etdev.delegate.executors.work import (
-    ONE_AT_A_TIME,
-    Order,
-    Reply,
-    cache_settings,
-    failure,
-)
+from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, failure
+from etdev.delegate.executors.worth import HERE, Worth
 from etdev.delegate.memory import Memory
-from etdev.delegate.settings import settings
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 from etdev.waiting import waiting_for
@@ -59,6 +54,7 @@ class Crew:
     _orders: dict[Future[Reply], tuple[Task, Order, float]] = field(factory=dict, init=False)
     _lost: deque[tuple[Task, Order, str]] = field(factory=deque, init=False)
     _retry: Retry = field(factory=Retry, init=False)
+    _worth: Worth = field(factory=Worth, init=False)
 
     def run(self, tasks: Sequence[Task], here: Here) -> Iterator[Done]:
         """Compile tasks, in any order.
@@ -68,7 +64,8 @@ class Crew:
             here: Compiles one in this process.
         """
         # Large ones first, so that none is left for the end; the small end is for this process.
-        waiting = deque(sorted(tasks, key=lambda task: -_size(task.call)))
+        order = self._worth.pace.order([task.call for task in tasks])
+        waiting = deque(sorted(tasks, key=lambda task: order(task.call)))
         staying: deque[Task] = deque()
         while waiting or staying or self._orders or self._lost:
             self._give(waiting, staying)
@@ -79,7 +76,9 @@ class Crew:
             elif staying:
                 yield self._here(staying.popleft(), here)
             elif waiting and self._shares:
-                yield self._here(waiting.pop(), here)
+                last = waiting.pop()
+                stays = last.stays or self._worth.stays(last.call, self._sent, self.lane)
+                yield self._here(evolve(last, stays=stays), here)
             elif self._orders and (task := self._back()):
                 yield self._here(task, here)
             elif self._orders:
@@ -96,18 +95,17 @@ class Crew:
         if waiting and not self._lost and isinstance(self.lane, Processes):
             self.lane.start()
         while waiting and not self._lost and len(self._orders) < self.lane.limit:
-            task = waiting.popleft()
+            if not self._worth.sends([task.call for task in waiting], self._sent, self.lane):
+                break
+            task = named(waiting.popleft(), self.memory)
             if not task.key:
                 staying.append(task)
                 continue
             try:
-                parcel = pack(task.call, task.plugin, self._weights)
+                with self._worth.sending():
+                    self._submit(task, order_of(task, self._weights, self.memory.cache))
             except Stays as error:
                 staying.append(evolve(task, stays=str(error)))
-                continue
-            cache = cache_settings(self.memory.cache)
-            order = Order(parcel, task.key, settings(), cache, task.limit_s)
-            self._submit(task, order)
 
     def _submit(self, task: Task, order: Order) -> None:
         if self.begun:
@@ -119,12 +117,18 @@ class Crew:
         else:
             self._orders[future] = task, order, time.perf_counter()
 
+    @property
+    def _sent(self) -> list[tuple[Call, float]]:
+        """What was sent and not answered, with the time at which it was."""
+        return [(task.call, start) for task, _, start in self._orders.values()]
+
     def _storages(self, parcel: Parcel) -> list[tuple[int, Tensor]]:
         return [(number, self._weights.storages[number]) for number in parcel.storages]
 
     def _taken(self, future: Future[Reply], staying: deque[Task]) -> Iterator[Done]:
         """What came of an order that is done, unless it was lost or has to stay."""
         task, order, start = self._orders.pop(future)
+        self._worth.answered()
         try:
             reply = future.result()
         except (Exception, CancelledError) as error:
@@ -160,9 +164,11 @@ class Crew:
         limits = [patience_s(task) for task in tasks]
         known = [limit for limit in limits if limit is not None]
         most = max(known) if len(known) == len(limits) else None
+        soon = self._worth.patience_s(self._sent, self.lane)
+        least = min((limit for limit in (most, soon) if limit is not None), default=None)
         with waiting_for(tasks[0].plugin.name, f"{tasks[0].call.what} in {self._who}"):
-            done, _ = wait(self._orders, most, FIRST_COMPLETED)
-        if not done:
+            done, _ = wait(self._orders, least, FIRST_COMPLETED)
+        if not done and least == most:
             who, orders = self.lane.name, list(self._orders.items())
             self._orders.clear()
             for future, (task, order, _) in orders:
@@ -178,13 +184,14 @@ class Crew:
         self._lost.append((task, order, f"{task.plugin.name}: {task.call.first.where}: {why}"))
 
     def _back(self) -> Task | None:
-        """Take back an order that no worker of ours has begun with."""
+        """Take back an order that no worker of ours has begun with, or would be done with later."""
         if not self._shares:
             return None
-        for future, (task, _, _) in reversed(list(self._orders.items())):
-            if future.cancel():
-                del self._orders[future]
-                return task
+        late = self._worth.late(self._sent, self.lane)
+        for number, future in reversed(list(enumerate(self._orders))):
+            if future.cancel() or number == late:
+                task, _, _ = self._orders.pop(future)
+                return evolve(task, stays=HERE)
         return None
 
     def _here(self, task: Task, here: Here) -> Done:
@@ -195,9 +202,12 @@ class Crew:
             what = f"a thread of this process has been compiling for {limit:g} s, and only one can"
             return Done(task, error=compile_error(task.call.jobs[0], what))
         try:
-            return here(task)
+            done = here(task)
         finally:
             ONE_AT_A_TIME.release()
+        if not done.error:
+            self._worth.pace.note(task.call, done.seconds)
+        return done
 
     def _again(self, task: Task, order: Order, what: str, staying: deque[Task]) -> Iterator[Done]:
         """Give a lost order to a process that has no other."""
@@ -218,7 +228,8 @@ class Crew:
 
     def _replace(self, what: str) -> None:
         """Go on with fresh processes, in place of an executor that lost an order."""
-        _warn(f"a worker was lost ({what}); going on with new processes of this machine")
+        text = f"executor: a worker was lost ({what}); going on with new processes of this machine"
+        warnings.warn(text, EtdevWarning, stacklevel=2)
         self.lane.close()
         if not isinstance(self.lane, Processes):
             self.lane = Processes(1)
@@ -237,11 +248,3 @@ class Crew:
         cache = self.memory.cache
         if cache and reply.entry and not self._shares:
             cache.store(Entry.from_bytes(reply.entry, "a worker's reply", task.key))
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"executor: {text}", EtdevWarning, stacklevel=2)
-
-
-def _size(call: Call) -> int:
-    return sum(len(job.partition.nodes) for job in call.jobs)

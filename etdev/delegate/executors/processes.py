@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -36,13 +37,24 @@ class Processes:
     count: int
     _executor: Any = field(default=None, init=False)
     _ready: list[Future[int]] = field(factory=list, init=False)
+    _began_s: list[float] = field(factory=list, init=False)
     _folder: Any = field(default=None, init=False)
     _files: dict[int, File] = field(factory=dict, init=False)
 
     @property
     def limit(self) -> int:
         """How many orders to give them ahead; none until they have imported what they need."""
-        return _AHEAD * sum(future.done() for future in self._ready)
+        return _AHEAD * self.ready
+
+    @property
+    def ready(self) -> int:
+        """How many have imported what they need."""
+        return sum(future.done() for future in self._ready)
+
+    @property
+    def begins_s(self) -> float:
+        """Seconds that it took them to begin, imports included; 0 before the first has."""
+        return max(self._began_s, default=0.0)
 
     @property
     def name(self) -> str:
@@ -86,6 +98,7 @@ class Processes:
             from loky import ProcessPoolExecutor
             from loky.backend import get_context
 
+            start = time.perf_counter()
             self._executor = ProcessPoolExecutor(
                 self.count,
                 context=get_context("loky"),
@@ -94,6 +107,10 @@ class Processes:
                 initargs=(list(sys.path),),
             )
             self._ready = [self._executor.submit(os.getpid) for _ in range(self.count)]
+            for future in self._ready:
+                future.add_done_callback(
+                    lambda _: self._began_s.append(time.perf_counter() - start)
+                )
         return self._executor
 
     def _file(self, number: int, storage: Tensor) -> File:

@@ -10,20 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import asdict, frozen
+from attrs import frozen
 from torch import Tensor
 
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.errors import Unhashable
 from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.results import Unstorable, packed
+from etdev.delegate.calls import context
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
 from etdev.delegate.memory import CacheShelf
 from etdev.delegate.settings import taken_over
 from etdev.errors import CompileError, EtdevError, first_line
-from etdev.heap import settled_heap
-from etdev.registry import answers
 from etdev.schema.caching import CacheSettings
 from etdev.shelf import standing
 
@@ -135,10 +134,9 @@ def work(order: Order, *handles: File | bytes) -> Reply:
 
 def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
     arrival = Arrival.of(order.parcel)
-    first, before = arrival.plan.partitions[0], dict(os.environ)
+    first = arrival.plan.partitions[0]
     cache = None if order.cache is None else Cache(CacheSettings(**order.cache))
-    with settled_heap(), answers.compile_context(arrival.plugin, first.device):
-        changes = {k: v for k, v in os.environ.items() if before.get(k) != v}
+    with context(arrival.plugin, first.device) as changes:
         call = arrival.call(lambda number: _storage(handles[number]))
         # The same key means the same bytes: of one program, in the same versions of everything.
         keys = Keys()
@@ -164,8 +162,3 @@ def _storage(handle: File | bytes) -> Tensor:
         # A private mapping: what is written to it stays here.
         return torch.from_file(handle.path, shared=False, size=handle.size, dtype=torch.uint8)
     return torch.frombuffer(bytearray(handle), dtype=torch.uint8) if handle else torch.empty(0)
-
-
-def cache_settings(cache: Cache | None) -> dict[str, Any] | None:
-    """What a worker makes the same cache of."""
-    return asdict(cache.settings) if cache and cache.enabled else None

@@ -34,13 +34,30 @@ def _without_nan(x: Tensor, y: Tensor, both: Tensor) -> Tensor:
 def _addbmm(
     x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
 ) -> Tensor:
+    def product() -> Tensor:
+        # Without the dtype, the sum of int32 is an int64.
+        return torch.bmm(left, right).sum(0, dtype=x.dtype)
+
+    return _weighted(x, product, (left.shape[1], right.shape[2]), beta, alpha)
+
+
+def _addmv(
+    x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
+) -> Tensor:
+    return _weighted(x, lambda: torch.mv(left, right), (left.shape[0],), beta, alpha)
+
+
+def _weighted(
+    x: Tensor, product: Callable[[], Tensor], shape: Sequence[int], beta: complex, alpha: complex
+) -> Tensor:
+    """A sum of a bias and a product; of what has a factor of zero not even NaN counts."""
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         beta, alpha = int(beta.real), int(alpha.real)
-    # Without the dtype, the sum of int32 is an int64.
-    product = torch.bmm(left, right).sum(0, dtype=x.dtype)
-    product = product if alpha == 1 else product * alpha
-    # Without a beta not even NaN counts.
-    return product if beta == 0 else product + beta * x
+    if alpha == 0:
+        value = torch.zeros(shape, dtype=x.dtype, device=x.device)
+    else:
+        value = product() if alpha == 1 else product() * alpha
+    return value if beta == 0 else value + beta * x
 
 
 def _trilinear(
@@ -125,6 +142,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.fmax.default: _fmax,
     aten.fmin.default: _fmin,
     aten.addbmm.default: _addbmm,
+    aten.addmv.default: _addmv,
     aten._trilinear.default: _trilinear,
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.signbit.default: signbit,

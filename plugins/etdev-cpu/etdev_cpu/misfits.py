@@ -8,7 +8,7 @@ from executorch.exir.backend.canonical_partitioners.config_partitioner import fo
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import unwritten_constants
+from etdev.graph import is_channels_last, unwritten_constants
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = ("convolution", "_native_batch_norm")
@@ -20,11 +20,16 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
     signature = program.graph_signature
     buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
     for node in nodes:
-        origins = [_origin(weight).name for weight in node.all_input_nodes[1:]]
+        sources = [_origin(weight) for weight in node.all_input_nodes[1:]]
+        origins = [source.name for source in sources]
+        if _name(node).startswith("convolution") and any(map(_is_channels_last, sources)):
+            yield node, f"XNNPACK needs the weights of {_name(node)} contiguous"
         if _name(node).startswith(_STATIC) and not constants.keys() >= set(origins):
             what = f"XNNPACK needs the weights of {_name(node)} constant"
             written = buffers.intersection(origins).difference(constants)
             yield node, f"{what}, the method writes to them" if written else what
+        if _starts_before(node):
+            yield node, "XNNPACK can't compile a slice that starts before the first row"
         if _returned_with_its_source(node):
             yield node, "XNNPACK has no copy of one of its outputs"
 
@@ -53,6 +58,19 @@ def _origin(node: Node) -> Node:
     while node.op == "call_function" and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
+
+
+def _is_channels_last(weight: Node) -> bool:
+    return is_channels_last(weight.meta.get("val"))
+
+
+def _starts_before(node: Node) -> bool:
+    """Whether a slice starts further from the end than there are rows, as `x[-100:]` may."""
+    if not _name(node).startswith("slice_copy"):
+        return False
+    source, dim, start = (*node.args, 0, None)[:3]
+    size = source.meta["val"].shape[dim]  # type: ignore
+    return isinstance(start, int) and isinstance(size, int) and start < -size
 
 
 def _returned_with_its_source(node: Node) -> bool:

@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
+from etdev_cpu.checks import Checks
 from etdev_cpu.misfits import misfits, with_static_weights
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.soundness import Reason, Soundness, is_layer, read_elsewhere
@@ -67,6 +68,7 @@ class Support:
             per_op_mode=per_op,
             **{name: value for name, value in options.items() if value},
         )
+        self._checks = Checks(self._partitioner.target_partitioner_configs.values())
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """The ATen ops that the partitioner keeps, with its check for a node."""
@@ -89,6 +91,7 @@ class Support:
         """
         with _notes(program.graph) as notes, _reasons() as reasons:
             matches = self._partitioner.get_matched_nodes_from_configs(program)
+        reasons.update(self._checks.failures)
         unfit = dict(misfits(program, itertools.chain.from_iterable(matches)))
         reasons.update((node.name, reason) for node, reason in unfit.items())
         matches = [

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from collections import OrderedDict
 from itertools import chain
 
 import pytest
@@ -32,9 +33,13 @@ def two_layer_minilm():
 
 
 def inverted_residuals():
-    """The beginning of MobileNetV2: its stem and four blocks, with and without a residual."""
+    """The beginning of MobileNetV2: its stem and four blocks, with and without a residual.
+
+    By name, since ExecuTorch 1.4 can't fuse the batch norm of a layer that is called `0`.
+    """
     module, inputs = nets.mobilenet()
-    return nn.Sequential(module.model.conv_stem, *module.model.layer[:4]), inputs
+    blocks = {f"block{index}": block for index, block in enumerate(module.model.layer[:4])}
+    return nn.Sequential(OrderedDict(stem=module.model.conv_stem, **blocks)), inputs
 
 
 MODELS = {

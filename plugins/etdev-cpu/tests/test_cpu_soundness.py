@@ -9,10 +9,12 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     get_symmetric_quantization_config,
 )
 from executorch.runtime import Runtime
+from models.small import Function
 from torch import nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys import Takes
+from toys.runtime import assert_agrees
 
 from etdev import Lowerer
 
@@ -179,6 +181,7 @@ MODELS = {
         ),
         "arguments",
     ),
+    "a slice from before the start": (calls(lambda _, x: x[:, -100:3] * 2, square), "constraint"),
     "prelu of 2 dimensions": (lambda: (nn.PReLU(8).eval(), square()), None),
     "a norm of 2 dimensions": (
         calls(
@@ -246,3 +249,20 @@ def test_a_bias_that_is_an_input_is_left_to_others():
     plan = Lowerer([CpuPlugin(dynamic_weights=True)]).plan(module, (x, bias))["forward"]
     verdict = plan.ledger["aten_convolution_default"].verdicts[0]
     assert verdict.text == "XNNPACK needs the weights of convolution.default constant"
+
+
+@pytest.mark.parametrize("op", [torch.add, torch.sub])
+def test_a_node_that_xnnpacks_check_fails_on_is_left_alone(op):
+    def model(x):
+        return op(x, x.exp(), alpha=x.shape[0]) + 1
+
+    shapes = (({0: torch.export.Dim("rows", min=2, max=8)},),)
+    lowered = Lowerer([CpuPlugin()]).lower(
+        Function(model), (torch.randn(3, 4),), dynamic_shapes=shapes
+    )
+    plan, name = lowered.plan["forward"], f"aten_{op.__name__}_tensor"
+    (verdict,) = plan.ledger[name].verdicts
+    assert verdict.code == "constraint"
+    assert verdict.text.startswith("XNNPACK's check raised TypeError: unsupported operand type")
+    assert plan.owner("aten_exp_default") == "CpuPlugin"
+    assert_agrees(lowered, model, *[(torch.randn(rows, 4),) for rows in (3, 8, 2)])

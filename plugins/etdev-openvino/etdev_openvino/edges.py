@@ -46,6 +46,8 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
         return "arguments", f"OpenVINO computes {op} otherwise with infinite or NaN numbers"
     if op == "elu" and len(args) > 2:
         return "arguments", "OpenVINO can't compile elu with a scale"
+    if op == "addmm" and 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha")):
+        return "arguments", "OpenVINO multiplies by zero what PyTorch leaves out, which may be NaN"
     if op == "squeeze_copy" and args[1:2] in (([],), ((),)):
         return "arguments", "OpenVINO squeezes every dimension where none is named"
     if op in ("var", "var_mean", "std") and node.kwargs.get("correction", 1) not in (0, 1, None):

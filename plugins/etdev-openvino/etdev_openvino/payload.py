@@ -6,6 +6,9 @@ from etdev import CPU, Device
 from etdev.errors import ArtifactError
 
 BACKEND_ID = "OpenvinoBackend"
+# The classes in compiler.py, which would import torch.
+COMPILER = "OpenvinoByOrigin"
+COMPILER_IN_FLOAT32 = "OpenvinoInFloat32"
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:

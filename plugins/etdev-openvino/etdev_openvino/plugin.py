@@ -11,14 +11,14 @@ from attrs import Attribute, field, frozen, validators
 from etdev import Claim, Constant, Device, Draft, KeepWhole, Probe, hookimpl
 from etdev.errors import PluginError
 from etdev_openvino import machine
-from etdev_openvino.payload import BACKEND_ID, device_of
+from etdev_openvino.payload import BACKEND_ID, COMPILER, COMPILER_IN_FLOAT32, device_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from etdev_openvino.support import Support
 
-PRECISIONS = ("f32", "bf16")
+PRECISIONS = ("f32", "bf16", "f32_all")
 NAN = ("exact", "ignored")
 _OP = re.compile(r"\w+(\.\w+){1,2}", re.ASCII)
 
@@ -38,8 +38,9 @@ class OpenVinoPlugin:
     Args:
         precision: `bf16` takes every op that OpenVINO supports; on a CPU that has bfloat16,
             OpenVINO then rounds the inputs of products and convolutions to it, and what is computed
-            for them. Nothing in a .pte can forbid that. `f32` leaves those ops to other plugins;
-            the rest is float32 on every CPU.
+            for them. `f32` leaves those ops to other plugins; the rest is float32 on every CPU.
+            `f32_all` takes them, too, and marks every layer, so that all is float32 on every CPU; a
+            partitioner can't ask that of ExecuTorch.
         skip: Ops to leave to other plugins: `aten.mm` for all its overloads, `aten.add.Tensor` for
             one.
         device: Where OpenVINO runs its delegates: `CPU`, `GPU`, `GPU.1`, `NPU`. The machine that
@@ -61,8 +62,10 @@ class OpenVinoPlugin:
     nan: str = field(default="ignored", validator=validators.in_(NAN))
 
     def __attrs_post_init__(self) -> None:
-        if self.precision == "f32" and self.device != "CPU":
-            raise ValueError(f"precision 'f32' can't be had on {self.device}, write 'bf16'")
+        if self.precision != "bf16" and self.device != "CPU":
+            raise ValueError(
+                f"precision {self.precision!r} can't be had on {self.device}, write 'bf16'"
+            )
 
     @hookimpl
     def probe(self) -> Probe:
@@ -79,7 +82,8 @@ class OpenVinoPlugin:
         """Every node that OpenVINO runs as PyTorch does; a quantiser with its dequantisers."""
         groups, refusals = self._support().match(program, taken)
         specs = {"device": self.device.encode()}
-        return Claim(BACKEND_ID, groups, refusals, compile_specs=specs)
+        compiler = COMPILER_IN_FLOAT32 if self.precision == "f32_all" else COMPILER
+        return Claim(BACKEND_ID, groups, refusals, compile_specs=specs, compiler=compiler)
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
@@ -103,4 +107,4 @@ class OpenVinoPlugin:
             raise PluginError("openvino", *problem)
         from etdev_openvino.support import Support
 
-        return Support(self.skip, products=self.precision == "bf16", exact=self.nan == "exact")
+        return Support(self.skip, products=self.precision != "f32", exact=self.nan == "exact")

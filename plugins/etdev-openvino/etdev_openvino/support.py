@@ -13,6 +13,7 @@ from openvino.frontend.pytorch.torchdynamo.op_support import OperatorSupport
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+import etdev_openvino.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_openvino.soundness import (
     Reason,

@@ -264,6 +264,7 @@ def test_a_variable_keeps_products_in_float32_where_the_model_runs(tmp_path):
         ({"precision": "f16"}, "'precision' must be in"),
         ({"device": "TPU"}, "'device' must match regex"),
         ({"precision": "f32", "device": "GPU"}, "precision 'f32' can't be had on GPU, write"),
+        ({"precision": "f32_all", "device": "NPU"}, "precision 'f32_all' can't be had on NPU"),
         ({"skip": ["mm"]}, "skip has 'mm', write ops such as 'aten.mm' or 'aten.add.Tensor'"),
     ],
 )

@@ -104,7 +104,7 @@ def test_ignored_nan_takes_relu_and_exact_names_the_reason():
 @pytest.mark.slow
 @pytest.mark.matrix
 @pytest.mark.parametrize("nan", ["ignored", "exact"])
-@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("precision", ["f32", "bf16", "f32_all"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_op_computes_what_eager_does(dtype, precision, nan):
     plugin = OpenVinoPlugin(precision=precision, nan=nan)

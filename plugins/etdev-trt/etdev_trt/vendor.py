@@ -68,7 +68,18 @@ def _drop_unused_objects(program: ExportedProgram) -> None:
 def converts(options: Options) -> Callable[[Node], bool]:
     """The check whether torch-tensorrt has a converter that takes an ATen node as it is."""
     converters = _converters(options)
-    return lambda node: node in converters
+    return lambda node: _accepted(lambda: node in converters)
+
+
+def _accepted(check: Callable[[], bool]) -> bool:
+    """What a check of torch-tensorrt's says of a node; a check that fails does not take it.
+
+    That of sort reads the dimension, which a call may leave out.
+    """
+    try:
+        return check()
+    except Exception:
+        return False
 
 
 def decompositions() -> Container[Any]:
@@ -94,7 +105,8 @@ def blocks(module: GraphModule, options: Options, excluded: Container[str]) -> s
 
     class Support(partitioning.OpSupportTester):  # type: ignore[misc]
         def is_node_supported(self, submodules: Any, node: Node) -> bool:
-            return node.name not in excluded and bool(super().is_node_supported(submodules, node))
+            supported = super().is_node_supported
+            return node.name not in excluded and _accepted(lambda: supported(submodules, node))
 
     partitioner = partitioning.TRTPartitioner(
         module,

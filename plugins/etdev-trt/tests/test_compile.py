@@ -5,6 +5,7 @@ import torch
 from etdev_trt.plugin import TrtPlugin
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from models import nets
+from models.small import Function
 from torch import nn
 from torch.export import Dim
 from toys import Takes
@@ -164,6 +165,29 @@ def test_sizes_that_are_computed_stay_outside():
     assert all(tensor.is_tensor for tensor in (*part.inputs, *part.outputs))
     codes = {entry.op: entry.verdicts[0].code for entry in plan.ledger if entry.owner is None}
     assert codes["aten.sym_size.int"] == codes["aten.view_copy.default"] == "scalar"
+
+
+def test_an_op_that_torch_tensorrts_check_fails_on_stays_outside(monkeypatch):
+    from torch_tensorrt.dynamo.conversion import DYNAMO_CONVERTERS
+
+    checked = type(DYNAMO_CONVERTERS).__contains__
+
+    def failing(converters, node):
+        if "tanh" in node.name:
+            raise IndexError("tuple index out of range")
+        return checked(converters, node)
+
+    monkeypatch.setattr(type(DYNAMO_CONVERTERS), "__contains__", failing)
+    plan = planned(Function(lambda x: torch.tanh(x * 2 + 1) * 3), X, min_block_size=1)
+    assert ops(plan) == [["add", "mul"], ["mul"]]
+    verdict = plan.ledger["aten_tanh_default"].verdicts[0]
+    assert verdict.text == "torch-tensorrt does not convert this aten.tanh.default"
+
+
+def test_a_sort_of_the_last_dimension_is_planned():
+    # The check of 2.13 reads the dimension, which the call leaves out.
+    plan = planned(Function(lambda x: (x * 2).sort()[0]), X, min_block_size=1)
+    assert "mul" in ops(plan)[0]
 
 
 def test_float64_stays_outside():

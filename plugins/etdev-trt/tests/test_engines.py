@@ -53,6 +53,11 @@ def upstream(program):
     return to_edge_transform_and_lower(program, partitioner=partitioner, compile_config=config)
 
 
+def _targets(graph):
+    """The ops that a graph calls, sorted."""
+    return tuple(sorted(str(node.target) for node in graph.nodes if node.op == "call_function"))
+
+
 def parsed(payload):
     """What torch-tensorrt's own parser reads in a payload."""
     from torch_tensorrt.executorch.serialization import deserialize_engine
@@ -205,6 +210,23 @@ def test_one_engine_on_the_first_gpu_gives_torch_tensorrts_own_bytes():
     ours, theirs = Lowerer(["trt"], simplify=False).lower(program), upstream(program)
     assert delegates(ours.edge) == delegates(theirs)
     assert ours.to_executorch().buffer == theirs.to_executorch().buffer
+
+
+@pytest.mark.versions
+def test_beside_a_linear_the_ops_are_torch_tensorrts_own_in_some_order():
+    class Linear(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.engines, self.linear = Engines("0"), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(self.engines(x))
+
+    program = exported(Linear())
+    ours, theirs = Lowerer(["trt"], simplify=False).lower(program), upstream(program)
+    assert delegates(ours.edge) == delegates(theirs)
+    calls = [manager.exported_program().graph for manager in (ours.edge, theirs)]
+    assert len(set(map(_targets, calls))) == 1
 
 
 @pytest.mark.versions

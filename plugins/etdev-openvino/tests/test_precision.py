@@ -1,0 +1,109 @@
+"""Precision: with `f32_all` delegates compute in float32 on a CPU that would round to bfloat16."""
+
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.backend_details import PreprocessResult
+from models import nets
+from models.small import Function
+from torch import nn
+from torch.nn import functional
+from toys.runtime import assert_agrees, delegates
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+from etdev_openvino import blob
+from etdev_openvino.plugin import OpenVinoPlugin
+from executorch.backends.openvino.preprocess import OpenvinoBackend
+
+import etdev
+from etdev import Lowerer
+from etdev.errors import CompileError, PluginError
+
+EVERYWHERE = OpenVinoPlugin(precision="f32_all")
+
+
+class Attention(nn.Module):
+    """Attention without the guards of PyTorch's own, for which OpenVINO generates code."""
+
+    def __init__(self):
+        super().__init__()
+        self.projections = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x):
+        heads = [p(x).unflatten(-1, (4, 16)).transpose(1, 2) for p in self.projections]
+        query, key, value = heads
+        return torch.softmax(query @ key.transpose(-1, -2) / 4, -1) @ value
+
+
+def attention():
+    torch.manual_seed(0)
+    return Attention().eval(), (torch.randn(2, 32, 64),)
+
+
+def products(x, y):
+    """Every kind of product that OpenVINO rounds, and a table that it looks up."""
+    image = x.reshape(1, 4, 8, 32)
+    kernel = y[:, :3].reshape(4, 4, 3, 2)
+    return (
+        x @ y,
+        torch.addmm(y[0], x, y),
+        torch.bmm(x.reshape(2, 16, 32), y.reshape(2, 16, 16).mT.repeat(1, 2, 1)),
+        functional.conv2d(image, kernel),
+        functional.conv_transpose2d(image, kernel),
+        functional.interpolate(image, scale_factor=2.0),
+        functional.scaled_dot_product_attention(image, image, image),
+    )
+
+
+def every_product():
+    torch.manual_seed(0)
+    return Function(products), (torch.randn(32, 32), torch.randn(32, 16))
+
+
+MODELS = {
+    "products": every_product,
+    "attention": attention,
+    "mlp": nets.mlp,
+    "llama": lambda: nets.llama(layers=1),
+    "quantised_conv_net": nets.quantised_conv_net,
+    "gru": nets.gru,
+}
+SUITE = ("llama", "quantised_conv_net", "gru")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.suite] * (n in SUITE)) for n in MODELS]
+)
+def test_everything_is_computed_in_float32(name):
+    module, inputs = MODELS[name]()
+    lowered = Lowerer([EVERYWHERE], cache=False).lower(module, inputs)
+    left = Lowerer([OpenVinoPlugin(precision="f32")]).plan(module, inputs)["forward"]
+    assert len(lowered.plan["forward"].fallback) < len(left.fallback)
+    assert_agrees(lowered, module, inputs, tolerance=2e-5)
+    for delegate in delegates(lowered.edge):
+        net = ElementTree.fromstring(blob.text_of(delegate.processed_bytes))
+        layers = [[a.get("name") for a in layer.iter("attribute")] for layer in net.iter("layer")]
+        assert all("precise" in notes for notes in layers)
+
+
+def test_attention_that_openvinos_generator_fails_on_is_compiled_without_it():
+    module, inputs = attention()
+    lowered = Lowerer([OpenVinoPlugin()], cache=False).lower(module, inputs)
+    assert len(lowered.plan["forward"].partitions) == 1
+    assert_agrees(lowered, module, inputs, tolerance=5e-2)
+
+
+def test_a_blob_that_cannot_be_marked_is_an_error(monkeypatch):
+    """A named fake: what a later OpenVINO might export."""
+    monkeypatch.setattr(OpenvinoBackend, "preprocess", lambda *_: PreprocessResult(b"other"))
+    with pytest.raises(CompileError, match="float32 can't be had, OpenVINO exported a model of"):
+        Lowerer([EVERYWHERE], cache=False).lower(*nets.mlp())
+
+
+def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
+    program = torch.export.export(*nets.mlp())
+    with pytest.raises(PluginError, match="has OpenvinoInFloat32 compile forward/OpenVinoPlugin_0"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([EVERYWHERE])])

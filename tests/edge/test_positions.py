@@ -1,0 +1,76 @@
+"""Rows whose number depends on data: `x[i]` for an integer tensor `i`, from either end."""
+
+import pytest
+import torch
+from models.small import Function
+from torch import nn
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+ROWS = [(X, torch.tensor(row)) for row in (1, 0, 2, -1, -3)]
+
+
+def not_negative(x, i):
+    row = i.item()
+    torch._check(row >= 0)
+    return x[row]
+
+
+def written(x, i):
+    y = x.clone()
+    y[i].mul_(2)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (lambda x, i: x[i], ROWS),
+        (lambda x, i: x[i.int()], ROWS),
+        (lambda x, i: x[:, i] * x[i, 0], ROWS),
+        (lambda x, i: x[i - 1] + x[0, i + 1], ROWS[:3]),
+        (lambda x, i: x[i, 1:3], ROWS),
+        (not_negative, ROWS[:3]),
+        (written, ROWS),
+    ],
+)
+def test_a_row_is_the_one_that_eager_picks(function, calls):
+    module = Function(function)
+    assert_agrees(Lowerer([]).lower(module, calls[0]), module, *calls)
+
+
+def test_a_row_of_a_tensor_whose_size_changes():
+    module = Function(lambda x, i: x[i])
+    sizes = {0: torch.export.Dim("rows", min=2, max=8)}
+    lowered = Lowerer(["cpu"]).lower(module, ROWS[0], dynamic_shapes=((sizes, None),))
+    calls = [(torch.randn(n, 4), torch.tensor(i)) for n, i in ((8, 7), (2, -2), (5, -1))]
+    assert_agrees(lowered, module, *calls)
+
+
+def test_a_ring_whose_place_is_state():
+    class Ring(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(3, 4))
+            self.register_buffer("place", torch.tensor(0))
+
+        def forward(self, x):
+            self.rows[self.place % 3].copy_(x[0])
+            self.place.add_(1)
+            return self.rows + 0
+
+    calls = [(X + step,) for step in range(5)]
+    assert_agrees(Lowerer(["cpu"]).lower(Ring(), calls[0]), Ring(), *calls)
+
+
+def test_a_position_with_known_bounds_stays_as_it_is():
+    def bounded(x, i):
+        row = i.item()
+        torch._check(row >= 0)
+        torch._check(row < 3)
+        return x[row]
+
+    lowered = Lowerer([]).lower(Function(bounded), ROWS[0])
+    assert "mod" not in str(lowered.edge.exported_program().graph)
