@@ -2,9 +2,9 @@
 
 A plugin is a class, an instance or a module whose functions carry `@hookimpl` and one of the names
 below. It may take fewer arguments than the hook has. The host calls one plugin at a time, in claim
-order, and never from two threads. The three hooks a backend needs are `claim_nodes`,
-`claim_constants` and `resolve_device`; the others are optional. plugins/README.md tells the life
-of a plugin from the first hook to the last.
+order, and never from two threads. A backend needs `claim_nodes`; `claim_constants` if weights
+travel inside its delegates, and `resolve_device` if it has more than one device. plugins/README.md
+tells the life of a plugin from the first hook to the last.
 
 A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for.
 With another version than `API` it is left out with a warning, or refused if it was asked for;

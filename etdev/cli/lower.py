@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=3,
     metavar="[STEPS]",
-    help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out.",
+    help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out. A "
+    "method with a backend that the runtime here does not have is named, and written unverified.",
 )
 @options.edges
 @click.option(
