@@ -27,6 +27,7 @@ from etdev.edge.orders import settle_orders
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.generated import forgotten_code
+from etdev.graph.weights import Weights
 from etdev.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
@@ -96,7 +97,8 @@ class Compilation:
                     break
                 decision = self._again(decision, compiler.failures, barred)
         strict = self.composition.rules.strict
-        return Lowered(decision, strict, tuple(compiler.outcomes), build)
+        weights = Weights.of(decision.programs, decision.plan)
+        return Lowered(decision, strict, tuple(compiler.outcomes), weights, build)
 
     def forecast(self, decision: Decision) -> list[Forecast]:
         """What compiling a decision would find in the cache, in plan order; compiles nothing."""

@@ -14,6 +14,7 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.decision import Decision
 from etdev.files import scratch
 from etdev.graph.generated import forgotten_code
+from etdev.graph.weights import Weights
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.etrecord import record
 from etdev.pte.ledger import embed
@@ -38,11 +39,13 @@ class Lowered:
         decision: What was decided, and the programs that it is for.
         strict: Refuse a program for which this machine's runtime has no kernel.
         outcomes: How each partition was compiled.
+        weights: What the .pte takes from the model itself.
     """
 
     decision: Decision = field(repr=False)
     strict: bool
     outcomes: tuple[Outcome, ...] = field(repr=False)
+    weights: Weights = field(repr=False)
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
 
     def __repr__(self) -> str:
@@ -86,7 +89,7 @@ class Lowered:
             with_ledger: Have the program carry its plan, which `etdev explain` reads.
 
         Raises:
-            LoweringError: ExecuTorch refused it.
+            LoweringError: ExecuTorch refused it, or the model's weights were changed meanwhile.
             DeviceError: The config can't be honoured with the devices of the plan.
             AuditError: It is not what was planned.
         """
@@ -188,6 +191,7 @@ class Lowered:
         with_ledger: bool = False,
         with_record: bool = False,
     ) -> Emitted:
+        self.weights.refuse_changes()
         with self.stages.stage("emit"), forgotten_code():
             emitted: Emitted = guarded(
                 "to_executorch",

@@ -90,6 +90,7 @@ def completed(program: ExportedProgram, method: str) -> ExportedProgram:
     completed = rebuilt(program, graph, _without_parameters(program), program.graph_module)
     _detach_written(completed)
     mark_initial_values(completed)
+    _own_initial_values(completed)
     return completed
 
 
@@ -202,6 +203,16 @@ def _detach_written(program: ExportedProgram) -> None:
             node.meta["val"] = node.meta["val"].detach()
             values = program.state_dict if target in program.state_dict else program.constants
             values[target] = values[target].detach()
+
+
+def _own_initial_values(program: ExportedProgram) -> None:
+    """Have the program start with what buffers hold now, though the model may run meanwhile."""
+    buffers = program.graph_signature.inputs_to_buffers
+    for node in program.graph.find_nodes(op="placeholder"):
+        if _INITIAL in node.meta:
+            target = buffers[node.name]
+            values = program.state_dict if target in program.state_dict else program.constants
+            values[target] = values[target].detach().clone()
 
 
 def mark_initial_values(program: ExportedProgram, zero: Container[str] = ()) -> None:

@@ -6,16 +6,14 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from attrs import frozen
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-# So many places of a tensor are compared byte by byte.
-_SAMPLES = 16
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+from etdev.graph.tensors import TensorWas
+
 _NONE = object()
 
 
@@ -33,7 +31,7 @@ class Snapshot:
     graphs: tuple[tuple[Graph, tuple[_NodeWas, ...]], ...]
     delegates: tuple[tuple[Any, ...], ...]
     signature: tuple[tuple[Any, ...], ...]
-    tensors: Mapping[str, _TensorWas]
+    tensors: Mapping[str, TensorWas]
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Snapshot:
@@ -43,7 +41,7 @@ class Snapshot:
             tuple((graph, tuple(map(_NodeWas.of, graph.nodes))) for graph in graphs),
             _delegates(program),
             _signature(program),
-            {name: _TensorWas.of(value) for name, value in _tensors(program).items()},
+            {name: TensorWas.of(value) for name, value in _tensors(program).items()},
         )
 
     def difference(self, program: ExportedProgram) -> str:
@@ -106,49 +104,6 @@ def _same_meta(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         return False
     # In the order of one of them, since a key that was taken out and put back is the last.
     return all(map(operator.is_, before.values(), map(after.__getitem__, before)))
-
-
-@frozen(eq=False)
-class _TensorWas:
-    """A tensor as it was.
-
-    torch counts what is written in place, but not what is written through `.data` or NumPy, which
-    samples of its bytes show unless it is written in few places.
-    """
-
-    value: Any
-    version: int | None
-    sample: bytes
-
-    @classmethod
-    def of(cls, value: Any) -> _TensorWas:
-        return cls(value, _version(value), _sample(value))
-
-    def is_still(self, value: Any) -> bool:
-        return (
-            value is self.value
-            and _version(value) == self.version
-            and _sample(value) == self.sample
-        )
-
-
-def _version(value: Any) -> int | None:
-    # Tensors made in inference mode have none, and objects such as engines aren't tensors.
-    counted = isinstance(value, torch.Tensor) and not value.is_inference()
-    return value._version if counted else None
-
-
-def _sample(value: Any) -> bytes:
-    """Bytes of a tensor in host memory, from places that are spread over it."""
-    plain = type(value) in _PLAIN and value.device.type == "cpu" and not value.is_quantized
-    if not plain or value.layout != torch.strided or not value.numel() or value.is_conj():
-        return b""
-    tensor = value.detach()
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    extent = 1 + sum((size - 1) * stride for size, stride in steps)
-    count = min(extent, _SAMPLES)
-    places = tensor.as_strided((count,), (extent // count,), tensor.storage_offset())
-    return bytes(places.clone().view(torch.uint8).numpy())
 
 
 def _modules(program: ExportedProgram, kind: type) -> list[Any]:

@@ -66,9 +66,9 @@ def spoil(monkeypatch):
 
     def of(name):
         def preprocess(program, specs):
-            if name in program.state_dict:
-                spoilt = program.state_dict[name] * 1.5
-                program.state_dict[name] = nn.Parameter(spoilt)
+            # A name that begins with a digit is that of the input here.
+            for key in program.state_dict.keys() & {name, "p_" + name.replace(".", "_")}:
+                program.state_dict[key] = nn.Parameter(program.state_dict[key] * 1.5)
             return compiler(program, specs)
 
         monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))

@@ -87,8 +87,8 @@ def test_the_delegate_that_is_wrong_is_named(monkeypatch):
     compiler = XnnpackBackend.preprocess
 
     def preprocess(program, specs):
-        if "3.weight" in program.state_dict:
-            program.state_dict["3.weight"] = nn.Parameter(program.state_dict["3.weight"] * 1.5)
+        for key in program.state_dict.keys() & {"3.weight", "p_3_weight"}:
+            program.state_dict[key] = nn.Parameter(program.state_dict[key] * 1.5)
         return compiler(program, specs)
 
     monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))

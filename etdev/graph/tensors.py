@@ -1,0 +1,57 @@
+"""Tensors as they were, to tell afterwards whether anything was written to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+
+# So many places of a tensor are compared byte by byte.
+_SAMPLES = 16
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@frozen(eq=False)
+class TensorWas:
+    """A tensor as it was.
+
+    torch counts what is written in place, but not what is written through `.data` or NumPy, which
+    samples of its bytes show unless it is written in few places.
+    """
+
+    value: Any
+    version: int | None
+    sample: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> TensorWas:
+        """A tensor as it is now; what isn't one counts by its identity."""
+        return cls(value, _version(value), _sample(value))
+
+    def is_still(self, value: Any) -> bool:
+        """Whether a tensor is this one, and nothing has been written to it."""
+        return (
+            value is self.value
+            and _version(value) == self.version
+            and _sample(value) == self.sample
+        )
+
+
+def _version(value: Any) -> int | None:
+    # Tensors made in inference mode have none, and objects such as engines aren't tensors.
+    counted = isinstance(value, torch.Tensor) and not value.is_inference()
+    return value._version if counted else None
+
+
+def _sample(value: Any) -> bytes:
+    """Bytes of a tensor in host memory, from places that are spread over it."""
+    plain = type(value) in _PLAIN and value.device.type == "cpu" and not value.is_quantized
+    if not plain or value.layout != torch.strided or not value.numel() or value.is_conj():
+        return b""
+    tensor = value.detach()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in steps)
+    count = min(extent, _SAMPLES)
+    places = tensor.as_strided((count,), (extent // count,), tensor.storage_offset())
+    return bytes(places.clone().view(torch.uint8).numpy())
