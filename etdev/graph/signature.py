@@ -17,6 +17,7 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_UNKNOWN = "a value"
 
 
 def argument(node: Node) -> TensorArgument | SymIntArgument:
@@ -74,7 +75,8 @@ def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
         if len(old) != len(new):
             return f"the number of {side}s from {len(old)} to {len(new)}"
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            if one != other:
+            # A deep copy of a program doesn't say what its inputs are.
+            if one != other and _UNKNOWN not in (one, other):
                 return f"{side} {index} from {one} to {other}"
     return ""
 
@@ -88,7 +90,7 @@ def _interface(program: ExportedProgram, side: str) -> list[str]:
 def _words(name: object, values: Mapping[str, Any]) -> str:
     value = values.get(name) if isinstance(name, str) else name
     if not isinstance(value, torch.Tensor):
-        return "a number" if isinstance(value, (int, float, *_SYMBOLS)) else "a value"
+        return "a number" if isinstance(value, (int, float, *_SYMBOLS)) else _UNKNOWN
     # Symbols have other names in a program that was exported anew.
     sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
     return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(sizes)})"

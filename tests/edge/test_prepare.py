@@ -1,5 +1,7 @@
 """prepare: programs that ExecuTorch's conversion can't read, rewritten by a plugin."""
 
+import copy
+
 import pytest
 import torch
 from attrs import define, field
@@ -107,6 +109,17 @@ def test_a_program_that_takes_or_returns_something_else_is_refused(x, outputs, c
         Lowerer([Another()]).plan(Halves(torch.float64), torch.ones(2))
     cure = "return a program that takes and returns the same"
     assert str(caught.value) == f"another: prepare changed {change} in method 'forward'; {cure}"
+
+
+def test_a_deep_copy_does_not_say_what_its_inputs_are_and_is_taken():
+    class Copying:
+        name = "copying"
+
+        @hookimpl
+        def prepare(self, program):
+            return copy.deepcopy(program)
+
+    assert Lowerer([Copying()]).plan(Halves(torch.float64), torch.ones(2)).methods
 
 
 def test_dynamic_sizes_may_have_other_symbols_afterwards():
