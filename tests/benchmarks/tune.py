@@ -75,11 +75,14 @@ def programs(name: str, folder: Path, budget_s: float, threads: int) -> tuple[di
         except EtdevError as error:
             record.console.print(f"{name}, {side}: {first_line(error)}", markup=False)
     try:
-        upstream = to_edge_transform_and_lower(
-            torch.export.export(module, inputs), partitioner=[XnnpackPartitioner()]
-        )
+        # With gradients on it traces caches wrongly.
+        with torch.no_grad():
+            upstream = to_edge_transform_and_lower(
+                torch.export.export(module, inputs), partitioner=[XnnpackPartitioner()]
+            )
+        buffer = upstream.to_executorch().buffer
         sides["executorch"] = folder / "executorch.pte"
-        sides["executorch"].write_bytes(upstream.to_executorch().buffer)
+        sides["executorch"].write_bytes(buffer)
     except Exception as error:
         record.console.print(f"{name}, executorch: {first_line(error)}", markup=False)
     return sides, tuning
