@@ -10,8 +10,8 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from etdev.errors import LoweringError
-from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.source import where
+from etdev.graph.nodes import graph_modules
+from etdev.graph.source import ops_with_lines
 
 
 def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
@@ -26,10 +26,10 @@ def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
     """
     nodes = [node for program in programs for node in _complex(program.graph_module)]
     if nodes:
-        names = dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes)
         raise LoweringError(
             "edge conversion",
-            f"ExecuTorch can't convert complex numbers, which {', '.join(names)} read or return",
+            "ExecuTorch can't convert complex numbers, which "
+            f"{ops_with_lines(nodes)} read or return",
             "compute with real and imaginary parts, as torch.view_as_real gives them",
         ) from error
 

@@ -115,7 +115,7 @@ def refuse_unfit(
     """
     config, names = expander.compile_config, set(fallback)
     nodes = {node.name: node for node in program.graph.nodes if node.name in names}
-    lacking = {name for name, node in nodes.items() if formula_of(config, node) is not None}
+    lacking = unfit(program, (), config).keys() & names
     # What could be decomposed further is part of a formula on purpose.
     parts = set(expander.decomposable(program, lacking))
     for name, node in nodes.items():

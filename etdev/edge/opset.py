@@ -7,22 +7,21 @@ as they are. Torch has more tables: those of its reference implementations and o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
 from executorch.exir import EdgeCompileConfig
-from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from etdev.edge.formulas import FORMULAS
 from etdev.errors import LoweringError
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import is_functional
 
 # Not Core ATen, but portable kernels compute them.
@@ -86,7 +85,7 @@ class Opset:
         return program if any(op.namespace == "prims" for op in self._missing(result)) else result
 
     def _missing(self, program: ExportedProgram) -> list[OpOverload]:
-        ops = dict.fromkeys(node.target for node in _nodes(program.graph_module))
+        ops = dict.fromkeys(node.target for node in calls_in(program.graph_module))
         return [
             op
             for op in ops
@@ -104,7 +103,7 @@ class Opset:
             node
             for program in programs.values()
             if program.dialect == "EDGE"
-            for node in _nodes(program.graph_module)
+            for node in calls_in(program.graph_module)
             if not self.has(node.target) or _is_two_sided(node)
         ]
         if nodes:
@@ -115,13 +114,6 @@ class Opset:
                 "write them with other ops, or name those that your runtime has kernels for in "
                 "EdgeCompileConfig(_core_aten_ops_exception_list=...)",
             )
-
-
-def _nodes(module: GraphModule) -> Iterator[Node]:
-    """The computing nodes of a graph and of its branches."""
-    yield from (node for node in module.graph.nodes if node.op == "call_function")
-    for _, branch, _ in get_control_flow_submodules(module):
-        yield from _nodes(branch)
 
 
 def _is_two_sided(node: Node) -> bool:

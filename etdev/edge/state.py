@@ -201,8 +201,14 @@ def _detach_written(program: ExportedProgram) -> None:
         target = signature.inputs_to_buffers.get(node.name)
         if target in written and node.meta["val"].requires_grad:
             node.meta["val"] = node.meta["val"].detach()
-            values = program.state_dict if target in program.state_dict else program.constants
+            values = _values_with(program, target)
             values[target] = values[target].detach()
+
+
+def _values_with(program: ExportedProgram, target: str) -> dict[str, Any]:
+    """Where a program has the value of a buffer; one that isn't persistent is among constants."""
+    values: dict[str, Any] = program.state_dict
+    return values if target in values else program.constants
 
 
 def _own_initial_values(program: ExportedProgram) -> None:
@@ -211,7 +217,7 @@ def _own_initial_values(program: ExportedProgram) -> None:
     for node in program.graph.find_nodes(op="placeholder"):
         if _INITIAL in node.meta:
             target = buffers[node.name]
-            values = program.state_dict if target in program.state_dict else program.constants
+            values = _values_with(program, target)
             values[target] = values[target].detach().clone()
 
 

@@ -68,7 +68,6 @@ def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
     graph, signature = copy_graph(program.graph, InterpretedGraph()), program.graph_signature
     names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
     if all(target.replace(".", "_").isidentifier() for target in names):
-        names = {}
-    return rebuilt(
-        program, graph, with_targets(signature, names), program.graph_module, renamed=names
-    )
+        return rebuilt(program, graph, signature, program.graph_module)
+    signature = with_targets(signature, names)
+    return rebuilt(program, graph, signature, program.graph_module, renamed=names)

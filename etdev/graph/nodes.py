@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.sym_util import eval_upper_bound
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
@@ -28,6 +29,13 @@ _KEPT = "EDGE_DO_NOT_DECOMP."
 def graph_modules(root: GraphModule) -> list[GraphModule]:
     """A graph module, and those of its branches and theirs."""
     return [module for module in root.modules() if isinstance(module, GraphModule)]
+
+
+def calls_in(module: GraphModule) -> Iterator[Node]:
+    """The computing nodes of a graph and of the branches that it calls."""
+    yield from (node for node in module.graph.nodes if node.op == "call_function")
+    for _, branch, _ in get_control_flow_submodules(module):
+        yield from calls_in(branch)
 
 
 def fingerprint(graph: Graph) -> list[str]:

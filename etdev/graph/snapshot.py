@@ -9,9 +9,10 @@ from typing import Any
 from attrs import frozen
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from etdev.graph.nodes import graph_modules
 from etdev.graph.tensors import TensorWas
 
 _NONE = object()
@@ -36,7 +37,7 @@ class Snapshot:
     @classmethod
     def of(cls, program: ExportedProgram) -> Snapshot:
         """A program as it is now."""
-        graphs = (module.graph for module in _modules(program, GraphModule))
+        graphs = (module.graph for module in graph_modules(program.graph_module))
         return cls(
             tuple((graph, tuple(map(_NodeWas.of, graph.nodes))) for graph in graphs),
             _delegates(program),
@@ -49,7 +50,7 @@ class Snapshot:
         return next(self._differences(program), "")
 
     def _differences(self, program: ExportedProgram) -> Iterator[str]:
-        graphs = [module.graph for module in _modules(program, GraphModule)]
+        graphs = [module.graph for module in graph_modules(program.graph_module)]
         if len(graphs) != len(self.graphs):
             yield "the branches"
         for graph, (before, nodes) in zip(graphs, self.graphs, strict=False):
@@ -106,11 +107,6 @@ def _same_meta(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return all(map(operator.is_, before.values(), map(after.__getitem__, before)))
 
 
-def _modules(program: ExportedProgram, kind: type) -> list[Any]:
-    """The program's module and those in it, of a kind."""
-    return [module for module in program.graph_module.modules() if isinstance(module, kind)]
-
-
 def _delegates(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
     return tuple(
         (
@@ -118,7 +114,8 @@ def _delegates(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
             module.processed_bytes,
             [(s.key, s.value) for s in module.compile_specs],
         )
-        for module in _modules(program, LoweredBackendModule)
+        for module in program.graph_module.modules()
+        if isinstance(module, LoweredBackendModule)
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from torch.fx import Node
+
+from etdev.graph.nodes import op_name
 
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 # What torch generates is numbered through the process, so that its names are not the same twice.
@@ -17,6 +20,11 @@ def where(node: Node) -> str:
     """The innermost line that is not torch's own, as ` at net.py:12`; empty if it isn't known."""
     line = line_of(node)
     return f" at {line}" if line else ""
+
+
+def ops_with_lines(nodes: Iterable[Node]) -> str:
+    """The ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
+    return ", ".join(dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes))
 
 
 def line_of(node: Node) -> str:

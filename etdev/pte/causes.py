@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 from executorch.exir import EdgeProgramManager
-from executorch.exir.graph_module import get_control_flow_submodules
-from torch.fx import GraphModule, Node
 
 from etdev.errors import LoweringError
-from etdev.graph.nodes import op_name, upper_bound
-from etdev.graph.source import where
+from etdev.graph.nodes import calls_in, op_name, upper_bound
+from etdev.graph.source import ops_with_lines, where
 
 # Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
 _WITHOUT_KERNELS = "Missing out variants"
@@ -32,22 +30,14 @@ def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> N
     """Name the ops that no plugin took and that have no form for a kernel."""
     ops = {name.replace("::", ".") for name in re.findall(r"'(\w+::\w+)", str(error))}
     roots = [manager.exported_program(name).graph_module for name in manager.methods]
-    nodes = [n for root in roots for n in _nodes(root) if op_name(n).rpartition(".")[0] in ops]
+    nodes = [n for root in roots for n in calls_in(root) if op_name(n).rpartition(".")[0] in ops]
     if nodes:
-        names = dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes)
         raise LoweringError(
             "to_executorch",
-            f"no plugin took {', '.join(names)}, and ExecuTorch has no kernel without an out "
+            f"no plugin took {ops_with_lines(nodes)}, and ExecuTorch has no kernel without an out "
             "variant of the op",
             "write it with other ops, give it to a plugin, or register its out variant and kernel",
         ) from error
-
-
-def _nodes(module: GraphModule) -> list[Node]:
-    """The computing nodes of a graph and of its branches."""
-    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
-    branches = (branch for _, branch, _ in get_control_flow_submodules(module))
-    return [*nodes, *(node for branch in branches for node in _nodes(branch))]
 
 
 def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pluggy
@@ -104,7 +104,8 @@ class Plugin:
     def _check_names(self) -> None:
         unknown = [name for name in self.hooks if name not in HOOKS]
         if unknown:
-            raise PluginError(self.title, f"{unknown[0]} is not a hook", _did_you_mean(unknown[0]))
+            cure = _did_you_mean(unknown[0], HOOKS, "the hooks are")
+            raise PluginError(self.title, f"{unknown[0]} is not a hook", cure)
         undecorated = [
             name
             for name in HOOKS
@@ -129,9 +130,7 @@ class Plugin:
             known = list(inspect.signature(getattr(hookspecs, name)).parameters)
             for argument in _required(getattr(self.implementation, name, None)):
                 if argument not in known:
-                    close = difflib.get_close_matches(argument, known, 1)
-                    others = f"it is called with {', '.join(known) or 'none'}"
-                    cure = f"did you mean {close[0]}?" if close else others
+                    cure = _did_you_mean(argument, known, "it is called with")
                     what = f"{name} has an argument {argument}, which it is not called with"
                     raise PluginError(self.title, what, cure)
 
@@ -160,6 +159,6 @@ def _required(hook: Any) -> list[str]:
     ]
 
 
-def _did_you_mean(name: str) -> str:
-    close = difflib.get_close_matches(name, HOOKS, 1)
-    return f"did you mean {close[0]}?" if close else f"the hooks are {', '.join(HOOKS)}"
+def _did_you_mean(name: str, known: Sequence[str], they_are: str) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else f"{they_are} {', '.join(known) or 'none'}"

@@ -38,13 +38,18 @@ def frozen_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def _name(instance: object, attribute: Attribute[Any]) -> str:
+    """A field as a user writes it: `Claim.groups`."""
+    return f"{type(instance).__name__}.{attribute.name}"
+
+
 def each(kind: type) -> Any:
     """Validator: a tuple whose members are all of one class."""
 
     def check(instance: object, attribute: Attribute[Any], value: Iterable[Any]) -> None:
         for item in value:
             if not isinstance(item, kind):
-                name = f"{type(instance).__name__}.{attribute.name}"
+                name = _name(instance, attribute)
                 what = f"{name} has {item!r}, which is not a {kind.__name__}"
                 raise ClaimError("claim", what, f"give a list of {kind.__name__}s")
 
@@ -54,23 +59,22 @@ def each(kind: type) -> Any:
 def true_or_false(instance: object, attribute: Attribute[Any], value: Any) -> None:
     """Validator: a bool, since `merge="no"` would be true."""
     if not isinstance(value, bool):
-        name = f"{type(instance).__name__}.{attribute.name}"
-        raise ClaimError("claim", f"{name} is {value!r}", "give True or False")
+        what = f"{_name(instance, attribute)} is {value!r}"
+        raise ClaimError("claim", what, "give True or False")
 
 
 def not_empty(instance: object, attribute: Attribute[Any], value: Any) -> None:
     """Validator: at least one item or character."""
     if not value:
-        name = f"{type(instance).__name__}.{attribute.name}"
         cure = "name one" if isinstance(value, str) else "leave it out instead"
-        raise ClaimError("claim", f"{name} is empty", cure)
+        raise ClaimError("claim", f"{_name(instance, attribute)} is empty", cure)
 
 
 def one_line(instance: object, attribute: Attribute[Any], value: str) -> None:
     """Validator: nothing that breaks a line, a table or a terminal."""
     if not value.isprintable():
-        name = f"{type(instance).__name__}.{attribute.name}"
-        raise ClaimError("claim", f"{name} is {value!r}", "write it in one line")
+        what = f"{_name(instance, attribute)} is {value!r}"
+        raise ClaimError("claim", what, "write it in one line")
 
 
 def text_tuple(value: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ HANG = "hang"
 REFUSED = "refused"
 SLOW = "slow"
 UNTRIED = "untried"
+BUDGET_SPENT = "the budget was spent"
 
 
 @frozen(eq=False)

@@ -11,9 +11,8 @@ from etdev.schema.limits import Limits
 from etdev.schema.tuning import FAILED, RAN, UNTRIED, WRONG, Trial
 from etdev.tuning.attempts import Attempt
 from etdev.tuning.candidate import UNTUNED
+from etdev.tuning.exchange import BUDGET_SPENT
 from etdev.tuning.record import LATENCY, Record
-
-SPENT = "the budget was spent"
 
 
 def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
@@ -43,7 +42,9 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
         pins=tuple(map(str, candidate.pins)),
     )
     if record is None:
-        state, detail = (UNTRIED, SPENT) if attempt.is_untried else (FAILED, str(attempt.outcome))
+        state, detail = (
+            (UNTRIED, BUDGET_SPENT) if attempt.is_untried else (FAILED, str(attempt.outcome))
+        )
         return evolve(trial, state=state, detail=detail)
     build = record.build
     trial = evolve(
@@ -58,7 +59,7 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     if record.failure:
         return evolve(trial, detail=str(record.failure))
     if not record.rounds:
-        return evolve(trial, state=UNTRIED, detail=SPENT)
+        return evolve(trial, state=UNTRIED, detail=BUDGET_SPENT)
     compared = record.against(untuned, LATENCY) if untuned and untuned is not record else None
     return evolve(
         trial,

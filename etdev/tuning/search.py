@@ -17,7 +17,7 @@ from etdev.tuning.candidate import Candidate
 from etdev.tuning.clock import Clock
 from etdev.tuning.confirm import MOST as MOST_OF_CONFIRMATION
 from etdev.tuning.contest import MOST_OF_DUEL, Contest, is_clear
-from etdev.tuning.exchange import UNTRIED, Failure
+from etdev.tuning.exchange import BUDGET_SPENT, UNTRIED, Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
@@ -220,7 +220,7 @@ class Search:
         if self.clock.allows(self._build_s) or not any(known.record for known in self.attempts):
             return self.attempt(candidate)
         self.finished = False
-        attempt = Attempt(candidate, Failure(UNTRIED, "the budget was spent"))
+        attempt = Attempt(candidate, Failure(UNTRIED, BUDGET_SPENT))
         self.attempts.append(attempt)
         return attempt
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeProgramManager
 from models import nets
 from torch import nn
@@ -57,23 +56,6 @@ def conv_net(tmp_path_factory) -> Case:
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory) -> Case:
     return lowered(nets.quantised_conv_net, tmp_path_factory.mktemp("quantised") / "net.pte")
-
-
-@pytest.fixture
-def spoil(monkeypatch):
-    """Make XNNPACK compile wrong weights wherever a delegate has a certain constant."""
-    compiler = XnnpackBackend.preprocess
-
-    def of(name):
-        def preprocess(program, specs):
-            # A name that begins with a digit is that of the input here.
-            for key in program.state_dict.keys() & {name, "p_" + name.replace(".", "_")}:
-                program.state_dict[key] = nn.Parameter(program.state_dict[key] * 1.5)
-            return compiler(program, specs)
-
-        monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
-
-    return of
 
 
 def departing(suspects: Sequence[Suspect]) -> list[str]:

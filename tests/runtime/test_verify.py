@@ -6,7 +6,6 @@ import warnings
 
 import pytest
 import torch
-from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import EdgeCompileConfig
 from models import nets
 from models.small import Function
@@ -83,15 +82,8 @@ def test_a_state_that_starts_elsewhere_is_noticed():
     assert error.what.endswith("; every delegate and every portable kernel is right by itself")
 
 
-def test_the_delegate_that_is_wrong_is_named(monkeypatch):
-    compiler = XnnpackBackend.preprocess
-
-    def preprocess(program, specs):
-        for key in program.state_dict.keys() & {"3.weight", "p_3_weight"}:
-            program.state_dict[key] = nn.Parameter(program.state_dict[key] * 1.5)
-        return compiler(program, specs)
-
-    monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(preprocess))
+def test_the_delegate_that_is_wrong_is_named(spoil):
+    spoil("3.weight")
     error = refused(Lowerer(["cpu"]).lower(*nets.mlp()))
     assert error.what.startswith("step 0: output 0 is off by ")
     assert "; delegate cpu_1 (cpu, XnnpackBackend): output 0 is off by " in error.what

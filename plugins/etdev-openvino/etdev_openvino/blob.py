@@ -19,8 +19,6 @@ from xml.etree import ElementTree
 _HEADER = struct.Struct("<6Q")
 # What each byte of the XML is combined with by exclusive or, over and over.
 _DISGUISE = bytes([0x30, 0x60, 0x70, 0x02, 0x04, 0x08, 0x3F, 0x6F, 0x72, 0x74, 0x78, 0x7F])
-
-
 _PRECISE = {"name": "precise", "version": "0"}
 
 
