@@ -2,7 +2,7 @@
 
 PYTHONPATH=tests python -m benchmarks.cache [--models llama-12]
 
-What is compared, all in processor seconds of one process that has lowered a small model before:
+What is compared, in one process that has lowered a small model before:
 
 - `each`: the compile stage when XNNPACK compiles every partition by itself, without a cache. That
   is what "cold" meant when the promises were made, and what they are held against.
@@ -11,6 +11,10 @@ What is compared, all in processor seconds of one process that has lowered a sma
 - `warm`: the stage with everything in the cache.
 - `layer`: with the weights of one layer changed. Other processes' structures are in the cache, this
   one's own memory of them is emptied first.
+
+Tables are in processor seconds, which a busy machine doesn't change much. The bars on the stage are
+by the clock, for a machine that does nothing else: that is what a user waits, and large weights are
+hashed by all processors.
 
 The stage is all between a plan and compiled delegates: splitting, hashing, reading, and copying the
 weights of delegates, which are not in the cache but in the program.
@@ -65,9 +69,9 @@ def bars(rows: Sequence[dict[str, Any]], hashing: dict[str, float]) -> list[reco
     """The promises."""
     found = []
     for row in rows:
-        name, each_s = row["model"], row["each_stage_s"]
+        name, each_s = row["model"], row["each_stage_wall_s"]
         for what, key, bound in (("unchanged", "warm", 20), ("one layer changed", "layer", 10)):
-            ratio = each_s / row[f"{key}_stage_s"]
+            ratio = each_s / row[f"{key}_stage_wall_s"]
             what = f"{name}, {what}, each partition compiled for it"
             found.append(record.Bar(what, ratio, bound, least=True))
         whole = row["upstream_s"] / row["warm_s"]
@@ -87,11 +91,12 @@ def measured(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         cold = _clocked(program, folder)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*.entry"))
-        warm = min((_clocked(program, folder) for _ in range(ROUNDS)), key=lambda run: run.stage_s)
+        warm = min((_clocked(program, folder) for _ in range(ROUNDS)), key=lambda run: run.wall_s)
         if warm.states != {"hit"}:
             raise RuntimeError(f"{name}: {warm.states}")
         change(model)
         layer = _clocked(exported((model, inputs)), folder)
+    runs = {"each": each, "cold": cold, "warm": warm, "layer": layer}
     return {
         "model": name,
         "partitions": cold.partitions,
@@ -99,10 +104,8 @@ def measured(name: str) -> dict[str, Any]:
         "upstream_s": upstream_s,
         "cold_s": cold.whole_s,
         "warm_s": warm.whole_s,
-        "each_stage_s": each.stage_s,
-        "cold_stage_s": cold.stage_s,
-        "warm_stage_s": warm.stage_s,
-        "layer_stage_s": layer.stage_s,
+        **{f"{name}_stage_s": run.stage_s for name, run in runs.items()},
+        **{f"{name}_stage_wall_s": run.wall_s for name, run in runs.items()},
         "warm_stage_parts_s": warm.parts,
         "warm_stages_wall_s": warm.stages,
     }
@@ -126,10 +129,15 @@ def lowered(program: Any, cache: Any) -> Lowered:
 
 @frozen
 class Run:
-    """A lowering: processor seconds of all of it, of its compile stage, and of parts of that."""
+    """A lowering: processor seconds of all of it, of its compile stage, and of parts of that.
+
+    Args:
+        wall_s: The compile stage by the clock.
+    """
 
     whole_s: float
     stage_s: float
+    wall_s: float
     parts: dict[str, float]
     stages: dict[str, float]
     partitions: int
@@ -140,11 +148,11 @@ def _clocked(program: Any, cache: Any) -> Run:
     compiler._TEMPLATES.clear()
     with stopwatch() as seconds:
         took, result = record.clock(lambda: lowered(program, cache))
-    stage_s = seconds.pop("stage")
+    stage_s, wall_s = seconds.pop("stage"), result.stages.seconds["compile"]
     seconds["rest"] = stage_s - sum(seconds.values())
     states = {outcome.state for outcome in result.outcomes}
     stages = dict(result.stages.seconds)
-    return Run(took.cpu_s, stage_s, seconds, stages, len(result.outcomes), states)
+    return Run(took.cpu_s, stage_s, wall_s, seconds, stages, len(result.outcomes), states)
 
 
 @contextmanager
