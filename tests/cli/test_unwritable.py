@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from shell import MLP, error_of, invoke, succeeds
+from toys.runtime import WRITES_TRACES
 from toys.target import Scripted
 
 from etdev import files as etdev_files
@@ -136,6 +137,9 @@ def test_a_full_disk_is_named_and_nothing_changes(case, desk):
     words, name, cure = WRITES[case]
     with no_room(name):
         line = fails_and_leaves_all_as_it_was(words.format("place"), desk)
+    if words.startswith("run") and not WRITES_TRACES:
+        assert line.startswith("good.pte: the runtime writes no trace; use ExecuTorch 1.5 or later")
+        return
     folder = "place/nodes" if "nodes" in words else "place"
     who = f"{folder}/{name}" if name else "place/kept"
     assert line.startswith(f"{who}: ")

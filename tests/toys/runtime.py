@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from executorch.exir import EdgeProgramManager
 from executorch.exir.lowered_backend_module import LoweredBackendModule, get_lowered_submodules
 from executorch.runtime import Runtime
+from packaging.version import Version
 
 from etdev.lowered import Lowered
 from etdev.runtime.compare import flat
 
 Inputs = Sequence[Any]
+# The wheels before 1.5 are built without it.
+WRITES_TRACES = Version(version("executorch")) >= Version("1.5")
 
 
 def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[list[Any]]:

@@ -70,9 +70,10 @@ def test_another_process_makes_the_same_pte(tmp_path):
         "    lowered = Lowerer(['openvino'], cache=False).lower(*getattr(nets, net)())\n"
         "lowered.save(sys.argv[1])\n"
     )
+    path = os.pathsep.join(filter(None, sys.path))
     files = [tmp_path / "first.pte", tmp_path / "second.pte"]
     for seed, file, work in zip("12", files, (["mlp"], ["conv_net", "mlp"]), strict=True):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
         words = [sys.executable, "-c", code, str(file), *work]
         subprocess.run(words, env=environment, check=True, capture_output=True, timeout=300)
     assert files[0].read_bytes() == files[1].read_bytes()
