@@ -3,6 +3,7 @@
 import copy
 import decimal
 import gc
+import importlib
 import locale
 import logging
 import os
@@ -26,7 +27,7 @@ from torch._subclasses import FakeTensorMode
 from torch.overrides import BaseTorchFunctionMode
 
 from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
-from etdev.errors import ClaimError, EtdevError, EtdevWarning, PluginError
+from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.graph.method import MethodGraph
 from etdev.registry import answers
 from etdev.registry.selection import from_object
@@ -432,20 +433,96 @@ class Returns:
         return self.answer
 
 
-def test_a_library_that_is_imported_may_add_to_the_environment(graph, tmp_path, monkeypatch):
-    (tmp_path / "noisy_library.py").write_text("import os\nos.environ['NOISY'] = '1'\n")
+SETS_ENVIRONMENT = "import os; os.environ['NOISY'] = '1'"
+NOISY = "changed the environment (NOISY) as noisy_library was imported"
+BEFOREHAND = "import it beforehand if others need it as it was"
+FILTER = "import warnings; warnings.filterwarnings('ignore', message='noisy')"
+IGNORE = "import warnings; warnings.simplefilter('ignore')"
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Writes a module, which a hook may import; what it changes is put back after the test."""
+    before = Surroundings.now().values
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("NOISY", "")
-    monkeypatch.delenv("NOISY")
+    paths = list(sys.path)
+
+    def write(text):
+        (tmp_path / "noisy_library.py").write_text(text)
+        importlib.invalidate_caches()
+
+    yield write
+    sys.modules.pop("noisy_library", None)
+    for setting, value in before.items():
+        if setting.name == "sys.path":
+            assert list(sys.path) == paths or paths == sys.path[:-1] or paths == sys.path[1:]
+        elif setting.read() != value:
+            setting.write(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (SETS_ENVIRONMENT, "the environment (NOISY)"),
+        (IGNORE, "Python's warning filters (put back)"),
+        ("import warnings; warnings.resetwarnings()", "Python's warning filters (put back)"),
+        ("import sys; sys.path.insert(0, '/')", "sys.path"),
+        ("import logging; logging.getLogger().setLevel(1)", "logging's root logger"),
+        (FILTER, ""),
+        ("import sys; sys.path.append('/')", ""),
+        ("import logging; logging.getLogger().addHandler(logging.NullHandler())", ""),
+    ],
+)
+def test_what_a_module_changes_when_it_is_imported_is_named(graph, library, text, changed):
+    library(text)
 
     def act(program):
         import noisy_library  # noqa: F401
 
-    with pytest.warns(EtdevWarning) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         assert ask(graph, act) == ()
-    sys.modules.pop("noisy_library")
-    text = "a: claim_nodes for method 'forward' changed the environment (NOISY)"
-    assert [str(item.message) for item in caught] == [text]
+    text = "a: claim_nodes for method 'forward' changed {} as noisy_library was imported; {}"
+    expected = [text.format(changed, BEFOREHAND)] if changed else []
+    assert [str(item.message) for item in caught] == expected
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (filters, "Python's warning filters"),
+        (lambda: sys.path.append("/"), "sys.path"),
+        (lambda: logging.getLogger().setLevel(1), "logging's root logger"),
+    ],
+)
+def test_an_import_is_no_excuse_for_what_the_hook_does(graph, library, change, text, order):
+    library("")
+    before = Surroundings.now().values
+
+    def act(program):
+        if order == "before":
+            change()
+        import noisy_library  # noqa: F401
+
+        if order == "after":
+            change()
+
+    with pytest.raises(PluginError) as caught:
+        ask(graph, act)
+    assert str(caught.value) == f"a: claim_nodes for method 'forward' changed {text}; {PUT_BACK}"
+    assert Surroundings.now().values == before
+
+
+def test_what_is_changed_for_the_time_of_an_import_is_no_change(graph, library):
+    library(FILTER)
+
+    def act(program):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import noisy_library  # noqa: F401
+
+    assert ask(graph, act) == ()
 
 
 def test_a_lowering_leaves_the_random_numbers_where_they_were():
