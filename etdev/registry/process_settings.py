@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from etdev.registry.posix_settings import posix_settings
 from etdev.registry.setting import Setting, attribute
 
 
@@ -103,7 +104,10 @@ def _temporary_folder() -> str:
 
 
 # What a process may be told; to ask for all that there are takes long.
-_NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+_NAMES = (
+    "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2",
+    "SIGWINCH", "SIGTSTP", "SIGCONT",
+)  # fmt: skip
 _SIGNALS = tuple(name for name in _NAMES if hasattr(signal, name))
 
 
@@ -135,17 +139,18 @@ def _logging() -> tuple[int, int, list[logging.Handler]]:
     return root.level, root.manager.disable, list(root.handlers)
 
 
-ENVIRONMENT = Setting(
-    "the environment", lambda: dict(os.environ), _write_environment, imported=True, slow=True
-)
-
-
 @cache
 def process_settings() -> tuple[Setting, ...]:
     """All of them, in the order in which they are put back."""
     hook: dict[str, Any] = {"long": True, "slow": True, "imported": True}
     return (
-        ENVIRONMENT,
+        Setting(
+            "the environment",
+            lambda: dict(os.environ),
+            _write_environment,
+            imported=True,
+            slow=True,
+        ),
         Setting("the working directory", _working_directory, _change_directory),
         attribute("sys.stdout", sys, "stdout", long=True),
         attribute("sys.stderr", sys, "stderr", long=True),
@@ -191,6 +196,14 @@ def process_settings() -> tuple[Setting, ...]:
             slow=True,
         ),
         Setting(
+            "Python's limit of digits",
+            # The first releases of Python 3.10 have none.
+            getattr(sys, "get_int_max_str_digits", int),
+            getattr(sys, "set_int_max_str_digits", int),
+            imported=True,
+            slow=True,
+        ),
+        Setting(
             "Python's switch interval", sys.getswitchinterval, sys.setswitchinterval, slow=True
         ),
         Setting(
@@ -219,4 +232,5 @@ def process_settings() -> tuple[Setting, ...]:
             lambda folder: setattr(tempfile, "tempdir", folder or None),
             slow=True,
         ),
+        *posix_settings(),
     )

@@ -1,5 +1,6 @@
 """Calls: what a hook does besides answering, to the program it is shown and to the process."""
 
+import builtins
 import copy
 import decimal
 import gc
@@ -8,6 +9,7 @@ import locale
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -269,6 +271,10 @@ def enter(make):
 KEPT = []
 
 
+def fewer_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (250, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 def sys_meta_path():
     sys.meta_path.append(type("Finder", (), {"find_spec": staticmethod(lambda *_: None)}))
 
@@ -319,6 +325,17 @@ GLOBALS = {
     "warnings.showwarning": lambda: setattr(warnings, "showwarning", print),
     "logging's root logger": lambda: logging.getLogger().setLevel(logging.NOTSET),
     "the handlers of signals (SIGTERM)": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "the handlers of signals (SIGWINCH)": lambda: signal.signal(signal.SIGWINCH, signal.SIG_IGN),
+    "the timer of this process": lambda: signal.setitimer(signal.ITIMER_REAL, 600),
+    "the signals that are blocked":
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
+    "the limits of this process (RLIMIT_NOFILE)": fewer_files,
+    "Python's limit of digits from 4300 to 0": lambda: sys.set_int_max_str_digits(0),
+    "what torch holds (add)": lambda: setattr(torch, "add", None),
+    "what torch.nn.modules.module.Module holds (eval)": lambda: setattr(nn.Module, "eval", None),
+    "what builtins holds (print)": lambda: setattr(builtins, "print", None),
+    "torch.backends.quantized.engine from x86 to qnnpack":
+        lambda: setattr(torch.backends.quantized, "engine", "qnnpack"),
     "Python's warning filters": filters,
     "the handler of SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     "Python's garbage collector from True to False": gc.disable,
@@ -376,6 +393,56 @@ def test_what_a_hook_changes_in_the_process_is_put_back_and_refused(graph, what,
     assert Surroundings.now().values == before
 
 
+def test_a_hook_that_redirects_a_standard_stream_is_refused(graph):
+    kept = os.dup(2)
+
+    def act(program):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+
+    try:
+        with pytest.raises(PluginError, match="changed the files of the standard streams"):
+            ask(graph, act)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def test_a_check_of_keep_whole_that_changes_a_node_is_refused_and_the_node_put_back():
+    def when(node):
+        node.meta.clear()
+        return True
+
+    wish = KeepWhole([torch.ops.aten.add.Tensor], when)
+    with pytest.raises(PluginError) as caught:
+        Lowerer([hooked("keep_whole", lambda self: wish)]).plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "a: keep_whole's check of 'add' changed its meta in method 'forward'; "
+        "look at the node, don't change it"
+    )
+
+
+def test_a_program_that_torch_refuses_is_no_answer_to_prepare():
+    def prepare(self, program):
+        changed = copy.deepcopy(program)
+        output = changed.graph.output_node()
+        output.args = (output.args[0] * 2,)
+        return changed
+
+    with pytest.raises(PluginError, match="a: prepare returned for method 'forward' what is not a"):
+        Lowerer([hooked("prepare", prepare)]).plan(AddMul(), PAIR)
+
+
+def test_a_container_that_fails_when_it_is_read_is_the_plugins():
+    class Broken:
+        def __iter__(self):
+            raise RuntimeError("odd")
+
+    with pytest.raises(PluginError, match="a: claim_nodes raised RuntimeError: odd"):
+        Lowerer([hooked("claim_nodes", lambda self: Broken())]).plan(AddMul(), PAIR)
+
+
 def test_a_hook_that_raises_leaves_the_process_as_it_was(graph):
     def act(program):
         torch.set_default_dtype(torch.float64)
@@ -418,6 +485,11 @@ def test_an_answer_that_cant_show_itself_is_named_by_its_class(graph):
 
     with pytest.raises(PluginError, match="returned an object of Silent; return KeepWhole"):
         answers.keep_whole(from_object(Returns(Silent())), graph.program, "forward")
+
+
+def hooked(name, body):
+    """A plugin with one hook."""
+    return type("Plugin", (), {name: hookimpl(body), "name": "a"})()
 
 
 class Returns:
