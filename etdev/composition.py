@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from etdev.errors import EtdevWarning, PluginError
 from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts
+from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
 from etdev.registry import answers
@@ -89,12 +90,17 @@ class Composition:
 
         Raises:
             PluginError: There is one; the text has its reason.
+            DeviceError: This is strict, and one has partitions on a device that is not here.
         """
-        owners = {partition.plugin for partition in plan.partitions}
         for plugin in self.plugins:
-            if plugin.name in owners and (reason := answers.probe(plugin).unfit):
-                what = f"can't compile here: {reason}"
+            own = [partition for partition in plan.partitions if partition.plugin == plugin.name]
+            if not own:
+                continue
+            probed = answers.probe(plugin)
+            if probed.unfit:
+                what = f"can't compile here: {probed.unfit}"
                 raise PluginError(plugin.name, what, self._without(plugin))
+            check_here(own, probed, self.rules.strict)
 
     def _without(self, plugin: Plugin) -> str:
         """What to do about a plugin that can't compile here."""

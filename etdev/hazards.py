@@ -12,6 +12,7 @@ from executorch.exir.backend.backend_details import BackendDetails
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from etdev.delegate.backends import ambiguous, compiler_of, namesakes
 from etdev.delegate.control_flow import all_overwritten_results
 from etdev.edge import kernels, orders
 from etdev.edge.formulas import losses
@@ -50,7 +51,8 @@ def unclaimed(program: ExportedProgram, plan: MethodPlan) -> list[Node]:
 
 
 def _refuse_compiler(partition: Partition) -> None:
-    """ExecuTorch writes the name of the backend that compiled a delegate into the .pte."""
+    """ExecuTorch writes the name of the backend that compiled a delegate into the .pte, and has the
+    first of its name compile."""
     if partition.compiler and not _equals_backend(partition):
         raise PluginError(
             partition.plugin,
@@ -58,6 +60,8 @@ def _refuse_compiler(partition: Partition) -> None:
             f"{partition.backend_id}, which a partitioner can't ask of ExecuTorch",
             "lower with etdev.Lowerer",
         )
+    if len(others := namesakes(compiler_of(partition))) > 1:
+        raise ambiguous(partition, others)
 
 
 def _equals_backend(partition: Partition) -> bool:

@@ -10,8 +10,8 @@ import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.scaffold import Names, write
-from etdev.schema.documents import DISTRIBUTION
+from etdev.scaffold import Names, guide, write
+from etdev.schema.documents import DISTRIBUTION, GUIDE
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +37,7 @@ def command() -> None:
     \b
     etdev new plugin my-npu          for a backend that ExecuTorch's runtime has
     etdev new backend my-npu         with a backend of its own, and a simulator for its tests
+    etdev new guide                  what to read beside it
     cd etdev-my-npu
     pip install --editable ".[test]"
     etdev plugins                    it is there
@@ -84,6 +85,27 @@ def backend(name: str, into: Path, as_json: bool) -> None:
     names = Names.parse(name)
     names.check_backend()
     _write("backend", names, into, as_json)
+
+
+@command.command("guide", cls=Command)
+@options.debug
+@options.as_json
+def print_guide(as_json: bool) -> None:
+    """Print the guide for authors of plugins, in Markdown.
+
+    It has an example by hand, every hook, every field of a claim, the conformance kit, and how to
+    publish.
+
+    \b
+    etdev new guide
+    etdev new guide > GUIDE.md
+
+    Exit codes: 0 for success, 2 for wrong usage.
+    """
+    if as_json:
+        results.document(GUIDE.stamped({"guide": guide()}))
+    else:
+        results.line(guide())
 
 
 def _write(kind: str, names: Names, into: Path, as_json: bool) -> None:

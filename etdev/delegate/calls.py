@@ -14,7 +14,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
 from etdev.alarm import INTERRUPTIONS
-from etdev.delegate.jobs import Job, compiler_of, find_backend, has_own
+from etdev.delegate.backends import compiler_of, find_backend, has_own
+from etdev.delegate.jobs import Job
 from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
@@ -106,10 +107,10 @@ def prepared(
     Also what the context changed in the environment of the process.
 
     Raises:
-        CompileError: The backend is not loaded.
+        CompileError: The backend is not loaded, or there are two of its name.
     """
     with context(plugin, batch[0].partition.device) as changes:
-        yield calls_of(batch), changes
+        yield calls_of(batch, plugin), changes
 
 
 @contextmanager
@@ -120,13 +121,13 @@ def context(plugin: Plugin, device: Device) -> Iterator[Mapping[str, str]]:
         yield {k: v for k, v in os.environ.items() if before.get(k) != v}
 
 
-def calls_of(batch: Sequence[Job]) -> list[Call]:
+def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
     """The calls that a batch takes, inside the compile context of its plugin.
 
     Raises:
-        CompileError: The backend is not loaded.
+        CompileError: The backend is not loaded, or there are two of its name.
     """
-    backend = find_backend(batch[0].partition)
+    backend = find_backend(batch[0].partition, plugin)
     # Such a backend shares work or data across partitions and methods.
     if has_own(backend, "preprocess_multimethod"):
         return [Call(backend, tuple(batch), True)]

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
-from executorch.exir.backend.backend_details import PreprocessResult
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
+from etdev.delegate.backends import refuse_namesake
 from etdev.delegate.calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.jobs import Job, batches, jobs_of, module_of
@@ -49,6 +50,7 @@ class Compiler:
     outcomes: list[Outcome] = field(factory=list, init=False)
     failures: list[Done] = field(factory=list, init=False)
     _lowered: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
+    _backends: dict[str, type[BackendDetails]] = field(factory=dict, init=False)
 
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Compile every partition of every method.
@@ -60,13 +62,14 @@ class Compiler:
             For each method its compiled partitions in plan order; nothing after a failure.
 
         Raises:
-            CompileError: A backend is not loaded or failed; the text names plugin, partition,
-                method and the source modules.
+            CompileError: A backend is not loaded, has a namesake, or failed; the text names plugin,
+                partition, method and the source modules.
         """
         self.outcomes, self.failures, self._lowered = [], [], {}
         jobs = jobs_of(splits.values())
         for job in jobs:
             self._tell(job.partition, "waiting")
+        self._backends = {}
         order: dict[tuple[str, str], int] = {}
         tasks: list[Task] = []
         for batch in batches(jobs):
@@ -92,6 +95,7 @@ class Compiler:
         )
         with prepared(batch, plugin) as (calls, changes):
             for call in calls:
+                refuse_namesake(call.first, call.backend, self._backends)
                 start = time.perf_counter()
                 if earlier := self.memory.before(call):
                     self._use(call, *earlier)

@@ -10,8 +10,8 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
+from etdev.delegate.backends import compiler_of, has_own
 from etdev.delegate.split import Split
-from etdev.errors import CompileError
 from etdev.schema.device import Device
 from etdev.schema.plan import Partition
 
@@ -56,31 +56,6 @@ def jobs_of(splits: Iterable[Split]) -> list[Job]:
         for split in splits
         for partition, program in zip(split.partitions, split.programs, strict=True)
     ]
-
-
-def compiler_of(partition: Partition) -> str:
-    """Name of the backend that compiles a partition."""
-    return partition.compiler or partition.backend_id
-
-
-def find_backend(partition: Partition) -> type[BackendDetails]:
-    """The class that compiles a partition; ExecuTorch finds it by its name, and so do we."""
-    name = compiler_of(partition)
-    for backend in BackendDetails.__subclasses__():
-        if backend.__name__ == name:
-            return backend  # type: ignore[no-any-return]
-    known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
-    raise CompileError(
-        partition.plugin,
-        f"backend {name!r} of {partition.where} is not loaded",
-        f"import it in claim_nodes or in compile_context; loaded are {known}",
-    )
-
-
-def has_own(backend: type[BackendDetails], method: str) -> bool:
-    """Whether a backend has its own way of something; as a class or a static method."""
-    own, default = (getattr(owner, method, None) for owner in (backend, BackendDetails))
-    return getattr(own, "__func__", own) is not getattr(default, "__func__", default)
 
 
 def batches(jobs: Iterable[Job]) -> list[list[Job]]:

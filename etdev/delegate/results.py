@@ -9,7 +9,7 @@ from typing import Any
 from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
 from executorch.exir.backend.backend_details import PreprocessResult
 
-from etdev.delegate.jobs import compiler_of
+from etdev.delegate.backends import compiler_of
 from etdev.errors import CompileError
 from etdev.schema.plan import Partition
 

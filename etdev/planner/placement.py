@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from etdev.errors import DeviceError, EtdevWarning
 from etdev.graph.nodes import delegate_device
-from etdev.schema.device import CPU, Device
+from etdev.schema.device import CPU, Device, Probe
 from etdev.schema.plan import Assumed, Partition
 
 
@@ -67,6 +67,30 @@ def place(
         raise DeviceError(partition.plugin, what, cure)
     warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
     return partition.on(answer.device, "assumed", answer.why)
+
+
+def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> None:
+    """Warn of partitions on a device that a plugin didn't find here, where it found others like it.
+
+    Args:
+        partitions: Of one plugin.
+        probed: What it finds on this machine.
+        strict: It is an error.
+
+    Raises:
+        DeviceError: This is strict, and there are such partitions.
+    """
+    first = {partition.device: partition for partition in reversed([*partitions])}
+    for device, partition in sorted(first.items()):
+        alike = [str(other) for other in probed.devices if other.type == device.type]
+        if not alike or str(device) in alike:
+            continue
+        what = f"{partition.where} is put on {device}, and this machine has {', '.join(alike)}"
+        pinned = f'devices={{"{partition.plugin}": "{alike[0]}"}}'
+        cure = f"run it where {device} is, or {pinned} or --device {partition.plugin}={alike[0]}"
+        if strict:
+            raise DeviceError(partition.plugin, what, cure)
+        warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
 
 
 def with_caveat(partition: Partition, caveat: str) -> Partition:

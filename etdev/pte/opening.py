@@ -25,8 +25,11 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
     """What `use` makes of the bytes of a .pte.
 
     Raises:
-        ArtifactError: It is missing, truncated, or not a .pte.
+        ArtifactError: It is missing, truncated, a pipe, or not a .pte.
     """
+    # To open one would wait until somebody writes to it.
+    if file.is_fifo():
+        raise ArtifactError(str(file), "is a pipe, which can't be read twice", _CURE)
     try:
         data = _mapped(file)
     except OSError as error:

@@ -24,6 +24,8 @@ def keys_of(path: Path) -> frozenset[str]:
         ArtifactError: It can't be read, or is not a .ptd.
     """
     try:
+        if path.is_fifo():
+            raise ValueError("it is a pipe")
         size = path.stat().st_size
         with path.open("rb") as opened:
             head = opened.read(min(size, _HEAD.size))

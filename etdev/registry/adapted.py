@@ -118,6 +118,7 @@ class AdaptedPartitioner:
     ) -> Sequence[Claim]:
         """Each tag as an atomic group, in one claim for each of the delegation specs."""
         from etdev.graph.method import MethodGraph
+        from etdev.registry.rejections import Rejections
         from etdev.registry.shadow import shadow
         from etdev.registry.tags import TagReader
 
@@ -125,12 +126,20 @@ class AdaptedPartitioner:
         if taken.keys() - partitions.keys():
             return ()
         copied = shadow(program, method, partitions)
-        reader = TagReader(self.name, self.title, MethodGraph(copied, method))
-        call = self.partitioner.partition
-        self._tagging[method] = reader.read(
-            self._guarded("partition", method, lambda: call(copied))
-        )
-        return self._tagging[method].claims()
+        shown = MethodGraph(copied, method)
+        reader = TagReader(self.name, self.title, shown)
+        call, rejections = self.partitioner.partition, Rejections(self.title)
+        with rejections.heard():
+            result = self._guarded("partition", method, lambda: call(copied))
+        tagging = self._tagging[method] = reader.read(result)
+        left = [node for node in shown.ops if node not in tagging.named]
+        refusals = [rejections.refusal(node) for node in left if node not in shown.foreign]
+        return tagging.claims(self._backend, refusals)
+
+    @property
+    def _backend(self) -> str:
+        """Its backend as most partitioners have it, to carry refusals where nothing is tagged."""
+        return getattr(getattr(self.partitioner, "delegation_spec", None), "backend_id", self.title)
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from etdev.errors import ClaimError, PluginError
+from etdev.errors import ClaimError, PluginError, first_line
 from etdev.registry.calls import call, fault, guarded, items
 
 # The answer to it is in a file of its own.
@@ -48,6 +48,11 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
         return program
     if not isinstance(answer, ExportedProgram):
         raise fault(plugin, "prepare", answer, "return an ExportedProgram")
+    try:
+        answer.validate()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        what = f"prepare returned for method {method!r} what is not a program: {first_line(error)}"
+        raise PluginError(plugin.name, what, "change nodes and signature together") from error
     if change := interface_change(program, answer):
         cure = "return a program that takes and returns the same"
         raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
@@ -79,8 +84,14 @@ def _named(plugin: Plugin, method: str, wish: KeepWhole) -> KeepWhole:
     def check(node: Node) -> bool:
         what = f"keep_whole's check of {node.name!r}"
         limit_s = plugin.limits.hook_timeout_s
+        before = dict(node.meta)
         with guarded(plugin, what, method), waiting_for(plugin.name, what, limit_s):
-            return bool(when(node))
+            wanted = bool(when(node))
+        if node.meta.keys() != before.keys() or any(node.meta[k] is not before[k] for k in before):
+            node.meta = before
+            text = f"{what} changed its meta in method {method!r}"
+            raise PluginError(plugin.name, text, "look at the node, don't change it")
+        return wanted
 
     return evolve(wish, when=check)
 

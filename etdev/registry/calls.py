@@ -97,10 +97,12 @@ def items(plugin: Plugin, name: str, answer: Any, cure: str) -> tuple[Any, ...]:
     """The items of an answer, none for None."""
     if answer is None:
         return ()
-    try:
-        return tuple(answer)
-    except TypeError as error:
-        raise fault(plugin, name, answer, cure) from error
+    # A container of the plugin's own runs code of the plugin's.
+    with guarded(plugin, name):
+        try:
+            return tuple(answer)
+        except TypeError as error:
+            raise fault(plugin, name, answer, cure) from error
 
 
 def fault(

@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from etdev.registry.posix_settings import posix_settings
 from etdev.registry.setting import Setting, attribute
 
 
@@ -40,7 +41,25 @@ def _write_filters(filters: list[Any]) -> None:
         pass
 
 
-def _list(name: str, place: Any, attribute: str, **kind: bool) -> Setting:
+def _adds_filters(before: list[Any], after: list[Any]) -> bool:
+    """Whether filters were only added, and each is for some text or for some module."""
+    added = [one for one in after if one not in before]
+    return [one for one in after if one in before] == before and all(
+        message or module for _, message, _, module, _ in added
+    )
+
+
+def _appends(before: list[Any], after: list[Any]) -> bool:
+    """Whether items were only added at the end, so that the earlier ones keep their precedence."""
+    return after[: len(before)] == before
+
+
+def _adds_handlers(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether handlers were added and all else is as it was, as after `logging.basicConfig()`."""
+    return after[:2] == before[:2] and _appends(before[2], after[2])
+
+
+def _list(name: str, place: Any, attribute: str, **kind: Any) -> Setting:
     """A list that others may hold, so that its items are put back and not another list."""
 
     def write(items: list[Any]) -> None:
@@ -85,7 +104,10 @@ def _temporary_folder() -> str:
 
 
 # What a process may be told; to ask for all that there are takes long.
-_NAMES = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+_NAMES = (
+    "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2",
+    "SIGWINCH", "SIGTSTP", "SIGCONT",
+)  # fmt: skip
 _SIGNALS = tuple(name for name in _NAMES if hasattr(signal, name))
 
 
@@ -117,23 +139,24 @@ def _logging() -> tuple[int, int, list[logging.Handler]]:
     return root.level, root.manager.disable, list(root.handlers)
 
 
-ENVIRONMENT = Setting(
-    "the environment", lambda: dict(os.environ), _write_environment, imported=True, slow=True
-)
-
-
 @cache
 def process_settings() -> tuple[Setting, ...]:
     """All of them, in the order in which they are put back."""
-    hook: dict[str, bool] = {"long": True, "slow": True, "imported": True}
+    hook: dict[str, Any] = {"long": True, "slow": True, "imported": True}
     return (
-        ENVIRONMENT,
+        Setting(
+            "the environment",
+            lambda: dict(os.environ),
+            _write_environment,
+            imported=True,
+            slow=True,
+        ),
         Setting("the working directory", _working_directory, _change_directory),
         attribute("sys.stdout", sys, "stdout", long=True),
         attribute("sys.stderr", sys, "stderr", long=True),
         attribute("sys.stdin", sys, "stdin", long=True, slow=True),
-        _list("sys.path", sys, "path", imported=True),
-        _list("sys.meta_path", sys, "meta_path", imported=True, slow=True),
+        _list("sys.path", sys, "path", imported=True, is_quiet=_appends),
+        _list("sys.meta_path", sys, "meta_path", imported=True, slow=True, is_quiet=_appends),
         _list("sys.argv", sys, "argv", slow=True),
         Setting(
             "Python's warning filters",
@@ -141,13 +164,15 @@ def process_settings() -> tuple[Setting, ...]:
             _write_filters,
             imported=True,
             long=True,
+            is_quiet=_adds_filters,
+            hides=True,
         ),
         attribute("warnings.showwarning", warnings, "showwarning", **hook),
         attribute("sys.excepthook", sys, "excepthook", **hook),
         attribute("sys.unraisablehook", sys, "unraisablehook", **hook),
         attribute("threading.excepthook", threading, "excepthook", **hook),
         attribute("sys.displayhook", sys, "displayhook", **hook),
-        Setting("logging's root logger", _logging, _write_logging, **hook),
+        Setting("logging's root logger", _logging, _write_logging, is_quiet=_adds_handlers, **hook),
         Setting(
             "the handler of SIGINT",
             lambda: signal.getsignal(signal.SIGINT),
@@ -167,6 +192,14 @@ def process_settings() -> tuple[Setting, ...]:
             "Python's recursion limit",
             sys.getrecursionlimit,
             sys.setrecursionlimit,
+            imported=True,
+            slow=True,
+        ),
+        Setting(
+            "Python's limit of digits",
+            # The first releases of Python 3.10 have none.
+            getattr(sys, "get_int_max_str_digits", int),
+            getattr(sys, "set_int_max_str_digits", int),
             imported=True,
             slow=True,
         ),
@@ -199,4 +232,5 @@ def process_settings() -> tuple[Setting, ...]:
             lambda folder: setattr(tempfile, "tempdir", folder or None),
             slow=True,
         ),
+        *posix_settings(),
     )

@@ -19,6 +19,9 @@ class Setting:
         imported: A library may change it when it is imported.
         slow: Reading it takes longer than many a hook.
         long: Its values are too long for a message.
+        is_quiet: Whether a change is so usual for an import that nobody has to know, from the
+            values before and after.
+        hides: A change that is not quiet hides warnings, so that it is put back whoever made it.
     """
 
     name: str
@@ -27,6 +30,8 @@ class Setting:
     imported: bool = False
     slow: bool = False
     long: bool = False
+    is_quiet: Callable[[Any, Any], bool] = lambda before, after: False
+    hides: bool = False
 
     def difference(self, before: Any, after: Any) -> str:
         """What changed, for a message."""
@@ -37,7 +42,7 @@ class Setting:
         return self.name if self.long else f"{self.name} from {before} to {after}"
 
 
-def attribute(name: str, place: Any, attribute: str, **kind: bool) -> Setting:
+def attribute(name: str, place: Any, attribute: str, **kind: Any) -> Setting:
     """The setting that is an attribute of a module or of another object."""
     return Setting(
         name,

@@ -9,27 +9,37 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field
 
 from etdev.errors import EtdevWarning, PluginError
-from etdev.registry.process_settings import ENVIRONMENT, process_settings
+from etdev.registry.imports import watched_imports
+from etdev.registry.process_settings import process_settings
 from etdev.registry.setting import Setting
 
+# In place of a value: any is excused.
+_ANY = object()
 
-@frozen(eq=False)
+
+@define(eq=False)
 class Surroundings:
-    """The settings as they were at some moment.
+    """The settings as they were at some moment, and what has changed them since.
 
     Args:
-        values: By setting.
-        modules: How many modules were imported.
+        values: What they were, by setting.
+        told: What imports or a compiler did to the settings, as texts, by who did it.
+        faults: What the hook did to them itself.
     """
 
     values: Mapping[Setting, Any]
-    modules: int = field(factory=lambda: len(sys.modules))
+    told: dict[str, list[str]] = field(factory=dict, init=False)
+    faults: list[str] = field(factory=list, init=False)
+    # Values after what is excused, and before that.
+    _excused: dict[Setting, Any] = field(factory=dict, init=False)
+    _start: dict[Setting, Any] = field(factory=dict, init=False)
+    _changes: list[tuple[str, Setting, Any, Any]] = field(factory=list, init=False)
 
     @classmethod
     def now(cls, slow: bool = True) -> Surroundings:
@@ -40,57 +50,78 @@ class Surroundings:
         """
         return cls({s: s.read() for s in _settings() if slow or not s.slow})
 
-    def excuses(self, compiles: bool) -> bool:
-        """Whether a library may have changed what imports may change."""
-        return compiles or len(sys.modules) > self.modules
+    def look(self) -> None:
+        """Before something that is excused: what is different now is not its doing."""
+        self._start = {s: s.read() for s in self.values if s.imported}
 
-    def restore(self, excused: bool) -> Iterator[tuple[Setting, str]]:
-        """Put back what is different now; yields each such setting and what changed.
+    def excuse(self, what: str) -> None:
+        """After it: what is different now from `look` is its doing."""
+        for setting, before in self._start.items():
+            if (after := setting.read()) != before:
+                self._changes.append((what, setting, before, after))
+                # A hook may have changed it for the time of an import.
+                mixed = before != self._excused.get(setting, self.values[setting])
+                self._excused[setting] = _ANY if mixed else after
 
-        Args:
-            excused: What imports may change is left as it is.
-        """
+    def settle(self) -> None:
+        """At the end: tell faults from what is excused, and put back the faults."""
+        changed = set()
         for setting, before in self.values.items():
-            after = setting.read()
-            if after == before:
+            if (after := setting.read()) == before:
                 continue
-            if not (excused and setting.imported):
+            changed.add(setting)
+            if self._excused.get(setting, before) not in (_ANY, after):
+                self.faults.append(setting.difference(before, after))
+            if setting not in self._excused:
                 setting.write(before)
-            yield setting, setting.difference(before, after)
+        for what, setting, before, after in self._changes:
+            if setting in changed and not setting.is_quiet(before, after):
+                text = setting.difference(before, after)
+                if setting.hides:
+                    setting.write(self.values[setting])
+                    text += " (put back)"
+                self.told.setdefault(what, []).append(text)
 
 
 @contextmanager
 def unchanged(who: str, what: str, slow: bool = True, compiles: bool = False) -> Iterator[None]:
     """Refuse a hook that leaves the process changed, and put back what it changed.
 
-    Imports of libraries may add to the environment, to `sys.path` and to Python's warning filters.
-    What is added to the environment then is left there with a warning, as nothing tells whether
-    the library did it or the plugin.
+    What a module changes while it is imported, such as the environment, is left, since a later
+    lowering would find it so, too; a warning names hook, module and change. Nothing is said of
+    warning filters for some text or module, nor of paths and logging handlers added at the end.
 
     Args:
         who: The plugin.
         what: Which of its hooks, and for which method.
         slow: Also look at what takes long to read.
-        compiles: A backend's compiler is called, with the same excuse as the import of a library.
+        compiles: A backend's compiler is called, with the same excuse as an import.
 
     Raises:
         PluginError: The hook changed something. If it raised, too, that is what counts.
     """
-    before = Surroundings.now(slow)
+    around = Surroundings.now(slow)
+    around.look()
     try:
-        yield
+        with nullcontext() if compiles else _imports_told(around):
+            yield
     except BaseException:
-        list(before.restore(before.excuses(compiles)))
+        around.settle()
         raise
-    excused = before.excuses(compiles)
-    changes = list(before.restore(excused))
-    faults = [text for setting, text in changes if not (excused and setting.imported)]
-    if faults:
+    if compiles:
+        around.excuse("")
+    around.settle()
+    if around.faults:
         cure = "put it back before the hook returns, as with a context manager"
-        raise PluginError(who, f"{what} changed {' and '.join(faults)}", cure)
-    for setting, text in changes:
-        if setting is ENVIRONMENT:
-            warnings.warn(f"{who}: {what} changed {text}", EtdevWarning, stacklevel=4)
+        raise PluginError(who, f"{what} changed {' and '.join(around.faults)}", cure)
+    for source, changes in around.told.items():
+        text = f"{who}: {what} changed {' and '.join(changes)} {source}".rstrip()
+        cure = "put it back where the compile_context ends" if compiles else "import it beforehand"
+        warnings.warn(f"{text}; {cure} if others need it as it was", EtdevWarning, stacklevel=4)
+
+
+def _imports_told(around: Surroundings) -> AbstractContextManager[None]:
+    return watched_imports(around.look, lambda name: around.excuse(f"as {name} was imported"))
 
 
 def _settings() -> tuple[Setting, ...]:

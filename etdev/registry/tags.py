@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.fx import Graph, GraphModule, Node
@@ -55,19 +55,31 @@ class Tagging:
     annotations: Mapping[str, Mapping[str, Any]] = field(factory=dict)
     refusals: Sequence[Refusal] = ()
 
-    def claims(self) -> list[Claim]:
-        """A claim for each delegation."""
-        return [
+    def claims(self, backend_id: str, refusals: Sequence[Refusal]) -> list[Claim]:
+        """A claim for each delegation.
+
+        Args:
+            backend_id: Backend of the claim that carries the refusals if nothing is tagged.
+            refusals: Why nodes are left that have no tag.
+        """
+        claims = [
             Claim(
                 backend_id=delegation.backend_id,
                 groups=groups,
-                refusals=self.refusals,
                 compile_specs=delegation.specs,
                 device_types=DEVICE_TYPES,
                 merge=False,
             )
             for delegation, groups in self.groups.items()
         ]
+        first, *others = claims or [Claim(backend_id, ())]
+        return [evolve(first, refusals=(*self.refusals, *refusals)), *others]
+
+    @cached_property
+    def named(self) -> set[str]:
+        """Nodes that are in a group or refused."""
+        groups = (group for members in self.groups.values() for group in members)
+        return {r.node for r in self.refusals}.union(*(group.nodes for group in groups))
 
     @cached_property
     def devices(self) -> dict[str, Device]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+import torch.export
+from torch.nn import functional
 from torch.utils import deterministic
 
 from etdev.registry.modes import DISPATCH, FUNCTION
@@ -61,6 +66,26 @@ def _attention(kernel: str) -> Setting:
     )
 
 
+def _names(place: Any) -> Setting:
+    """The functions and classes of a module or class, which libraries may wrap as they see fit."""
+    title = place.__name__ if inspect.ismodule(place) else f"{place.__module__}.{place.__name__}"
+    names = [name for name, value in vars(place).items() if name[0] != "_" and callable(value)]
+
+    def write(values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if vars(place).get(name) is not value:
+                setattr(place, name, value)
+
+    return Setting(
+        f"what {title} holds",
+        lambda: {name: vars(place).get(name) for name in names},
+        write,
+        imported=True,
+        slow=True,
+        is_quiet=lambda before, after: True,
+    )
+
+
 @cache
 def torch_settings() -> tuple[Setting, ...]:
     """All of them; the default device before the modes, and the inference mode before the
@@ -91,6 +116,13 @@ def torch_settings() -> tuple[Setting, ...]:
             torch.get_float32_matmul_precision,
             torch.set_float32_matmul_precision,
         ),
+        Setting(
+            "torch.backends.quantized.engine",
+            lambda: torch.backends.quantized.engine,
+            lambda engine: setattr(torch.backends.quantized, "engine", engine),
+            imported=True,
+        ),
+        *map(_names, (builtins, torch, functional, torch.Tensor, torch.nn.Module, torch.export)),
         Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
         *map(_autocast, ("cpu", "cuda")),
         *map(_cudnn, ("enabled", "benchmark", "deterministic")),

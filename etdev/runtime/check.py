@@ -97,22 +97,26 @@ def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
     for method in artifact.methods:
         lacks = missing(method)
         for backend_id in lacks.backends:
-            yield f"method {method.name}: the runtime has no backend {backend_id}"
+            cure = "run it with one that is built with it, or lower without its plugin"
+            yield f"method {method.name}: the runtime has no backend {backend_id}; {cure}"
         for name in lacks.kernels:
-            yield f"method {method.name}: the runtime has no kernel {name}"
+            cure = "run it with one that has it, or give the op to a plugin"
+            yield f"method {method.name}: the runtime has no kernel {name}; {cure}"
 
 
 def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[str]:
     """Name memory and delegates on devices that the target lacks, and labels that are wrong."""
     devices = ", ".join(str(device) for device in targets)
+    cure = f"name it, as in --target {devices.replace(' ', '')},{{0}}, or lower for one of these"
     for arena in method.arenas:
         if arena.device not in targets:
-            yield f"memory is planned on {arena.device}, the target has {devices}"
+            what = f"memory is planned on {arena.device}, the target has {devices}"
+            yield f"{what}; {cure.format(arena.device)}"
     for index, delegate in enumerate(method.delegates):
         name = f"delegate {index} ({delegate.backend_id})"
         for device in delegate.devices:
             if device not in targets:
-                yield f"{name} is on {device}, not on {devices}"
+                yield f"{name} is on {device}, not on {devices}; {cure.format(device)}"
         yield from (f"{name} {text}" for text in _contradictions(delegate))
     yield from method.misplaced
 

@@ -57,6 +57,14 @@ def write(kind: str, names: Names, parent: Path) -> Path:
     return folder
 
 
+def guide() -> str:
+    """The guide for authors: inside the package in a wheel, among the plugins in a checkout."""
+    package = Path(__file__).parent
+    shipped = package / "GUIDE.md"
+    checkout = package.parents[1] / "plugins" / "README.md"
+    return (shipped if shipped.exists() else checkout).read_text(encoding="utf-8")
+
+
 def rendered(kind: str, names: Names) -> dict[str, str]:
     """Text of each file of a distribution, by its path."""
     values = {

@@ -30,6 +30,7 @@ The others have
     etdev.cache          folder, size_bytes, limit_bytes; entries: key, size_bytes, used (seconds
                          since 1970), plugin, backend, device, nodes
     etdev.distribution   kind (plugin or backend), plugin, distribution, folder, files
+    etdev.guide          guide, in Markdown
 
 A number that JSON can't write is text: nan, inf, -inf.
 """
@@ -144,8 +145,9 @@ CHECK = Document("etdev.check", 1, "what a check found", "etdev check --json")
 PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins --json")
 CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
 DISTRIBUTION = Document("etdev.distribution", 1, "a new distribution", "etdev new plugin --json")
+GUIDE = Document("etdev.guide", 1, "the guide for authors", "etdev new guide --json")
 TUNING = Document("etdev.tuning", 1, "a tuning", "etdev tune --json")
 DOCUMENTS = (
     *(PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE),
-    *(TUNING, DISTRIBUTION),
+    *(TUNING, DISTRIBUTION, GUIDE),
 )

@@ -25,7 +25,7 @@ from attrs import define, field
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.testing.aoti import gpus
-from etdev.testing.simulation import Simulation
+from etdev.testing.simulation import Simulation, named_data
 
 _MAGIC = b"ETCUDAFQN3"
 # CudaBackend writes dtypes as numbers of torch's C++.
@@ -104,11 +104,7 @@ class CompiledProgram(Simulation):
 
 def _loaded(module: LoweredBackendModule) -> Any:
     """The library of a delegate with its weights, both out of its named data."""
-    data = module.named_data_store_output
-    entries = dict(data.pte_data)
-    for external in data.external_data.values():
-        entries |= external
-    stored = {key: _bytes(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
+    stored = named_data(module)
     library, weights = _payload(module.processed_bytes)
     folder = Path(tempfile.mkdtemp())
     path = folder / "delegate.wrapper.so"
@@ -119,11 +115,6 @@ def _loaded(module: LoweredBackendModule) -> Any:
     given = {name: values[fqn] for name, fqn in names.items() if fqn in values}
     runner.update_constant_buffer(given, False, False)
     return runner
-
-
-def _bytes(data: Any) -> bytes:
-    # Weights are files while they are lowered.
-    return bytes(data) if isinstance(data, (bytes, bytearray)) else data.prefix(len(data))
 
 
 def _payload(payload: bytes) -> tuple[str, list[tuple[str, str, Any]]]:

@@ -41,7 +41,8 @@ class PluginConformance:
     Its subclasses may set these:
         requirements: What may be asked of the plugin.
         simulators: By the name of a backend that ExecuTorch's runtime does not have, what computes
-            a payload: `simulate(payload, inputs)` returns the outputs.
+            a payload: `simulate(payload, inputs)` returns the outputs. With an argument `data` it
+            is given the delegate's named data, bytes by key; with `compile_specs` those.
         models: Models of the author's own, and the arguments of each call of them.
         scoreboard: Where the results are written, as JSON.
     """

@@ -84,7 +84,8 @@ def run(
         requirements: What may be asked of it.
         checks: Some of `CHECKS`; all if None.
         simulators: By the name of a backend that ExecuTorch's runtime does not have, what computes
-            a payload: `simulate(payload, inputs)` returns the outputs.
+            a payload: `simulate(payload, inputs)` returns the outputs. With an argument `data` it
+            is given the delegate's named data, bytes by key; with `compile_specs` those.
         models: Models of your own, and the arguments of each call of them.
     """
     subject = Subject(make, requirements or Requirements(), simulators or {}, models)

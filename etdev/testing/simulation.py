@@ -7,6 +7,7 @@ nothing here tests portable kernels or ExecuTorch's emitter.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,9 @@ from etdev.testing.fakes import FAKE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Computes what a payload says, of its inputs.
-Simulator = Callable[[bytes, Sequence[Any]], Sequence[Any]]
+# Computes what a payload says, of its inputs: `simulate(payload, inputs)`. One with an argument
+# `data` is given the delegate's named data, bytes by key, and one with `compile_specs` those.
+Simulator = Callable[..., Sequence[Any]]
 
 
 @define(eq=False)
@@ -77,7 +79,7 @@ class Simulation:
         return returned
 
     def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Call a delegate. A subclass may need more of it than its bytes, such as named data.
+        """Call a delegate.
 
         Raises:
             RunError: It has no simulator, and ExecuTorch's runtime does not have its backend.
@@ -87,13 +89,36 @@ class Simulation:
             outputs: Sequence[Any] = module.original_module.module()(*inputs)
             return outputs
         if simulate := self.simulators.get(module.backend_id):
-            return simulate(bytes(module.processed_bytes), inputs)
+            return simulate(bytes(module.processed_bytes), inputs, **_more(simulate, module))
         if not Runtime.get().backend_registry.is_available(module.backend_id):
             what = "this runtime does not have it, and no simulator is given"
             cure = f'give one: simulators={{"{module.backend_id}": simulate}}'
             raise RunError(module.backend_id, what, cure)
         # As a program of its own, which has its named data.
         return execute(module.buffer(), inputs)
+
+
+def named_data(module: LoweredBackendModule) -> dict[str, bytes]:
+    """What a delegate has in ExecuTorch's named data, inside the .pte and outside, by key."""
+    if (data := module.named_data_store_output) is None:
+        return {}
+    entries = dict(data.pte_data)
+    for external in data.external_data.values():
+        entries |= external
+    return {key: _bytes(data.buffers[entry.buffer_index]) for key, entry in entries.items()}
+
+
+def _bytes(data: Any) -> bytes:
+    # Weights are files while they are lowered.
+    return bytes(data) if isinstance(data, (bytes, bytearray)) else data.prefix(len(data))
+
+
+def _more(simulate: Simulator, module: LoweredBackendModule) -> dict[str, Any]:
+    """What a simulator asks for by the names of its arguments, beside payload and inputs."""
+    specs = {spec.key: spec.value for spec in module.compile_specs}
+    offered = {"data": named_data(module), "compile_specs": specs}
+    names = inspect.signature(simulate).parameters
+    return {name: value for name, value in offered.items() if name in names}
 
 
 class _Interpreter(torch.fx.Interpreter):

@@ -28,7 +28,10 @@ def test_the_command_lists_problems_and_exits_with_1(here):
     done = invoke("check cuda.pte")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
-    assert "cuda.pte: method forward: the runtime has no backend FakeAccelerator" in lines
+    assert (
+        "cuda.pte: method forward: the runtime has no backend FakeAccelerator; "
+        "run it with one that is built with it, or lower without its plugin"
+    ) in lines
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`etdev new`: the names that it takes, and that it writes all or nothing."""
 
 import ast
+import json
 import stat
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_a_new_distribution_is_complete_and_listed(kind, here):
         if path.suffix in (".py", ".md", ".toml"):
             assert "$" not in path.read_text()
     assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE((folder / "tests").stat().st_mode)
+
+
+def test_the_guide_is_printed_where_the_readme_of_a_distribution_says_so(here):
+    guide = succeeds("new guide")
+    assert guide.startswith("# Writing a plugin\n")
+    assert json.loads(succeeds("new guide --json"))["guide"].strip() == guide.strip()
+    for kind in KINDS:
+        succeeds(f"new {kind} of-{kind}")
+        assert "`etdev new guide` prints" in (here / f"etdev-of-{kind}/README.md").read_text()
 
 
 @pytest.mark.parametrize(

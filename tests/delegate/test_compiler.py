@@ -7,7 +7,8 @@ import torch
 from attrs import define
 from executorch.backends.xnnpack.xnnpack_preprocess import XnnpackBackend
 from executorch.exir import to_edge_transform_and_lower
-from executorch.exir.backend.backend_details import BackendDetails
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from torch import nn
 
@@ -122,3 +123,57 @@ def test_executorchs_own_loop_has_no_other_compiler():
         "adder: has OtherCompiler compile forward/adder_0 for XnnpackBackend, which a "
         "partitioner can't ask of ExecuTorch; lower with etdev.Lowerer"
     )
+
+
+def payloads(lowered):
+    modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
+    return [module.processed_bytes for _, module, _ in modules]
+
+
+def twin(package, payload=b""):
+    """A backend and a plugin in a package, whose backend has the name of another package's."""
+
+    def preprocess(edge_program, compile_specs):
+        return PreprocessResult(processed_bytes=payload)
+
+    body = {"preprocess": staticmethod(preprocess), "__module__": f"{package}.backend"}
+    title = "AgainBackend" if package == "again" else "TwinBackend"
+    backend = type(title, (BackendDetails,), body)
+
+    class Plugin:
+        __module__ = f"{package}.plugin"
+        name = package
+        op = {"one": "add", "other": "cumsum"}.get(package, "add")
+
+        @hookimpl
+        def claim_nodes(self, program):
+            groups = [Group([n]) for n in program.graph.nodes if self.op in n.name]
+            return Claim(title, groups)
+
+    return Plugin, backend
+
+
+def test_of_backends_with_one_name_the_plugins_own_compiles_or_none():
+    (one, _one), (other, _other) = twin("one", b"one"), twin("other", b"other")
+    third = type("Third", (one,), {"__module__": "third", "name": "third"})
+    defined = (
+        "the backend 'TwinBackend' of forward/{}_0 is defined in one.backend and in other.backend; "
+        "rename one of the classes, as a .pte and ExecuTorch know backends by their names"
+    )
+    for plugin in (one, other):
+        lowered = Lowerer([plugin()]).lower(Net(), X)
+        assert payloads(lowered) == [plugin.name.encode()]
+    for plugins, name in (([one(), other()], "other"), ([third()], "third")):
+        with pytest.raises(CompileError) as caught:
+            Lowerer(plugins).lower(Net(), X)
+        assert str(caught.value) == f"{name}: {defined.format(name)}"
+    with pytest.raises(CompileError) as caught:
+        to_edge_transform_and_lower(
+            torch.export.export(Net(), (X,)), partitioner=[etdev.partitioner([one()])]
+        )
+    assert str(caught.value) == f"one: {defined.format('one')}"
+
+
+def test_of_a_backend_that_is_defined_again_the_last_compiles():
+    (_, _first), (plugin, _last) = twin("again", b"first"), twin("again", b"last")
+    assert payloads(Lowerer([plugin()]).lower(Net(), X)) == [b"last"]

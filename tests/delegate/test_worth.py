@@ -16,6 +16,7 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.worth import HERE, Worth
 from etdev.delegate.jobs import batches, jobs_of
 from etdev.delegate.split import split
+from etdev.registry.selection import from_object
 
 STAYED = f"compiled in this process: {HERE}"
 
@@ -46,7 +47,7 @@ def calls(tmp_path_factory):
     decision = Lowerer([plugin]).decide(Layers(), (torch.randn(3, 4),))
     splits = [split(p, decision.plan[name].partitions) for name, p in decision.programs.items()]
     (batch,) = batches(jobs_of(splits))
-    return calls_of(batch)
+    return calls_of(batch, from_object(plugin))
 
 
 @pytest.fixture

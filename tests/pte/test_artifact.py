@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from etdev import CPU, Lowerer
 from etdev.errors import ArtifactError
 from etdev.pte import read
 from etdev.pte.artifact import Arena, Artifact, MethodArtifact, Value
+from etdev.pte.ptd import keys_of
 
 
 class Weighted(torch.nn.Module):
@@ -142,6 +144,16 @@ def test_a_folder_is_named(tmp_path):
     assert _error(tmp_path) == (
         f"{tmp_path}: can't be read (Is a directory); give a .pte that ExecuTorch wrote"
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_pipe_is_named_instead_of_waited_for(tmp_path):
+    path = tmp_path / "net.pte"
+    os.mkfifo(path)
+    text = "is a pipe, which can't be read twice; give a .pte that ExecuTorch wrote"
+    assert _error(path) == f"{path}: {text}"
+    with pytest.raises(ArtifactError, match="it is a pipe"):
+        keys_of(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"ET", b"some text\n", bytes(range(256))])

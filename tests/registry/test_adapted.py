@@ -1,5 +1,6 @@
 """Adapted partitioners: as in ExecuTorch's own path, composed with others, and caught at faults."""
 
+import logging
 import operator
 
 import pytest
@@ -10,6 +11,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.graph_module import get_control_flow_submodules
@@ -17,6 +19,8 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from models import nets
 from torch import nn
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
 from toys import Takes
 from toys.accelerator import FakeAccelerator
 
@@ -308,6 +312,50 @@ def test_tags_inside_a_branch_are_refused_in_the_ledger():
     verdict = Verdict("toy", "branch", "1 nodes that it tags in a branch can't be claimed")
     assert lowered.plan["forward"].ledger["cond"].verdicts == (verdict,)
     torch.testing.assert_close(run(lowered, (X,))[0], Conditional()(X))
+
+
+class Supports(OperatorSupportBase):
+    """Sums."""
+
+    def is_node_supported(self, submodules, node):
+        return op_name(node).endswith("add.Tensor")
+
+
+def by_capability(result):
+    module = result.tagged_exported_program.graph_module
+    CapabilityBasedPartitioner(module, Supports(), True).propose_partitions()
+
+
+def by_word(result):
+    relu, add, _ = (n for n in result.tagged_exported_program.graph.nodes if n.op[:4] == "call")
+    WhyNoPartition(logging.getLogger("toy"))(relu, "it is\n odd")
+    WhyNoPartitionReporter().report_reject(add, "it is even")
+
+
+NO_WORD = "Tagger gives no reason; a Partitioner gives one with ExecuTorch's WhyNoPartition"
+SILENT, WORD, SUPPORT = ("untagged", NO_WORD), "partitioner", "Supports does not support it"
+
+
+@pytest.mark.parametrize(
+    ("look", "relu", "add", "sub"),
+    [
+        (by_capability, ("support", SUPPORT), SILENT, ("support", SUPPORT)),
+        (by_word, (WORD, "it is odd"), (WORD, "it is even"), SILENT),
+        (None, SILENT, SILENT, SILENT),
+    ],
+)
+@pytest.mark.parametrize("tags", [{}, {"sub.Tensor": "mine"}])
+def test_a_node_that_is_left_has_the_reason_that_the_partitioner_gives(look, relu, add, sub, tags):
+    class Net(nn.Module):
+        def forward(self, x):
+            return (torch.relu(x) + x) - x
+
+    before = WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject
+    plugin = etdev.adapt(Tagger(tags, look=look), name="toy")
+    ledger = Lowerer([plugin]).plan(Net(), (X,))["forward"].ledger
+    said = [(v.code, v.text) for entry in ledger for v in entry.verdicts]
+    assert said == [relu, add, ("claimed", "") if tags else sub]
+    assert (WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject) == before
 
 
 class Wishing(Tagger):

@@ -1,12 +1,15 @@
 """Calls: what a hook does besides answering, to the program it is shown and to the process."""
 
+import builtins
 import copy
 import decimal
 import gc
+import importlib
 import locale
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -26,7 +29,7 @@ from torch._subclasses import FakeTensorMode
 from torch.overrides import BaseTorchFunctionMode
 
 from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
-from etdev.errors import ClaimError, EtdevError, EtdevWarning, PluginError
+from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.graph.method import MethodGraph
 from etdev.registry import answers
 from etdev.registry.selection import from_object
@@ -268,6 +271,10 @@ def enter(make):
 KEPT = []
 
 
+def fewer_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (250, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 def sys_meta_path():
     sys.meta_path.append(type("Finder", (), {"find_spec": staticmethod(lambda *_: None)}))
 
@@ -318,6 +325,17 @@ GLOBALS = {
     "warnings.showwarning": lambda: setattr(warnings, "showwarning", print),
     "logging's root logger": lambda: logging.getLogger().setLevel(logging.NOTSET),
     "the handlers of signals (SIGTERM)": lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+    "the handlers of signals (SIGWINCH)": lambda: signal.signal(signal.SIGWINCH, signal.SIG_IGN),
+    "the timer of this process": lambda: signal.setitimer(signal.ITIMER_REAL, 600),
+    "the signals that are blocked":
+        lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]),
+    "the limits of this process (RLIMIT_NOFILE)": fewer_files,
+    "Python's limit of digits from 4300 to 0": lambda: sys.set_int_max_str_digits(0),
+    "what torch holds (add)": lambda: setattr(torch, "add", None),
+    "what torch.nn.modules.module.Module holds (eval)": lambda: setattr(nn.Module, "eval", None),
+    "what builtins holds (print)": lambda: setattr(builtins, "print", None),
+    "torch.backends.quantized.engine from x86 to qnnpack":
+        lambda: setattr(torch.backends.quantized, "engine", "qnnpack"),
     "Python's warning filters": filters,
     "the handler of SIGINT": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     "Python's garbage collector from True to False": gc.disable,
@@ -375,6 +393,56 @@ def test_what_a_hook_changes_in_the_process_is_put_back_and_refused(graph, what,
     assert Surroundings.now().values == before
 
 
+def test_a_hook_that_redirects_a_standard_stream_is_refused(graph):
+    kept = os.dup(2)
+
+    def act(program):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)
+        os.close(null)
+
+    try:
+        with pytest.raises(PluginError, match="changed the files of the standard streams"):
+            ask(graph, act)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def test_a_check_of_keep_whole_that_changes_a_node_is_refused_and_the_node_put_back():
+    def when(node):
+        node.meta.clear()
+        return True
+
+    wish = KeepWhole([torch.ops.aten.add.Tensor], when)
+    with pytest.raises(PluginError) as caught:
+        Lowerer([hooked("keep_whole", lambda self: wish)]).plan(AddMul(), PAIR)
+    assert str(caught.value) == (
+        "a: keep_whole's check of 'add' changed its meta in method 'forward'; "
+        "look at the node, don't change it"
+    )
+
+
+def test_a_program_that_torch_refuses_is_no_answer_to_prepare():
+    def prepare(self, program):
+        changed = copy.deepcopy(program)
+        output = changed.graph.output_node()
+        output.args = (output.args[0] * 2,)
+        return changed
+
+    with pytest.raises(PluginError, match="a: prepare returned for method 'forward' what is not a"):
+        Lowerer([hooked("prepare", prepare)]).plan(AddMul(), PAIR)
+
+
+def test_a_container_that_fails_when_it_is_read_is_the_plugins():
+    class Broken:
+        def __iter__(self):
+            raise RuntimeError("odd")
+
+    with pytest.raises(PluginError, match="a: claim_nodes raised RuntimeError: odd"):
+        Lowerer([hooked("claim_nodes", lambda self: Broken())]).plan(AddMul(), PAIR)
+
+
 def test_a_hook_that_raises_leaves_the_process_as_it_was(graph):
     def act(program):
         torch.set_default_dtype(torch.float64)
@@ -419,6 +487,11 @@ def test_an_answer_that_cant_show_itself_is_named_by_its_class(graph):
         answers.keep_whole(from_object(Returns(Silent())), graph.program, "forward")
 
 
+def hooked(name, body):
+    """A plugin with one hook."""
+    return type("Plugin", (), {name: hookimpl(body), "name": "a"})()
+
+
 class Returns:
     """Answers keep_whole with something."""
 
@@ -432,20 +505,96 @@ class Returns:
         return self.answer
 
 
-def test_a_library_that_is_imported_may_add_to_the_environment(graph, tmp_path, monkeypatch):
-    (tmp_path / "noisy_library.py").write_text("import os\nos.environ['NOISY'] = '1'\n")
+SETS_ENVIRONMENT = "import os; os.environ['NOISY'] = '1'"
+NOISY = "changed the environment (NOISY) as noisy_library was imported"
+BEFOREHAND = "import it beforehand if others need it as it was"
+FILTER = "import warnings; warnings.filterwarnings('ignore', message='noisy')"
+IGNORE = "import warnings; warnings.simplefilter('ignore')"
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Writes a module, which a hook may import; what it changes is put back after the test."""
+    before = Surroundings.now().values
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("NOISY", "")
-    monkeypatch.delenv("NOISY")
+    paths = list(sys.path)
+
+    def write(text):
+        (tmp_path / "noisy_library.py").write_text(text)
+        importlib.invalidate_caches()
+
+    yield write
+    sys.modules.pop("noisy_library", None)
+    for setting, value in before.items():
+        if setting.name == "sys.path":
+            assert list(sys.path) == paths or paths == sys.path[:-1] or paths == sys.path[1:]
+        elif setting.read() != value:
+            setting.write(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (SETS_ENVIRONMENT, "the environment (NOISY)"),
+        (IGNORE, "Python's warning filters (put back)"),
+        ("import warnings; warnings.resetwarnings()", "Python's warning filters (put back)"),
+        ("import sys; sys.path.insert(0, '/')", "sys.path"),
+        ("import logging; logging.getLogger().setLevel(1)", "logging's root logger"),
+        (FILTER, ""),
+        ("import sys; sys.path.append('/')", ""),
+        ("import logging; logging.getLogger().addHandler(logging.NullHandler())", ""),
+    ],
+)
+def test_what_a_module_changes_when_it_is_imported_is_named(graph, library, text, changed):
+    library(text)
 
     def act(program):
         import noisy_library  # noqa: F401
 
-    with pytest.warns(EtdevWarning) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         assert ask(graph, act) == ()
-    sys.modules.pop("noisy_library")
-    text = "a: claim_nodes for method 'forward' changed the environment (NOISY)"
-    assert [str(item.message) for item in caught] == [text]
+    text = "a: claim_nodes for method 'forward' changed {} as noisy_library was imported; {}"
+    expected = [text.format(changed, BEFOREHAND)] if changed else []
+    assert [str(item.message) for item in caught] == expected
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (filters, "Python's warning filters"),
+        (lambda: sys.path.append("/"), "sys.path"),
+        (lambda: logging.getLogger().setLevel(1), "logging's root logger"),
+    ],
+)
+def test_an_import_is_no_excuse_for_what_the_hook_does(graph, library, change, text, order):
+    library("")
+    before = Surroundings.now().values
+
+    def act(program):
+        if order == "before":
+            change()
+        import noisy_library  # noqa: F401
+
+        if order == "after":
+            change()
+
+    with pytest.raises(PluginError) as caught:
+        ask(graph, act)
+    assert str(caught.value) == f"a: claim_nodes for method 'forward' changed {text}; {PUT_BACK}"
+    assert Surroundings.now().values == before
+
+
+def test_what_is_changed_for_the_time_of_an_import_is_no_change(graph, library):
+    library(FILTER)
+
+    def act(program):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import noisy_library  # noqa: F401
+
+    assert ask(graph, act) == ()
 
 
 def test_a_lowering_leaves_the_random_numbers_where_they_were():

@@ -17,6 +17,11 @@ from etdev.runtime.check import check, notes
 
 CUDA0 = Device("cuda", 0)
 X = (torch.randn(2, 2), torch.randn(2, 2))
+NO_BACKEND = (
+    "the runtime has no backend FakeAccelerator; "
+    "run it with one that is built with it, or lower without its plugin"
+)
+NAME_IT = "name it, as in --target cpu,cuda:0, or lower for one of these"
 
 
 class Add(nn.Module):
@@ -31,14 +36,17 @@ def test_a_program_that_runs_has_no_problems(mlp_lowered, mlp_pte):
 
 def test_a_missing_backend_is_named(on_cuda):
     problems = check(on_cuda, [CPU, CUDA0])
-    assert "method forward: the runtime has no backend FakeAccelerator" in problems
+    assert f"method forward: {NO_BACKEND}" in problems
     assert not any("planned on" in problem for problem in problems)
 
 
 def test_devices_that_the_target_lacks_are_named(on_cuda):
     problems = check(on_cuda, [CPU])
-    assert "method forward: memory is planned on cuda:0, the target has cpu" in problems
-    assert "method forward: delegate 0 (FakeAccelerator) is on cuda:0, not on cpu" in problems
+    assert f"method forward: memory is planned on cuda:0, the target has cpu; {NAME_IT}" in problems
+    assert (
+        f"method forward: delegate 0 (FakeAccelerator) is on cuda:0, not on cpu; {NAME_IT}"
+        in problems
+    )
 
 
 def test_a_label_that_the_payload_contradicts_is_named(tmp_path):

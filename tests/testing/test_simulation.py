@@ -3,15 +3,49 @@
 import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401  loads XnnpackBackend
 import pytest
 import torch
+from executorch.exir._serialize._named_data_store import NamedDataStore
+from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from toys.sins import on_backend, sums
 
-from etdev import Lowerer, Registry, RunError
+from etdev import Claim, Lowerer, Registry, RunError, hookimpl
 from etdev.testing import Simulation
 from etdev.testing.execution import runner
 from etdev.testing.fakes import Accelerator
 from etdev.testing.programs import Pointwise, X, Y
 
 SIMULATORS = {"Sums": sums}
+
+
+class StoredBackend(BackendDetails):
+    """Keeps a number in named data, inside the .pte and outside, and has one in its specs."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        store = NamedDataStore()
+        store.add_named_data("two", b"2")
+        store.add_named_data("three", b"3", external_tag="weights")
+        return PreprocessResult(b"", data_store_output=store.get_named_data_store_output())
+
+
+def test_a_simulator_is_given_the_named_data_and_the_specs_that_it_asks_for():
+    class Stored(Accelerator):
+        @hookimpl
+        def claim_nodes(self, program):
+            groups = super().claim_nodes(program).groups
+            return Claim("StoredBackend", groups, compile_specs={"times": b"10"})
+
+    def simulate(payload, inputs, data, compile_specs):
+        factor = int(data["two"]) * int(data["three"]) * int(compile_specs["times"])
+        return [inputs[0] * factor]
+
+    lowered = Lowerer([Stored("stored")], registry=Registry()).lower(Scaled(), (X,))
+    (output,) = Simulation.of(lowered, {"StoredBackend": simulate})(X)
+    torch.testing.assert_close(output, X * 60)
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x):
+        return x * 60
 
 
 def lowered():

@@ -8,6 +8,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -20,8 +21,15 @@ from toys import Takes
 from toys.accelerator import Accelerator
 from toys.runtime import assert_agrees
 
-from etdev import Claim, Group, Lowerer, hookimpl
-from etdev.errors import ClaimError, CompileError, LoweringError, PluginError
+from etdev import Claim, Group, Lowerer, Probe, hookimpl
+from etdev.errors import (
+    ClaimError,
+    CompileError,
+    DeviceError,
+    EtdevWarning,
+    LoweringError,
+    PluginError,
+)
 from etdev.schema.ledger import Verdict
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
@@ -243,8 +251,6 @@ def test_a_backend_that_fails_is_named_with_its_partition():
 
 
 def test_an_unfit_plugin_still_plans():
-    from etdev import Probe
-
     class Unfit(Takes):
         @hookimpl
         def probe(self):
@@ -261,6 +267,34 @@ def test_an_unfit_plugin_still_plans():
     with pytest.raises(PluginError) as caught:
         Lowerer([Unfit("unfit", ("add.Tensor",)), Takes("mine", ()), "cpu"]).lower(AddMul(), PAIR)
     assert caught.value.cure.endswith('plugins=["mine", "cpu"] or --plugin mine --plugin cpu')
+
+
+def test_a_device_that_this_machine_lacks_is_named_where_a_probe_can_tell():
+    class Npu(Accelerator):
+        found = ("cuda:0", "cuda:1")
+
+        @hookimpl
+        def probe(self):
+            return Probe(self.found)
+
+    def said(plugin, device, strict=False):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Lowerer([plugin], devices={"npu": device}, strict=strict).lower(AddMul(), PAIR)
+        return [str(one.message) for one in caught if one.category is EtdevWarning]
+
+    text = (
+        "npu: forward/npu_0 is put on cuda:7, and this machine has cuda:0, cuda:1; run it where "
+        'cuda:7 is, or devices={"npu": "cuda:0"} or --device npu=cuda:0'
+    )
+    assert said(Npu("npu"), "cuda:7") == [text]
+    with pytest.raises(DeviceError) as caught:
+        said(Npu("npu"), "cuda:7", strict=True)
+    assert str(caught.value) == text
+    assert said(Npu("npu"), "cuda:1", strict=True) == []
+    anywhere = Npu("npu")
+    anywhere.found = ()
+    assert said(anywhere, "cuda:7", strict=True) == []
 
 
 def test_an_op_without_a_kernel_is_a_lowering_error():

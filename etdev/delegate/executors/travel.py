@@ -21,12 +21,13 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
+from etdev.delegate.backends import find_backend
 from etdev.delegate.calls import Call
 from etdev.delegate.executors.arrangement import arrange, arrangement
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.recipe import follow, named, recipe
 from etdev.delegate.executors.weights import Weights, weights
-from etdev.delegate.jobs import Job, find_backend
+from etdev.delegate.jobs import Job
 from etdev.delegate.split import unchecked
 from etdev.errors import EtdevError, first_line
 from etdev.graph.rebuild import extracted
@@ -163,7 +164,7 @@ class Arrival:
         try:
             import_module(module)
             # As where it comes from; a plugin may have loaded another of that name.
-            backend = find_backend(self.plan.partitions[0])
+            backend = find_backend(self.plan.partitions[0], self.plugin)
             same = backend is named(self.head["backend"])
         except (ImportError, AttributeError, EtdevError) as error:
             raise Stays(f"{self.head['backend']} can't be had there: {error}") from error

@@ -59,7 +59,7 @@ def keys(
         before = dict(os.environ)
         with answers.compile_context(plugin, batch[0].partition.device):
             settled = {k: v for k, v in os.environ.items() if before.get(k) != v}
-            for call in calls_of(batch):
+            for call in calls_of(batch, plugin):
                 for job in call.jobs:
                     if change:
                         change(job.program)
@@ -487,8 +487,8 @@ def test_settings_of_torch_count(setting):
 
     def key() -> str:
         splits = [split(decision.programs["forward"], decision.plan["forward"].partitions)]
-        calls = [call for batch in batches(jobs_of(splits)) for call in calls_of(batch)]
         plugin = Lowerer(["cpu"]).plugins[0]
+        calls = [call for batch in batches(jobs_of(splits)) for call in calls_of(batch, plugin)]
         return Keys().name(calls[0], plugin, {}).key
 
     with pytest.MonkeyPatch.context() as patch:
