@@ -10,7 +10,9 @@ from etdev.tuning.record import Record
 
 SESSION = "confirmation"
 # Pairs of processes: six in a row on one side are chance once in 64.
-_LEAST, MOST = 8, 16
+_LEAST, _MOST = 8, 16
+# Processes that it takes at least.
+RESERVE = 2 * _LEAST
 # What the search leaves for it is a guess, and a win that isn't confirmed is lost.
 _OVERRUN = 0.1
 
@@ -27,7 +29,7 @@ class Confirmer:
 
     def has_time(self) -> bool:
         """Whether the budget lasts for as many rounds as it takes at least."""
-        return self.contest.lasts(2 * _LEAST, _OVERRUN)
+        return self.contest.lasts(RESERVE, _OVERRUN)
 
     def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
         """Measure both in turn until one is ahead or both had many rounds.
@@ -42,7 +44,7 @@ class Confirmer:
             return Confirmation(name, against, None, 0, False)
         ratio, rounds = None, 0
         session = self.contest.measurer.session_of([other, winner], SESSION)
-        while rounds < MOST and (rounds < _LEAST or self.contest.lasts(2, _OVERRUN)):
+        while rounds < _MOST and (rounds < _LEAST or self.contest.lasts(2, _OVERRUN)):
             self.contest.measurer.round([other, winner], SESSION, rounds)
             rounds += 1
             ratio = winner.against(other, self.contest.objective, session)

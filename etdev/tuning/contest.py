@@ -16,8 +16,9 @@ from etdev.tuning.record import Record
 MARGIN = 0.01
 # Rounds of a race and of a duel: the fewest, and the most.
 _RACE = (3, 6)
-MOST_OF_DUEL = 7
-_DUEL = (3, MOST_OF_DUEL)
+_DUEL = (3, 7)
+# Processes that a duel takes at least.
+LEAST_OF_DUEL = 2 * _DUEL[0]
 
 
 @frozen(eq=False)
@@ -29,12 +30,14 @@ class Contest:
         objective: What counts.
         tolerance: Largest error.
         clock: The budget; None for as long as it takes.
+        reserve: Processes of the budget that are kept for what comes after the contests.
     """
 
     measurer: Measurer
     objective: str
     tolerance: float
     clock: Clock | None = None
+    reserve: int = 0
 
     def lasts(self, processes: int, overrun: float = 0.0) -> bool:
         """Whether the budget lasts for so many processes.
@@ -56,7 +59,9 @@ class Contest:
         racing = list({record.build.digest: record for record in records}.values())
         least, most = _RACE
         for number in range(most):
-            if number and not self.lasts(len(racing)):
+            # What is told apart after the first rounds may leave no time for what comes next.
+            rest = LEAST_OF_DUEL + self.reserve if number >= least else 0
+            if number and not self.lasts(len(racing) + rest):
                 break
             enough = None if number else functools.partial(self._enough, racing)
             self.measurer.round(racing, session, number, enough)
@@ -69,14 +74,18 @@ class Contest:
         return self.best([record for record in records if record.admitted(self.tolerance)])
 
     def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
-        """Measure two until one is ahead; the challenger's cost as a multiple of the holder's."""
+        """Measure two until one is ahead; the challenger's cost as a multiple of the holder's.
+
+        If the budget wouldn't last for more rounds and the reserve, they can't be told apart.
+        """
         least, most = _DUEL
         for number in range(most):
             self.measurer.round([holder, challenger], session, number)
             ratio = challenger.against(holder, self.objective)
             if ratio is None or not challenger.admitted(self.tolerance):
                 return None
-            if number + 1 >= least and (is_clear(ratio) or ratio.low > 1 - MARGIN):
+            decided = is_clear(ratio) or ratio.low > 1 - MARGIN
+            if number + 1 >= least and (decided or not self.lasts(2 + self.reserve)):
                 return ratio
         return ratio
 

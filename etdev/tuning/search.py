@@ -15,14 +15,11 @@ from etdev.tuning.attempts import Attempt, hopeless, reason, records_of
 from etdev.tuning.builder import Build, Builder
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.clock import Clock
-from etdev.tuning.confirm import MOST as MOST_OF_CONFIRMATION
-from etdev.tuning.contest import MOST_OF_DUEL, Contest, is_clear
+from etdev.tuning.contest import LEAST_OF_DUEL, Contest, is_clear
 from etdev.tuning.exchange import BUDGET_SPENT, UNTRIED, Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.record import Record
 
-# Processes of a duel and of the confirmation, two in each of their rounds.
-_PROCESSES = 2 * (MOST_OF_DUEL + MOST_OF_CONFIRMATION)
 # Rounds that the race takes at least, for an estimate.
 _ROUNDS = 3
 SPENT = "not tried: the budget is spent"
@@ -234,6 +231,8 @@ class Search:
     def has_time(self) -> bool:
         """Whether there is time for one more candidate, and for the confirmation afterwards."""
         process_s = self.contest.measurer.usual_s or 0.0
-        enough = self.clock.allows(2 * self._build_s + _PROCESSES * process_s)
+        processes = LEAST_OF_DUEL + self.contest.reserve
+        # It is lowered now, and what is chosen once more in the end.
+        enough = self.clock.allows(2 * self._build_s + processes * process_s)
         self.finished = self.finished and enough
         return enough

@@ -18,6 +18,7 @@ from etdev.stages import Listener
 from etdev.tuning.builder import Builder
 from etdev.tuning.cases import cases_of
 from etdev.tuning.clock import Clock
+from etdev.tuning.confirm import RESERVE
 from etdev.tuning.contest import Contest
 from etdev.tuning.exchange import Runner
 from etdev.tuning.finish import finish
@@ -150,7 +151,7 @@ def tune(
         cases = cases_of(methods, measured_on, weights)
         sentinel = Sentinel.of(fingerprint, how.threads)
         measurer = Measurer(runner, fingerprint, cases, how, measurements, sentinel, listener)
-        contest = Contest(measurer, objective, tolerance, clock)
+        contest = Contest(measurer, objective, tolerance, clock, RESERVE)
         with scratch() as folder:
             builder = Builder(methods, evolve(ground, listener=None), Path(folder))
             search = Search(ground, builder, contest, clock, listener=listener)

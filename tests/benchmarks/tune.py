@@ -1,6 +1,7 @@
 """What `etdev tune` gains: tuned plans against untuned ones, single plugins and other runtimes.
 
-PYTHONPATH=tests python -m benchmarks.tune [--models minilm vit] [--budget 300] [--threads 1 2]
+PYTHONPATH=tests python -m benchmarks.tune [--models minilm vit-6] [--budget 300] [--threads 1 2]
+    [--merge tests/benchmarks/results/tune.json]     keeps the rows of models not measured now
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -163,6 +165,8 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
     return {
         "model": name,
         "threads": threads,
+        "date": date.today().isoformat(),
+        "machine": dict(report.fingerprint),
         "ms": medians,
         "errors": errors,
         "best": best,
@@ -183,6 +187,14 @@ def _ratio(times: Mapping[str, Sequence[Sequence[float]]], one: str, other: str)
     if one not in times or other not in times:
         return None
     return asdict(ratio_of(times[one], times[other]))
+
+
+def merged(
+    kept: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Rows of an earlier run, those that were measured again in their place, and the rest."""
+    by_key = {(r["model"], r["threads"]): r for r in (*kept, *new)}
+    return list(by_key.values())
 
 
 def bars_of(rows: Sequence[Mapping[str, Any]]) -> list[record.Bar]:
@@ -213,15 +225,20 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--budget", type=float, default=600.0, help="seconds of each tuning")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--merge", type=Path, help="JSON of an earlier run, whose rows are kept")
     options = parser.parse_args()
+    kept = json.loads(options.merge.read_text())["rows"] if options.merge else []
     record.quiet()
-    runner, rows = Local(), []
+    runner, new = Local(), []
     for name in options.models:
         for threads in options.threads:
-            rows.append(row(runner, name, options.budget, threads))
+            new.append(row(runner, name, options.budget, threads))
+            rows = merged(kept, new)
             # What is done is kept, whatever becomes of the rest.
-            record.save("tune", {"rows": rows}, bars_of(rows))
-            record.console.print(f"{name}, {threads} threads: {rows[-1]['verdict']}", markup=False)
+            timing = {"timing": "ms by the clock, median; threads, day and machine are each row's"}
+            circumstances = {**record.circumstances(), **timing}
+            record.save("tune", {"circumstances": circumstances, "rows": rows}, bars_of(rows))
+            record.console.print(f"{name}, {threads} threads: {new[-1]['verdict']}", markup=False)
     runner.close()
     record.table(
         "ms per call, median; a runtime that is off by more than 1e-3 is in brackets",

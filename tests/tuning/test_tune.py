@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import etdev
 from etdev import Claim, Lowerer, Registry, RunError, TuneError, hookimpl
 from etdev.schema.documents import TUNING
 from etdev.schema.tuning import FAILED, UNTRIED, WRONG, Report
+from etdev.tuning import builder, measurer
 from etdev.tuning.clock import Clock
 from etdev.tuning.confirm import Confirmer
 from etdev.tuning.exchange import CRASH, HANG, Failure
@@ -358,6 +360,23 @@ def test_a_spent_budget_ends_the_rounds_of_a_race(tuned, monkeypatch):
     tuning = tuned(target, budget_s=150)
     assert len(target.requests) == 2
     assert all(t.rounds == 1 for t in tuning.report.trials)
+
+
+def test_a_short_budget_tries_options_and_still_confirms(tuned, monkeypatch):
+    """A named fake of time: every process takes 1 s of it, and lowering none."""
+    target = Scripted(lambda backends: 10 if len(backends) > 1 else 1, noise=0.05)
+
+    def seconds(*_):
+        return float(len(target.requests))
+
+    for module in (builder, measurer):
+        fake = SimpleNamespace(monotonic=seconds, perf_counter=seconds)
+        monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr(Clock, "spent", property(seconds))
+    report = tuned(target, budget_s=45).report
+    assert report.confirmation.clear
+    assert [move for move in report.moves if not move.why.startswith("not tried")]
+    assert len(target.requests) <= 45
 
 
 def test_if_the_budget_ends_before_anything_runs_the_error_says_so(tuned, tmp_path):

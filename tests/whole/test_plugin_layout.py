@@ -18,7 +18,7 @@ MORE = {
         *("compiler", "flatbuffer", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
-    "etdev_openvino": {"blob", "compiler", "edges", "soundness"},
+    "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
 FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.shelf")

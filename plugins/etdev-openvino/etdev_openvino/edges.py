@@ -33,8 +33,8 @@ _LOSES_NAN = (
     *("logical_not", "gt", "ge", "max_pool2d_with_indices", "max_pool3d_with_indices", "elu"),
     *("_softmax", "_log_softmax", "logsumexp", "var", "var_mean", "std", "linalg_vector_norm"),
     *("fmod", "grid_sampler_2d", "_scaled_dot_product_flash_attention_for_cpu"),
-    *("_scaled_dot_product_flash_attention", "adaptive_max_pool1d", "adaptive_max_pool2d"),
-    "adaptive_max_pool3d",
+    *("_scaled_dot_product_flash_attention", "scaled_dot_product_attention"),
+    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
 )
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from etdev_openvino.support import Support
 
-PRECISIONS = ("f32", "bf16", "f32_all")
+# In the order in which `etdev tune` tries them, as long as its budget lasts.
+PRECISIONS = ("bf16", "f32_all", "f32")
 NAN = ("exact", "ignored")
 _OP = re.compile(r"\w+(\.\w+){1,2}", re.ASCII)
 

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import computed_from, op_name, unwritten_constants
-from etdev_openvino import edges
+from etdev_openvino import attention, edges
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -67,7 +67,8 @@ class Soundness:
 
     def problem(self, node: Node) -> Reason | None:
         """Why a node that OpenVINO has would fail at run time or return something else; or None."""
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if random and not attention.draws_nothing(node):
             return "random", "OpenVINO draws other random numbers than PyTorch"
         outputs = list(_outputs(node))
         sources = [source for source in node.all_input_nodes if source.name not in self.constants]
@@ -92,7 +93,8 @@ class Soundness:
             if source.name in self.constants and not self._is_small_integer(source)
         ]
         return (
-            _arguments_problem(node)
+            attention.problem(node, self.program, self.constants)
+            or _arguments_problem(node)
             or edges.arguments_problem(short(node), node)
             or edges.bool_problem(short(node), node, inputs, outputs)
             or _dtype_problem(node, [*inputs, *fixed], outputs)

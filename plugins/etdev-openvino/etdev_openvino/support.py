@@ -15,6 +15,7 @@ from torch.fx import Node
 
 import etdev_openvino.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
+from etdev_openvino import attention
 from etdev_openvino.soundness import (
     Reason,
     Soundness,
@@ -30,6 +31,7 @@ _PREFIX = "torch.ops."
 _PRODUCTS = (
     *("convolution", "_convolution", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul"),
     *("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu"),
+    *("scaled_dot_product_attention",),
     *("upsample_nearest2d", "upsample_nearest3d", "grid_sampler_2d", "_embedding_bag"),
 )
 
@@ -49,6 +51,7 @@ class Support:
         self._products = products
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
         self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
+        self._ops.add(attention.NAME)
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """The ATen ops that the partitioner keeps, if OpenVINO has them.
@@ -58,7 +61,7 @@ class Support:
         """
         ops, _ = OpenvinoPartitioner([]).ops_to_not_decompose(program)
         kept = [op for op in ops if str(op) in self._ops]
-        return KeepWhole(kept if self._products else [*kept, torch.ops.aten.linear.default])
+        return KeepWhole([*kept, attention.OP if self._products else torch.ops.aten.linear.default])
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]

@@ -1,0 +1,69 @@
+"""Attention: which `scaled_dot_product_attention` OpenVINO computes whole, as PyTorch does.
+
+Every rule was seen with OpenVINO 2025.4 in ExecuTorch's runtime. What is refused is decomposed, and
+OpenVINO is then asked for the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.graph import op_name
+
+# A short code to group by, and the reason in words.
+Reason = tuple[str, str]
+
+OP = torch.ops.aten.scaled_dot_product_attention.default
+NAME = str(OP)
+
+
+def is_attention(node: Node) -> bool:
+    """Whether a node is attention as a whole."""
+    return node.op == "call_function" and op_name(node) == NAME
+
+
+def draws_nothing(node: Node) -> bool:
+    """Whether this is attention without dropout, for which it is tagged as random."""
+    args: Any = node.args
+    return is_attention(node) and not any(args[4:5]) and not node.kwargs.get("dropout_p")
+
+
+def problem(node: Node, program: ExportedProgram, constants: Mapping[str, str]) -> Reason | None:
+    """Why OpenVINO can't have attention as a whole; or None, as for every other op.
+
+    Args:
+        node: The node.
+        program: Its program.
+        constants: Names in the state dict of the graph inputs that are fixed.
+    """
+    if not is_attention(node):
+        return None
+    query: Any = node.args[0]
+    if query.meta["val"].dim() < 3:
+        return "rank", "OpenVINO can't compile attention without a batch"
+    if node.kwargs.get("enable_gqa"):
+        return "arguments", "OpenVINO can't compile attention whose heads share keys"
+    if not _shows_every_row(_mask_of(node), program, constants):
+        return "mask", "OpenVINO returns NaN for rows that a mask hides, where PyTorch returns 0"
+    return None
+
+
+def _mask_of(node: Node) -> Any:
+    return node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+
+
+def _shows_every_row(mask: Any, program: ExportedProgram, constants: Mapping[str, str]) -> bool:
+    """Whether no row of the scores is hidden altogether, as a mask may do that isn't known yet."""
+    if mask is None:
+        return True
+    target = constants.get(mask.name, "")
+    value = program.state_dict.get(target, program.constants.get(target))
+    if not isinstance(value, torch.Tensor):
+        return False
+    shown = value if value.dtype == torch.bool else value > -torch.inf
+    return bool(shown.any(-1).all())
