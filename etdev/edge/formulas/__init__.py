@@ -18,6 +18,7 @@ from etdev.edge.formulas import (
     reductions,
     search,
     special,
+    weighting,
 )
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
@@ -29,4 +30,5 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **reductions.FORMULAS,
     **search.FORMULAS,
     **special.FORMULAS,
+    **weighting.FORMULAS,
 }

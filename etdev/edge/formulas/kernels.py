@@ -30,18 +30,6 @@ def empty_product(x: Tensor, y: Tensor) -> Tensor:
     return torch.zeros((x.shape[0], y.shape[1]), dtype=x.dtype)
 
 
-def addmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """With a factor of zero, by which the kernel multiplies what PyTorch doesn't read."""
-    if alpha == 0 or left.shape[1] == 0:
-        product = empty_product(left, right)
-    else:
-        product = torch.mm(left, right)
-        product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return product + (x if beta == 1 else x * beta)
-
-
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """How many coordinates differ, or NaN, which the kernel counts."""
     apart = x.unsqueeze(-2) - y.unsqueeze(-3)

@@ -107,7 +107,16 @@ def _index_reduce(
     return scatter_reduce(x, dim, spread, source, reduce, include_self=include_self)
 
 
+def _scatter(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
+    if not isinstance(source, Tensor):
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    names = {"add": "sum", "multiply": "prod"}
+    return scatter_reduce(x, dim, index, source, names[reduce], include_self=True)
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.index_reduce.default: _index_reduce,
+    aten.scatter.reduce: _scatter,
+    aten.scatter.value_reduce: _scatter,
 }
