@@ -145,6 +145,16 @@ def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
     return formula(x, y, rounding_mode=rounding_mode)
 
 
+def _integers_or_root(node: Node) -> bool:
+    return _integers(node) or (_floats(node) and node.args[1] in (0.5, -0.5))
+
+
+def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
+    formula: _Formula = kernels.root if exponent in (0.5, -0.5) else integers.power
+    result: torch.Tensor = formula(x, exponent)
+    return result
+
+
 def _shifts_out(node: Node) -> bool:
     places = node.args[1]
     return not isinstance(places, int) or not 0 <= places < torch.iinfo(_input(node).dtype).bits
@@ -232,7 +242,7 @@ RARELY_UNFIT: Faults = {
     aten.fmod.Scalar: (_integers, integers.fmod),
     aten._cdist_forward.default: (_counts, kernels.distances),
     aten.sum.dim_IntList: (_sum_rounds, integers.total),
-    aten.pow.Tensor_Scalar: (_integers, integers.power),
+    aten.pow.Tensor_Scalar: (_integers_or_root, _power),
     aten.pow.Tensor_Tensor: (_integers, integers.power),
     aten.pow.Scalar: (_integers, integers.power),
     aten.bitwise_left_shift.Tensor: (_integers, integers.left_shift),

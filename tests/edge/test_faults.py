@@ -60,7 +60,14 @@ def test_more_ops_have_formulas():
     def several(x, integers):
         rectified = torch.nn.functional.rrelu(x, 0.2, 0.4)
         scattered = [x.scatter(1, index, x[:, :2], reduce=name) for name in ("add", "multiply")]
-        return rectified, *scattered, x.scatter(1, index, 3.0, reduce="add"), 7 % integers, -7.5 % x
+        rectified = rectified, x.half().cumprod(1), integers.cumprod(0), x.cumprod(-1)
+        return (
+            *rectified,
+            *scattered,
+            x.scatter(1, index, 3.0, reduce="add"),
+            7 % integers,
+            -7.5 % x,
+        )
 
     agree(several, (X, INTEGERS * 2 + 1), (-X, INTEGERS * 2 - 1))
 
@@ -124,3 +131,27 @@ def test_labels_after_the_first_missing_one_do_not_count(reduction):
 
 def test_nothing_is_sorted():
     agree(lambda x: (torch.sort(x[:, :0]), torch.argsort(x[:0]), x[:, :0].sort(0)), (X,), (-X,))
+
+
+def test_what_is_joined_or_chosen_from_is_promoted():
+    def joined(half, other, x, integers):
+        chosen = torch.where(x > 0, half, other), torch.pow(half.abs(), other)
+        chosen = *chosen, integers < half, other == integers
+        return (
+            torch.cat([half, other], 1),
+            torch.stack([x > 0, x]),
+            torch.hstack([x, other]),
+            *chosen,
+        )
+
+    inputs = (X.half(), X.bfloat16(), X.double(), torch.tensor(70000, dtype=torch.int32))
+    agree(joined, inputs, tuple(-value for value in inputs), (X.half() * math.inf, *inputs[1:]))
+
+
+def test_roots_and_fake_quantisers_hold_at_infinities():
+    def roots(x):
+        channels = torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.int(), 0, -128, 127)
+        return x**0.5, x**-0.5, torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255), channels
+
+    edges = torch.tensor([[0.0, -0.0, NAN, math.inf]] * 3)
+    agree(roots, (X,), (edges,), (-edges,), (X * 1e6,))

@@ -25,6 +25,11 @@ def sign(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), 0.0, torch.sign(x)).to(x.dtype)
 
 
+def root(x: Tensor, exponent: float) -> Tensor:
+    """A power that PyTorch computes as a root: those of -inf are NaN, and that of -0.0 is -0.0."""
+    return torch.sqrt(x) if exponent > 0 else torch.rsqrt(x)
+
+
 def empty_product(x: Tensor, y: Tensor) -> Tensor:
     """Sums of nothing, which the kernel doesn't write."""
     return torch.zeros((x.shape[0], y.shape[1]), dtype=x.dtype)

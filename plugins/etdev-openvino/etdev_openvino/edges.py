@@ -87,7 +87,9 @@ def nan_problem(
         return None
     rounded = op == "div" and node.kwargs.get("rounding_mode") is not None
     to_bool = op in ("_to_copy", "_to_dim_order_copy") and outputs[0].dtype == torch.bool
-    if op in _LOSES_NAN or rounded or to_bool:
+    # Channels are convolved with zeros of other groups.
+    grouped = op == "convolution" and cast("int", node.args[8]) > 1
+    if op in _LOSES_NAN or rounded or to_bool or grouped:
         return "nan", f"OpenVINO's {op} treats NaN or infinite values otherwise than PyTorch"
     return None
 
