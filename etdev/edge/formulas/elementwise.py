@@ -94,7 +94,12 @@ def _remainder_of_number(x: Any, y: Tensor) -> Tensor:
 
 
 def _rrelu(
-    x: Tensor, noise: Tensor, lower: float, upper: float, training: bool = False, *args: Any
+    x: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *args: Any,
 ) -> tuple[Tensor, Tensor]:
     if training:
         raise NotImplementedError("it draws random numbers")

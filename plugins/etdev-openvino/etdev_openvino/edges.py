@@ -44,6 +44,10 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
     numbers = [arg for arg in args[1:] if isinstance(arg, float)]
     if op in _FINITE and not all(map(math.isfinite, numbers)):
         return "arguments", f"OpenVINO computes {op} otherwise with infinite or NaN numbers"
+    if op == "erf" and _halves(node):
+        return "arguments", "OpenVINO's delegate fails on erf of float16"
+    if op == "div" and node.kwargs.get("rounding_mode") == "trunc" and _halves(node):
+        return "arguments", "OpenVINO truncates float16 divided by zero to finite numbers"
     if op == "elu" and len(args) > 2:
         return "arguments", "OpenVINO can't compile elu with a scale"
     if op == "addmm" and 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha")):
@@ -92,6 +96,10 @@ def nan_problem(
     if op in _LOSES_NAN or rounded or to_bool or grouped:
         return "nan", f"OpenVINO's {op} treats NaN or infinite values otherwise than PyTorch"
     return None
+
+
+def _halves(node: Node) -> bool:
+    return bool(node.all_input_nodes[0].meta["val"].dtype == torch.float16)
 
 
 def _counted(node: Node) -> int:
