@@ -22,6 +22,7 @@ from etdev.edge.inputs import (
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import with_known_positions
+from etdev.edge.promotion import with_promoted_inputs
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
@@ -102,6 +103,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """
         program = with_plain_strides(self._method, exported_program)
         program = with_converted_sources(with_known_positions(program))
+        program = with_promoted_inputs(program)
         return with_exact_scalars(with_contiguous_weights(program))
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:

@@ -29,6 +29,7 @@ from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import with_known_positions
+from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.graph.expand import Expander
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
@@ -136,6 +137,7 @@ class Conversion:
 
         prepared = with_known_positions(self._prepared(method, program))
         program = without_checks(functional(prepared))
+        state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
@@ -144,9 +146,10 @@ class Conversion:
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
         decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
+        decomposed = with_promoted_inputs(decomposed)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
-            program = with_exact_scalars(program)
+            program = with_exact_scalars(with_promoted_inputs(program))
             edge = branches.to_edge(program, ask, self.compile_config)
             return with_branch_formulas(edge, self.expander, self.compile_config)
         for node in decomposed.graph.nodes:

@@ -22,6 +22,7 @@ from etdev.edge.formulas import (
     quantisers,
     randoms,
     reductions,
+    weighting,
 )
 
 aten = torch.ops.aten
@@ -119,12 +120,6 @@ def _half_or_unweighted(node: Node) -> bool:
     return _half(node) or (_floats(node) and unweighted)
 
 
-def _addmm(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-    formula = halves.addmm if x.dtype in halves.DTYPES else kernels.addmm
-    result: torch.Tensor = formula(x, *args, **options)
-    return result
-
-
 def _scales_in_other_dtypes(node: Node) -> bool:
     """Whether a quantiser is given scales or zero points that its kernel doesn't take."""
     given = zip(node.args[1:3], quantisers.DTYPES, strict=True)
@@ -132,10 +127,10 @@ def _scales_in_other_dtypes(node: Node) -> bool:
 
 
 def _sum_rounds(node: Node) -> bool:
-    """Whether a kernel adds int64 in float32."""
+    """Whether a kernel adds integers in float32."""
     dims = _argument(node, 1, "dim")
     axes = len(dims) if dims else _input(node).dim()
-    return axes == 1 and _input(node).dtype == _result(node).dtype == torch.int64
+    return axes == 1 and _integers(node) and _input(node).dtype == _result(node).dtype
 
 
 def _divides(node: Node) -> bool:
@@ -148,6 +143,16 @@ def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
     exact = rounding_mode == "trunc"
     formula = integers.truncated_division if exact else kernels.floor_division
     return formula(x, y, rounding_mode=rounding_mode)
+
+
+def _integers_or_root(node: Node) -> bool:
+    return _integers(node) or (_floats(node) and node.args[1] in (0.5, -0.5))
+
+
+def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
+    formula: _Formula = kernels.root if exponent in (0.5, -0.5) else integers.power
+    result: torch.Tensor = formula(x, exponent)
+    return result
 
 
 def _shifts_out(node: Node) -> bool:
@@ -221,7 +226,7 @@ UNFIT: Faults = {
 # numbers of half precision.
 RARELY_UNFIT: Faults = {
     aten.convolution.default: (_half, halves.convolution),
-    aten.addmm.default: (_half_or_unweighted, _addmm),
+    aten.addmm.default: (_half_or_unweighted, weighting.addmm),
     aten.native_layer_norm.default: (_half, halves.widened(aten.native_layer_norm.default)),
     aten.var.correction: (_half, halves.widened(aten.var.correction)),
     aten.var.dim: (_half, halves.widened(aten.var.dim)),
@@ -237,7 +242,7 @@ RARELY_UNFIT: Faults = {
     aten.fmod.Scalar: (_integers, integers.fmod),
     aten._cdist_forward.default: (_counts, kernels.distances),
     aten.sum.dim_IntList: (_sum_rounds, integers.total),
-    aten.pow.Tensor_Scalar: (_integers, integers.power),
+    aten.pow.Tensor_Scalar: (_integers_or_root, _power),
     aten.pow.Tensor_Tensor: (_integers, integers.power),
     aten.pow.Scalar: (_integers, integers.power),
     aten.bitwise_left_shift.Tensor: (_integers, integers.left_shift),

@@ -13,7 +13,7 @@ from torch.export.graph_signature import (
 )
 
 from etdev.errors import LoweringError, first_line
-from etdev.graph.layout import has_known_order, orders_volumes, traced_contiguous
+from etdev.graph.layout import has_known_order, has_plain_order, orders_volumes, traced_contiguous
 from etdev.graph.signature import unwritten_constants
 
 # Ops that say where in memory a value is.
@@ -98,7 +98,7 @@ def with_plain_strides(method: str, program: ExportedProgram) -> ExportedProgram
     others = {
         node.name
         for node in program.graph.find_nodes(op="placeholder")
-        if not has_known_order(node.meta.get("val"))
+        if not has_plain_order(node.meta.get("val"))
     }
     others -= _written(program)
     if not others and not orders_volumes(program):

@@ -169,8 +169,7 @@ def _is_misread(node: Node) -> bool:
     """Whether a node is computed by a portable kernel that can't read or write its tensors."""
     op = aten_op(node.target) if node.op == "call_function" else None
     if op is aten.convolution.default:
-        # The runtime takes one channel for contiguous, whatever the order of the others.
-        return _has_unclear_order(node.meta["val"]) and any(map(_is_last, _tensors(node)))
+        return _mixes_orders(node)
     if not isinstance(op, OpOverload) or op.namespace == _CHANGING or op in _FREE:
         return False
     values = list(_tensors(node))
@@ -180,6 +179,17 @@ def _is_misread(node: Node) -> bool:
     return not pointwise or not all(
         value.shape == values[0].shape and _is_last(value) for value in values
     )
+
+
+def _mixes_orders(node: Node) -> bool:
+    """Whether a convolution has tensors in two orders, or a result of which it isn't clear."""
+    # The runtime takes one channel for contiguous, whatever the order of the others.
+    if _has_unclear_order(node.meta["val"]):
+        return any(map(_is_last, _tensors(node)))
+    weight: Any = node.args[1]
+    # A bias has no order.
+    planes = (value for value in _tensors(node) if value.dim() > 1)
+    return _is_last(weight.meta["val"]) and not all(map(_is_last, planes))
 
 
 def _tensors(node: Node) -> Iterator[torch.Tensor]:

@@ -84,7 +84,7 @@ def completed(program: ExportedProgram, method: str) -> ExportedProgram:
     signature = program.graph_signature
     if not any(spec.kind in _WRITES for spec in signature.output_specs):
         return program
-    _refuse_written_inputs(program, method)
+    refuse_written_inputs(program, method)
     program = with_own_updates(program)
     graph = copy_graph(program.graph)
     completed = rebuilt(program, graph, _without_parameters(program), program.graph_module)
@@ -160,7 +160,12 @@ def _inputs_by_target(program: ExportedProgram) -> dict[Any, str]:
     }
 
 
-def _refuse_written_inputs(program: ExportedProgram, method: str) -> None:
+def refuse_written_inputs(program: ExportedProgram, method: str) -> None:
+    """Refuse a method that writes to its inputs, which some of torch's own passes fail on, too.
+
+    Raises:
+        LoweringError: It does.
+    """
     for spec in program.graph_signature.output_specs:
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
             raise LoweringError(

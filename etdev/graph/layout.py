@@ -92,6 +92,19 @@ def has_known_order(value: object) -> bool:
     return is_known_order(dim_order_from_stride(strides))
 
 
+def has_plain_order(value: object) -> bool:
+    """Whether backends, too, know the order that a value has in memory.
+
+    Strides of a dimension with one element may stand for another order than that which torch
+    takes the value for, as of an image with one row and one column that is channels last.
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return True
+    if not value.is_contiguous():
+        return has_known_order(value)
+    return is_contiguous_order(dim_order_from_stride(value.stride()))
+
+
 def _is_stored(node: Node) -> bool:
     return is_channels_last(node.meta.get("val"))
 
@@ -132,17 +145,22 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
             node.target = torch.ops.aten.reshape.default
         node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _known_format)
         if node.name in names:
-            node.meta["val"] = node.meta["val"].contiguous()
+            value = node.meta["val"]
+            node.meta["val"] = torch.empty_like(value, memory_format=torch.contiguous_format)
     new = rebuilt(program, graph, program.graph_signature, program.graph_module)
     for target in {constants[name] for name in names if name in constants}:
         home = new.state_dict if target in new.state_dict else new.constants
         value = home[target]
         home[target] = (
-            torch.nn.Parameter(value.detach().contiguous(), value.requires_grad)
+            torch.nn.Parameter(_plain(value.detach()), value.requires_grad)
             if isinstance(value, torch.nn.Parameter)
-            else value.contiguous()
+            else _plain(value)
         )
     return new.run_decompositions({})  # type: ignore[no-any-return]
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def orders_volumes(program: ExportedProgram) -> bool:

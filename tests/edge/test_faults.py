@@ -46,6 +46,44 @@ def test_what_has_a_factor_of_zero_is_not_read(op, shapes, factors):
     agree(lambda *inputs: op(*inputs, **factors), (bias, left, right), unread)
 
 
+def test_sums_of_integers_are_exact():
+    def sums(x):
+        return x.sum(0, dtype=x.dtype), x.sum(-1, keepdim=True, dtype=x.dtype)
+
+    large = torch.full((3, 2), 2**30 + 1, dtype=torch.int32)
+    agree(sums, (large,), (-large,))
+
+
+def test_more_ops_have_formulas():
+    index = torch.tensor([[0, 0], [1, 2], [3, 3]])
+
+    def several(x, integers):
+        rectified = torch.nn.functional.rrelu(x, 0.2, 0.4)
+        scattered = [x.scatter(1, index, x[:, :2], reduce=name) for name in ("add", "multiply")]
+        rectified = rectified, x.half().cumprod(1), integers.cumprod(0), x.cumprod(-1)
+        return (
+            *rectified,
+            *scattered,
+            x.scatter(1, index, 3.0, reduce="add"),
+            7 % integers,
+            -7.5 % x,
+        )
+
+    agree(several, (X, INTEGERS * 2 + 1), (-X, INTEGERS * 2 - 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_of_halves_only_the_bias_is_not_read(dtype):
+    bias, left, right = (torch.randn(shape, dtype=dtype) for shape in ((3, 5), (3, 4), (4, 5)))
+
+    def both(bias, left, right):
+        none = torch.addmm(bias, left[:, :0], right[:0], alpha=NAN)
+        return torch.addmm(bias, left, right, beta=0), torch.addmm(bias, left, right, alpha=0), none
+
+    unread = torch.full_like(bias, NAN)
+    agree(both, (bias, left, right), (unread, left, right), (bias, left, right * math.inf))
+
+
 def test_integers_have_factors_of_zero():
     left, right = torch.arange(12).reshape(3, 4), torch.arange(20).reshape(4, 5)
     inputs = (torch.ones(3, 5, dtype=torch.int64), left, right)
@@ -93,3 +131,27 @@ def test_labels_after_the_first_missing_one_do_not_count(reduction):
 
 def test_nothing_is_sorted():
     agree(lambda x: (torch.sort(x[:, :0]), torch.argsort(x[:0]), x[:, :0].sort(0)), (X,), (-X,))
+
+
+def test_what_is_joined_or_chosen_from_is_promoted():
+    def joined(half, other, x, integers):
+        chosen = torch.where(x > 0, half, other), torch.pow(half.abs(), other)
+        chosen = *chosen, integers < half, other == integers
+        return (
+            torch.cat([half, other], 1),
+            torch.stack([x > 0, x]),
+            torch.hstack([x, other]),
+            *chosen,
+        )
+
+    inputs = (X.half(), X.bfloat16(), X.double(), torch.tensor(70000, dtype=torch.int32))
+    agree(joined, inputs, tuple(-value for value in inputs), (X.half() * math.inf, *inputs[1:]))
+
+
+def test_roots_and_fake_quantisers_hold_at_infinities():
+    def roots(x):
+        channels = torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.int(), 0, -128, 127)
+        return x**0.5, x**-0.5, torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255), channels
+
+    edges = torch.tensor([[0.0, -0.0, NAN, math.inf]] * 3)
+    agree(roots, (X,), (edges,), (-edges,), (X * 1e6,))

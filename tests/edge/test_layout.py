@@ -162,3 +162,19 @@ def test_one_channel_has_the_order_that_kernels_are_asked_for(module, plugins):
     module = module.eval().to(**last)
     calls = [(torch.randn(1, 4, 6, 6).to(**last),) for _ in range(2)]
     assert_agrees(Lowerer(plugins).lower(module, calls[0]), module, *calls)
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+def test_what_is_left_of_an_image_when_it_is_pooled_has_any_order(plugins):
+    class Squeezed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool, self.layer = nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x, y):
+            return x * self.layer(self.pool(x)).sigmoid(), self.layer(y)
+
+    module = Squeezed().eval().to(memory_format=LAST)
+    inputs = (torch.randn(2, 4, 5, 5), torch.randn(2, 4, 1, 1))
+    inputs = tuple(value.to(memory_format=LAST) for value in inputs)
+    assert_agrees(Lowerer(plugins).lower(module, inputs), module, inputs)

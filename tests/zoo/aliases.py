@@ -1,6 +1,7 @@
 """Aliases: values that share memory, and are written to or returned more than once."""
 
 import torch
+from torch import nn
 
 from zoo import Zoo, random
 
@@ -105,3 +106,9 @@ def written_through_a_mask(net, x):
     y = x + 0
     y[x > 0] = 0.0
     return y
+
+
+# Its input has the name of the first one of a Sequential.
+@model(X)
+def input_written_at_once(net, input):
+    return nn.functional.relu(input, inplace=True) * 2

@@ -14,10 +14,12 @@ from etdev.edge.formulas import (
     linalg,
     order,
     pooling,
+    quantisers,
     randoms,
     reductions,
     search,
     special,
+    weighting,
 )
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
@@ -25,8 +27,10 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **linalg.FORMULAS,
     **order.FORMULAS,
     **pooling.FORMULAS,
+    **quantisers.FORMULAS,
     **randoms.FORMULAS,
     **reductions.FORMULAS,
     **search.FORMULAS,
     **special.FORMULAS,
+    **weighting.FORMULAS,
 }

@@ -1,4 +1,4 @@
-"""Formulas of ops that compute one value from one of each input, and of a few products."""
+"""Formulas of ops that compute one value from one of each input."""
 
 from __future__ import annotations
 
@@ -29,35 +29,6 @@ def _without_nan(x: Tensor, y: Tensor, both: Tensor) -> Tensor:
     if not both.dtype.is_floating_point:
         return both
     return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, both))
-
-
-def _addbmm(
-    x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
-) -> Tensor:
-    def product() -> Tensor:
-        # Without the dtype, the sum of int32 is an int64.
-        return torch.bmm(left, right).sum(0, dtype=x.dtype)
-
-    return _weighted(x, product, (left.shape[1], right.shape[2]), beta, alpha)
-
-
-def _addmv(
-    x: Tensor, left: Tensor, right: Tensor, *, beta: complex = 1, alpha: complex = 1
-) -> Tensor:
-    return _weighted(x, lambda: torch.mv(left, right), (left.shape[0],), beta, alpha)
-
-
-def _weighted(
-    x: Tensor, product: Callable[[], Tensor], shape: Sequence[int], beta: complex, alpha: complex
-) -> Tensor:
-    """A sum of a bias and a product; of what has a factor of zero not even NaN counts."""
-    if not x.dtype.is_floating_point and not x.dtype.is_complex:
-        beta, alpha = int(beta.real), int(alpha.real)
-    if alpha == 0:
-        value = torch.zeros(shape, dtype=x.dtype, device=x.device)
-    else:
-        value = product() if alpha == 1 else product() * alpha
-    return value if beta == 0 else value + beta * x
 
 
 def _trilinear(
@@ -118,6 +89,23 @@ def _hypot(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(torch.isinf(x) | torch.isinf(y), math.inf, length).to(large.dtype)
 
 
+def _remainder_of_number(x: Any, y: Tensor) -> Tensor:
+    return torch.remainder(torch.scalar_tensor(x, dtype=torch.result_type(x, y)), y)
+
+
+def _rrelu(
+    x: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    *args: Any,
+) -> tuple[Tensor, Tensor]:
+    if training:
+        raise NotImplementedError("it draws random numbers")
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise.clone()
+
+
 def _left_shift(x: Tensor, places: Any) -> Tensor:
     return torch.bitwise_left_shift(_integral(x), places)
 
@@ -141,14 +129,14 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.exp2.default: _exp2,
     aten.fmax.default: _fmax,
     aten.fmin.default: _fmin,
-    aten.addbmm.default: _addbmm,
-    aten.addmv.default: _addmv,
     aten._trilinear.default: _trilinear,
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.signbit.default: signbit,
     aten.copysign.Tensor: _copysign,
     aten.copysign.Scalar: _copysign_scalar,
     aten.hypot.default: _hypot,
+    aten.remainder.Scalar_Tensor: _remainder_of_number,
+    aten.rrelu_with_noise_functional.default: _rrelu,
     aten.__lshift__.Tensor: _left_shift,
     aten.__lshift__.Scalar: _left_shift,
     aten.__rshift__.Tensor: _right_shift,

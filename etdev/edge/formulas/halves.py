@@ -41,13 +41,3 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *args: Any) -> 
 
 
 convolution = widened(_convolution)
-
-
-def addmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """A product, whose kernel adds in float32, and a sum; the factors are not widened."""
-    product = torch.mm(left, right).to(torch.float32)
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product.to(x.dtype)
-    bias = x.to(torch.float32)
-    return ((bias if beta == 1 else bias * beta) + product).to(x.dtype)

@@ -25,21 +25,14 @@ def sign(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), 0.0, torch.sign(x)).to(x.dtype)
 
 
+def root(x: Tensor, exponent: float) -> Tensor:
+    """A power that PyTorch computes as a root: those of -inf are NaN, and that of -0.0 is -0.0."""
+    return torch.sqrt(x) if exponent > 0 else torch.rsqrt(x)
+
+
 def empty_product(x: Tensor, y: Tensor) -> Tensor:
     """Sums of nothing, which the kernel doesn't write."""
     return torch.zeros((x.shape[0], y.shape[1]), dtype=x.dtype)
-
-
-def addmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """With a factor of zero, by which the kernel multiplies what PyTorch doesn't read."""
-    if alpha == 0 or left.shape[1] == 0:
-        product = empty_product(left, right)
-    else:
-        product = torch.mm(left, right)
-        product = product if alpha == 1 else product * alpha
-    if beta == 0:
-        return product
-    return product + (x if beta == 1 else x * beta)
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:

@@ -1,8 +1,11 @@
-"""Quantisers: their kernels take scales in float64 and zero points in int64 alone."""
+"""Quantisers: their kernels take scales in float64 and zero points in int64 alone.
+
+Fake ones have no kernel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import executorch.exir  # noqa: F401  (it registers them)
@@ -31,3 +34,36 @@ def exact(op: OpOverload) -> Callable[..., Any]:
         return op(x, *converted, *args, **kwargs)
 
     return formula
+
+
+def _fake(x: Tensor, scale: float, zero_point: int, low: int, high: int) -> tuple[Tensor, Tensor]:
+    zero = torch.full((), float(zero_point))
+    step = _steps(x, torch.full((), scale), zero)
+    # NaN becomes the lowest.
+    known = torch.where(torch.isnan(step), float(low), torch.clamp(step, low, high))
+    return (known - zero) * scale, (step >= low) & (step <= high)
+
+
+def _fake_channels(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    shape = [1] * x.dim()
+    shape[axis] = -1
+    scales, zeros = scale.to(torch.float32).reshape(shape), zero_point.to(torch.float32)
+    zeros = zeros.reshape(shape)
+    step = _steps(x, scales, zeros)
+    # What no int64 holds becomes the least one.
+    step = torch.where(step.abs() < 2.0**63, step, -(2.0**63))
+    return (torch.clamp(step, low, high) - zeros) * scales, (step >= low) & (step <= high)
+
+
+def _steps(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    if x.dtype != torch.float32:
+        raise NotImplementedError("only of float32")
+    return torch.round(x * torch.reciprocal(scale)) + zero_point
+
+
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.fake_quantize_per_tensor_affine_cachemask.default: _fake,
+    torch.ops.aten.fake_quantize_per_channel_affine_cachemask.default: _fake_channels,
+}

@@ -107,7 +107,31 @@ def _index_reduce(
     return scatter_reduce(x, dim, spread, source, reduce, include_self=include_self)
 
 
+def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    whole = not (x.dtype.is_floating_point or x.dtype.is_complex)
+    result = dtype or (torch.int64 if whole else x.dtype)
+    # Halves are multiplied in float32, as in PyTorch.
+    wide = torch.float32 if result in (torch.float16, torch.bfloat16) else result
+    if x.dim() == 0:
+        return x.to(result, copy=True)
+    row = x.to(wide).movedim(dim, -1).unsqueeze(-2)
+    places = torch.arange(x.shape[dim], device=x.device)
+    earlier = places.unsqueeze(0) <= places.unsqueeze(1)
+    factors = torch.where(earlier, row, torch.ones((), dtype=wide))
+    return torch.prod(factors, -1, dtype=wide).movedim(-1, dim).to(result)
+
+
+def _scatter(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
+    if not isinstance(source, Tensor):
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    names = {"add": "sum", "multiply": "prod"}
+    return scatter_reduce(x, dim, index, source, names[reduce], include_self=True)
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.index_reduce.default: _index_reduce,
+    aten.cumprod.default: _cumprod,
+    aten.scatter.reduce: _scatter,
+    aten.scatter.value_reduce: _scatter,
 }

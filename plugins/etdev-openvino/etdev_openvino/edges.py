@@ -44,6 +44,10 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
     numbers = [arg for arg in args[1:] if isinstance(arg, float)]
     if op in _FINITE and not all(map(math.isfinite, numbers)):
         return "arguments", f"OpenVINO computes {op} otherwise with infinite or NaN numbers"
+    if op == "erf" and _halves(node):
+        return "arguments", "OpenVINO's delegate fails on erf of float16"
+    if op == "div" and node.kwargs.get("rounding_mode") == "trunc" and _halves(node):
+        return "arguments", "OpenVINO truncates float16 divided by zero to finite numbers"
     if op == "elu" and len(args) > 2:
         return "arguments", "OpenVINO can't compile elu with a scale"
     if op == "addmm" and 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha")):
@@ -87,9 +91,15 @@ def nan_problem(
         return None
     rounded = op == "div" and node.kwargs.get("rounding_mode") is not None
     to_bool = op in ("_to_copy", "_to_dim_order_copy") and outputs[0].dtype == torch.bool
-    if op in _LOSES_NAN or rounded or to_bool:
+    # Channels are convolved with zeros of other groups.
+    grouped = op == "convolution" and cast("int", node.args[8]) > 1
+    if op in _LOSES_NAN or rounded or to_bool or grouped:
         return "nan", f"OpenVINO's {op} treats NaN or infinite values otherwise than PyTorch"
     return None
+
+
+def _halves(node: Node) -> bool:
+    return bool(node.all_input_nodes[0].meta["val"].dtype == torch.float16)
 
 
 def _counted(node: Node) -> int:

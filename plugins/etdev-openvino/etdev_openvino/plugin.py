@@ -108,4 +108,5 @@ class OpenVinoPlugin:
             raise PluginError("openvino", *problem)
         from etdev_openvino.support import Support
 
-        return Support(self.skip, products=self.precision != "f32", exact=self.nan == "exact")
+        products, exact = self.precision != "f32", self.nan == "exact"
+        return Support(self.skip, products, exact, rounds=self.precision == "bf16")

@@ -25,7 +25,7 @@ Reason = tuple[str, str]
 _INTEGERS = (torch.int64, torch.int32, torch.int8, torch.uint8)
 _DTYPES = (torch.float32, torch.float16, torch.bool, *_INTEGERS)
 # Ops that read integers as positions in a table, ops that return positions, conversions.
-_READ_POSITIONS = ("embedding", "index", "index_select", "gather")
+READ_POSITIONS = ("embedding", "index", "index_select", "gather")
 _GIVE_POSITIONS = ("argmax", "argmin", "max", "min", "topk", "sort", "max_pool2d_with_indices")
 _CONVERT = ("_to_copy", "_to_dim_order_copy")
 # OpenVINO leaves them out, and a delegate that returns its input returns zeros.
@@ -217,7 +217,7 @@ def _dtype_problem(
         return "dtype", f"OpenVINO's delegate has no {str(dtype).removeprefix('torch.')}"
     read, given = read.intersection(_INTEGERS), given.intersection(_INTEGERS)
     op = short(node)
-    may_read = op in _READ_POSITIONS or (op in _CONVERT and torch.int64 not in read)
+    may_read = op in READ_POSITIONS or (op in _CONVERT and torch.int64 not in read)
     may_give = op in _GIVE_POSITIONS and not read
     if (read and not may_read) or (given and not may_give):
         return "integer", "OpenVINO computes integers in float32 or clamps them"

@@ -17,6 +17,7 @@ import etdev_openvino.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_openvino import attention
 from etdev_openvino.soundness import (
+    READ_POSITIONS,
     Reason,
     Soundness,
     is_dequantiser,
@@ -43,11 +44,14 @@ class Support:
         skip: Ops not to take, with or without overload.
         products: Take the ops whose inputs OpenVINO may round to bfloat16.
         exact: Leave ops that treat NaN or infinite values otherwise than PyTorch.
+        rounds: Leave reads of constant tables, which OpenVINO may store in bfloat16.
     """
 
-    def __init__(self, skip: Collection[str], products: bool, exact: bool = False) -> None:
+    def __init__(
+        self, skip: Collection[str], products: bool, exact: bool = False, rounds: bool = False
+    ) -> None:
         self._skip = frozenset(skip)
-        self._exact = exact
+        self._exact, self._rounds = exact, rounds
         self._products = products
         known = OperatorSupport([])._support_dict | OpenvinoOperatorsSupport.extended_support_dict
         self._ops = {name.removeprefix(_PREFIX) for name in known if name.startswith(_PREFIX)}
@@ -95,6 +99,8 @@ class Support:
         reasons: dict[Node, Reason] = {}
         for node in ops:
             reason = self._unwanted(node, unpacking) or sound.problem(node)
+            if reason is None and self._rounds and _reads_table(node, sound.fixed):
+                reason = "precision", "OpenVINO misreads a table that it rounds to bfloat16"
             refused = [source for source in node.all_input_nodes if source in reasons]
             if reason is None and any(sound.is_scalar(source) for source in refused):
                 reason = "rank", "OpenVINO's delegate fails on tensors without dimensions"
@@ -111,6 +117,11 @@ class Support:
         if name not in self._ops and node.name not in unpacking:
             return "op", f"OpenVINO has no {name}"
         return None
+
+
+def _reads_table(node: Node, fixed: Collection[str]) -> bool:
+    """Whether an op picks rows of what is constant."""
+    return short(node) in READ_POSITIONS and node.all_input_nodes[0].name in fixed
 
 
 def _unpacking(program: ExportedProgram) -> set[str]:

@@ -87,3 +87,19 @@ def test_a_bias_without_weight_is_left_unread():
 def test_what_is_right_beside_it_is_taken(function, inputs):
     assert not reasons(function, *inputs)
     assert_computes_what_eager_does(function, *inputs)
+
+
+def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
+    def model(x, i):
+        return nn.functional.linear(nn.functional.embedding(i, torch.arange(12.0).view(3, 4)), x)
+
+    inputs = (X[0], torch.tensor([2, 0, 1]))
+    lowered = Lowerer([OpenVinoPlugin()]).lower(Function(model), inputs)
+    owners = {entry.op.split(".")[1]: entry.owner for entry in lowered.plan["forward"].ledger}
+    assert owners["embedding"] is None
+    lowered.verify(inputs)
+
+
+def test_float16_has_no_erf_and_no_truncated_division():
+    refused = reasons(lambda x: (torch.erf(x), torch.div(x, x, rounding_mode="trunc")), X.half())
+    assert refused == {("erf", "arguments"), ("div", "arguments")}
