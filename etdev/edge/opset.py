@@ -6,7 +6,9 @@ as they are. Torch has more tables: those of its reference implementations and o
 
 from __future__ import annotations
 
+import operator
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.graph_module import get_control_flow_submodules
+from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
@@ -105,7 +108,7 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in _nodes(program.graph_module)
-            if not self.has(node.target) or _is_two_sided(node)
+            if not self.has(node.target) or _is_two_sided(node) or is_unknown_of_numbers(node)
         ]
         if nodes:
             names = dict.fromkeys(f"{op_name(node)}{_source(node)}" for node in nodes)
@@ -122,6 +125,18 @@ def _nodes(module: GraphModule) -> Iterator[Node]:
     yield from (node for node in module.graph.nodes if node.op == "call_function")
     for _, branch, _ in get_control_flow_submodules(module):
         yield from _nodes(branch)
+
+
+def is_unknown_of_numbers(node: Node) -> bool:
+    """Whether a node computes a number, such as a power of a size, in a way ExecuTorch can't.
+
+    It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.
+    """
+    op = node.target
+    known = op is operator.getitem or is_sym_op(op)
+    return isinstance(op, types.FunctionType) or (
+        isinstance(op, types.BuiltinFunctionType) and not known
+    )
 
 
 def _is_two_sided(node: Node) -> bool:
