@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from etdev.composition import Composition, compose
 from etdev.edge import branches, state
+from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.functional import with_converted_sources
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
@@ -33,6 +34,7 @@ from etdev.hazards import (
     outside,
     portable,
     refuse_hazards,
+    refuse_numbers,
     refuse_rounded,
     refuse_unconverted,
     refuse_wrong_losses,
@@ -101,7 +103,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_plain_strides(self._method, exported_program)
+        program = with_plain_strides(self._method, with_given_constants(exported_program))
         program = with_converted_sources(with_known_positions(program))
         program = with_promoted_inputs(program)
         return with_exact_scalars(with_contiguous_weights(program))
@@ -115,6 +117,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_inputs(self._method, ep)
             refuse_strides(self._method, ep)
             refuse_outputs(self._method, ep)
+            refuse_numbers(ep)
             refuse_rounded(ep)
             refuse_unconverted(ep)
             refuse_wrong_losses(ep)

@@ -13,9 +13,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.delegate.backends import ambiguous, compiler_of, namesakes
-from etdev.delegate.control_flow import all_overwritten_results
+from etdev.delegate.control_flow import all_overwritten_results, misplaced_views
 from etdev.edge import kernels, orders
 from etdev.edge.formulas import losses
+from etdev.edge.opset import is_unknown_of_numbers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
@@ -37,6 +38,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> 
         PluginError: A partition has a compiler of its own.
     """
     _refuse_overwritten(program, plan)
+    _refuse_misplaced(program)
     _refuse_transposed(program, plan)
     _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
@@ -90,6 +92,18 @@ def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
         )
 
 
+def _refuse_misplaced(program: ExportedProgram) -> None:
+    """Refuse views that ExecuTorch's memory planning would read in the wrong place."""
+    for module in graph_modules(program.graph_module):
+        for view in misplaced_views(module.graph, module._modules):
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch would read {view.all_input_nodes[0].name} in the wrong place, which "
+                f"the body of a map or scan is given and {view.name} views{where(view)}",
+                "lower with etdev.Lowerer, which copies it first",
+            )
+
+
 def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
     for node in unclaimed(program, plan):
@@ -111,6 +125,18 @@ def refuse_rounded(program: ExportedProgram) -> None:
             f"ExecuTorch would round {node.args[index]}, which {node.name} reads{where(node)}",
             "lower with etdev.Lowerer, which keeps it",
         )
+
+
+def refuse_numbers(program: ExportedProgram) -> None:
+    """Refuse computations of numbers that ExecuTorch has no op for."""
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op == "call_function" and is_unknown_of_numbers(node):
+                raise LoweringError(
+                    "partitioner",
+                    f"ExecuTorch has no op for {op_name(node)} of numbers{where(node)}",
+                    "compute it with tensors",
+                )
 
 
 def refuse_unconverted(program: ExportedProgram) -> None:

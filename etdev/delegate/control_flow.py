@@ -1,13 +1,15 @@
-"""Control flow: the results of a branch, cloned where a later branch would overwrite them.
+"""Control flow: what ExecuTorch would read in the wrong place, or overwrite, is cloned.
 
 ExecuTorch plans the memory of all branches of a graph in one place, each as if it ran alone, and
-the result of a `torch.cond` stays there.
+the result of a `torch.cond` stays there. It gives the bodies of maps and scans memory for all their
+inputs, and views of them are read there, though only rows are ever put there: what is carried or
+captured stays where it is.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,12 +21,14 @@ from torch.fx import Graph, GraphModule, Node
 from etdev.graph.nodes import op_name
 
 _COND = torch.ops.higher_order.cond
+_MAP = torch.ops.higher_order.map_impl
+_SCAN = torch.ops.higher_order.scan
 _FLOWS = ("cond", "map_impl", "scan", "while_loop")
 _VIEW = "aten.view_copy.default"
 
 
 def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
-    """Clone results of branches that are read after another branch has run.
+    """Clone results of branches that are read after another has run, and what bodies view.
 
     Args:
         graph: The graph; it and its branches are changed.
@@ -36,6 +40,14 @@ def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
     for branch in root.values():
         if isinstance(branch, GraphModule) and keep_results(branch.graph, branch._modules):
             branch.recompile()
+    for view in misplaced_views(graph, root):
+        source = view.all_input_nodes[0]
+        with view.graph.inserting_before(view):
+            clone = view.graph.call_function(exir_ops.edge.aten.clone.default, (source,))
+        clone.meta = {"val": source.meta["val"]}
+        view.replace_input_with(source, clone)
+        owner: Any = view.graph.owning_module
+        owner.recompile()
     clones = {}
     for result in overwritten_results(graph):
         with graph.inserting_after(result):
@@ -45,6 +57,25 @@ def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
         clone.args = (result,)
         clones[result] = clone
     return clones
+
+
+def misplaced_views(graph: Graph, root: Mapping[str, Any]) -> Iterator[Node]:
+    """The views, in the bodies of maps and scans, of what is carried or captured.
+
+    Args:
+        graph: The graph that has the maps and scans; those in its branches are not looked at.
+        root: What its get_attrs read, by target.
+    """
+    for node in graph.nodes:
+        if node.target not in (_MAP, _SCAN):
+            continue
+        body: Any = node.args[0]
+        # map_impl(body, rows, captured), scan(body, carried, rows, captured)
+        given = [len(values) for values in node.args[1:]]
+        first = sum(given[:-2])
+        inputs = root[body.target].graph.find_nodes(op="placeholder")
+        for bound in (*inputs[:first], *inputs[first + given[-2] :]):
+            yield from [user for user in bound.users if op_name(user) == _VIEW]
 
 
 def overwritten_results(graph: Graph, late: Mapping[str, int] | None = None) -> list[Node]:

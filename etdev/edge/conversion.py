@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from etdev.edge import branches, state
+from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
 from etdev.edge.formulas.losses import CORRECTED
@@ -135,7 +136,8 @@ class Conversion:
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        prepared = with_known_positions(self._prepared(method, program))
+        prepared = self._prepared(method, with_given_constants(program))
+        prepared = with_known_positions(prepared)
         program = without_checks(functional(prepared))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)

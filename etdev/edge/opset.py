@@ -6,7 +6,9 @@ as they are. Torch has more tables: those of its reference implementations and o
 
 from __future__ import annotations
 
+import operator
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 from executorch.exir import EdgeCompileConfig
+from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
@@ -104,7 +107,7 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in calls_in(program.graph_module)
-            if not self.has(node.target) or _is_two_sided(node)
+            if not self.has(node.target) or _is_two_sided(node) or is_unknown_of_numbers(node)
         ]
         if nodes:
             names = dict.fromkeys(f"{op_name(node)}{_source(node)}" for node in nodes)
@@ -114,6 +117,18 @@ class Opset:
                 "write them with other ops, or name those that your runtime has kernels for in "
                 "EdgeCompileConfig(_core_aten_ops_exception_list=...)",
             )
+
+
+def is_unknown_of_numbers(node: Node) -> bool:
+    """Whether a node computes a number, such as a power of a size, in a way ExecuTorch can't.
+
+    It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.
+    """
+    op = node.target
+    known = op is operator.getitem or is_sym_op(op)
+    return isinstance(op, types.FunctionType) or (
+        isinstance(op, types.BuiltinFunctionType) and not known
+    )
 
 
 def _is_two_sided(node: Node) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from executorch.exir import EdgeProgramManager
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, op_name, upper_bound
 from etdev.graph.source import ops_with_lines, where
+from etdev.graph.symbols import unbacked
 
 # Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
 _WITHOUT_KERNELS = "Missing out variants"
@@ -24,6 +26,8 @@ def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
         _name_unbounded(manager, error)
     if _WITHOUT_KERNELS in str(error):
         _name_without_kernels(manager, error)
+    if isinstance(error, GuardOnDataDependentSymNode):
+        _name_unordered(manager, error)
 
 
 def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> None:
@@ -52,4 +56,19 @@ def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
                     f"{node.name} of method {method!r} has size {unbounded[0]}, which depends on "
                     f"data and has no upper bound{where(node)}",
                     "bound it in the model, such as with torch._check(n <= 1024)",
+                ) from error
+
+
+def _name_unordered(manager: EdgeProgramManager, error: RuntimeError) -> None:
+    """Say which value has strides that ExecuTorch can't put in order."""
+    for method in manager.methods:
+        for node in manager.exported_program(method).graph.nodes:
+            inner = getattr(node.meta.get("val"), "shape", ())[1:]
+            if unbacked(inner):
+                raise LoweringError(
+                    "to_executorch",
+                    f"{node.name} of method {method!r} has inner sizes {tuple(inner)}, "
+                    "and ExecuTorch can't tell the order in memory where one that depends on data "
+                    f"may be 0{where(node)}",
+                    "transpose it, so that the dimension that depends on data is the first",
                 ) from error

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from models.small import Function
 from torch import nn
 from toys.runtime import assert_agrees, execute
 
+import etdev
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
 
@@ -76,3 +77,12 @@ def test_an_op_that_the_caller_has_a_kernel_for_stays():
     plan = Lowerer([]).plan(Function(forward), (normal(2),), settings=settings)
     ops = {entry.op for entry in plan["forward"].ledger}
     assert {"aten.special_airy_ai.default", "aten.cumprod.default"} <= ops
+
+
+def test_a_computation_of_numbers_that_executorch_has_no_op_for_is_refused_by_name():
+    number = Function(lambda x: x * (x.sum() > 0).item())
+    with pytest.raises(LoweringError, match="neither ExecuTorch nor torch decomposes sym_ite"):
+        Lowerer([]).lower(number, (torch.ones(2),))
+    program = torch.export.export(number, (torch.ones(2),))
+    with pytest.raises(LoweringError, match="ExecuTorch has no op for sym_ite of numbers"):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])

@@ -44,3 +44,16 @@ def test_an_op_that_no_kernel_can_run_is_named_with_its_line():
         with pytest.raises(LoweringError) as caught:
             lowered.to_executorch()
     assert caught.value.what.startswith("no plugin took etdev_tests.halved.default at small.py:")
+
+
+def test_a_size_that_depends_on_data_behind_another_is_named():
+    def columns(x, i):
+        start, end = i.tolist()
+        torch._check(start >= 0)
+        torch._check(end <= 4)
+        torch._check(start <= end)
+        return x[:, start:end]
+
+    lowered = Lowerer([]).lower(Function(columns), (torch.ones(3, 4), torch.tensor([1, 3])))
+    with pytest.raises(LoweringError, match="can't tell the order in memory where one that"):
+        lowered.to_executorch()
