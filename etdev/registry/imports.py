@@ -22,11 +22,11 @@ def watched_imports(before: Callable[[], object], after: Callable[[str], object]
         after: Called with its name when that is over, also if it failed.
     """
     original, thread = _BOOTSTRAP._find_and_load, threading.get_ident()
-    busy = False
+    busy = over = False
 
     def find_and_load(name: str, import_: Any) -> Any:
         nonlocal busy
-        if busy or threading.get_ident() != thread:
+        if busy or over or threading.get_ident() != thread:
             return original(name, import_)
         busy = True
         before()
@@ -40,4 +40,7 @@ def watched_imports(before: Callable[[], object], after: Callable[[str], object]
     try:
         yield
     finally:
-        _BOOTSTRAP._find_and_load = original
+        over = True
+        # Another thread's may be around it, and lasts longer.
+        if _BOOTSTRAP._find_and_load is find_and_load:
+            _BOOTSTRAP._find_and_load = original
