@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import torch
 from attrs import asdict, define, evolve, field
+from packaging.version import Version
 from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
 from etdev.schema.plan import Draft, Partition
 from etdev.schema.tensors import Constant
+
+# With it ExecuTorch's own path orders what a delegate reads otherwise, and a delegate's bytes have
+# that order.
+_SORTS_INPUTS = Version(torch.__version__).release >= (2, 14)
 
 
 def settle(
@@ -58,6 +64,7 @@ class _Settlement:
     claimed: Sequence[Collection[str]]
     home: dict[str, int] = field(init=False)
     holders: dict[str, list[int]] = field(init=False)
+    places: dict[str, int] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.home = {name: i for i, draft in enumerate(self.drafts) for name in draft.nodes}
@@ -65,6 +72,7 @@ class _Settlement:
         for index, names in enumerate(self.claimed):
             for name in names:
                 self.holders.setdefault(name, []).append(index)
+        self.places = {name: place for place, name in enumerate(self.graph.placeholders)}
 
     def settled(self) -> list[Partition]:
         return [self._partition(index) for index in range(len(self.drafts))]
@@ -80,9 +88,15 @@ class _Settlement:
         outputs = [node for node in self.graph.outputs(numbers) if node.name not in written]
         return Partition(
             **{**asdict(draft, recurse=False), "constants": constants},
-            inputs=tuple(map(describe, reads)),
+            inputs=tuple(map(describe, self._ordered(reads))),
             outputs=tuple(map(describe, outputs)),
         )
+
+    def _ordered(self, reads: list[Node]) -> list[Node]:
+        """Values in the order in which ExecuTorch's own path hands them to a delegate."""
+        if _SORTS_INPUTS and all(node.name in self.places for node in reads):
+            return sorted(reads, key=lambda node: self.places[node.name])
+        return reads
 
     def _constant(self, index: int, constant: Constant) -> Constant:
         if constant.name not in self.claimed[index]:
