@@ -43,11 +43,13 @@ def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
     for view in misplaced_views(graph, root):
         source = view.all_input_nodes[0]
         with view.graph.inserting_before(view):
-            clone = view.graph.call_function(exir_ops.edge.aten.clone.default, (source,))
-        clone.meta = {"val": source.meta["val"]}
-        view.replace_input_with(source, clone)
-        owner: Any = view.graph.owning_module
-        owner.recompile()
+            # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
+            same = (source, list(range(source.meta["val"].dim())))
+            copied = view.graph.call_function(exir_ops.edge.aten.permute_copy.default, same)
+        copied.meta = {"val": source.meta["val"]}
+        view.replace_input_with(source, copied)
+        if view.graph.owning_module is not None:
+            view.graph.owning_module.recompile()
     clones = {}
     for result in overwritten_results(graph):
         with graph.inserting_after(result):

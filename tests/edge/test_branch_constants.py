@@ -30,7 +30,11 @@ def views(x):
     return rows, *scan(lambda c, row: (c + row, c.view(2, 1) * 2), torch.ones(2), x, dim=0)
 
 
-@pytest.mark.parametrize("function", [literals, views])
+def carried(x):
+    return scan(lambda c, row: (c + row, c.view(2, 1) * 2), torch.ones(2), x, dim=0)
+
+
+@pytest.mark.parametrize("function", [literals, views, carried])
 def test_bodies_compute_what_pytorch_computes(function):
     lowered = Lowerer(["cpu"]).lower(Function(function), (X,))
     assert lowered.verify([(X,), (-X,), (X * 0.1,)]).calls == 3

@@ -83,3 +83,76 @@ def loop(net, x):
         return step + 1, value * 2
 
     return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
+
+
+@model(*BOTH, edges=False)
+def literals_in_branches(net, x):
+    def inner(x):
+        return cond(x.max() > 1, lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.neg, (x,))
+
+    return cond(x.sum() > 0, inner, lambda x: x * torch.tensor(2), (x,))
+
+
+@model(X, edges=False)
+def literal_in_a_map(net, x):
+    return mapped(lambda row: row * torch.tensor([1.0, 2.0, 3.0, 4.0]), x)
+
+
+@model(X, edges=False, b=random(2, 2))
+def views_of_what_a_map_captures(net, x):
+    seen = (x[0] * 2).view(2, 2)
+    return mapped(lambda row: row + seen.view(4) * net.b.view(4), x)
+
+
+@model(X, edges=False, b=random(2, 2))
+def views_of_what_a_scan_carries_and_captures(net, x):
+    def step(carried, row):
+        return carried + net.b.view(4), (carried + row).view(2, 2) + carried.view(2, 2)
+
+    return scan(step, torch.ones(4), x, dim=0)
+
+
+@model(X, edges=False, layer=nn.Linear(4, 4))
+def layer_over_what_a_scan_carries(net, x):
+    return scan(lambda h, row: (net.layer(h) + row, h + row), torch.ones(4), x, dim=0)
+
+
+@model(X, edges=False, cell=nn.GRUCell(4, 4))
+def recurrent_cell_in_a_scan(net, x):
+    def step(h, row):
+        h = net.cell(row[None], h)
+        return h, h.clone()
+
+    return scan(step, torch.zeros(1, 4), x, dim=0)
+
+
+@model(X, edges=False)
+def two_carries_that_change_places(net, x):
+    def step(carried, row):
+        first, second = carried
+        return (second.clone(), first + row), first * 1
+
+    return scan(step, (torch.ones(4), torch.zeros(4)), x, dim=0)
+
+
+@model(*BOTH, edges=False)
+def map_in_a_condition(net, x):
+    return cond(x.sum() > 0, lambda x: mapped(lambda row: row * 2 + 1, x), lambda x: x - 1, (x,))
+
+
+@model(*BOTH, edges=False)
+def five_conditions(net, x):
+    results = []
+    for step in range(5):
+        x = cond(x.sum() > step, lambda x: (x * 1.5).sin() * 2, lambda x: x.cos() + 0.5, (x,))
+        results.append(x)
+    return results
+
+
+@model(*BOTH, edges=False, a=torch.tensor(0), b=torch.tensor(0.0))
+def conditions_on_two_states(net, x):
+    y = cond(net.a % 2 == 0, lambda x: x + 1, lambda x: x - 1, (x,))
+    z = cond(net.b > 1, lambda y: y * 2, lambda y: y * 3, (y,))
+    net.a.add_(1)
+    net.b.add_(y.mean().abs() + 0.4)
+    return y, z

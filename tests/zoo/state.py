@@ -184,3 +184,66 @@ def branch_on_state(net, x):
     y = torch.cond(net.b.sum() > 2, lambda x: x * 2, lambda x: x - 1, (x,))
     net.b.add_(1)
     return y
+
+
+# A layer whose bias is written is computed with its weight transposed on its own.
+@model(X, edges=False, layer=nn.Linear(4, 5))
+def bias_that_changes(net, x):
+    y = net.layer(x)
+    net.layer.bias.add_(1)
+    return y
+
+
+@model(X, edges=False, a=torch.zeros(4), b=torch.zeros(4), c=torch.zeros(4))
+def three_that_rotate(net, x):
+    first = net.a.clone()
+    net.a.copy_(net.b)
+    net.b.copy_(net.c)
+    net.c.copy_(first + x[0])
+    return torch.stack([net.a, net.b, net.c])
+
+
+@model(X, edges=False, b=torch.zeros(2, 3, 4), i=torch.tensor(0))
+def double_buffer(net, x):
+    net.b.index_copy_(0, net.i.view(1), x[None])
+    other = net.b.index_select(0, (1 - net.i).view(1))[0].clone()
+    net.i.copy_(1 - net.i)
+    return other
+
+
+@model(X, edges=False, b=torch.tensor(12345))
+def congruential_generator(net, x):
+    net.b.mul_(1103515245).add_(12345).bitwise_and_(0x7FFFFFFF)
+    return net.b.clone(), x * (net.b % 7)
+
+
+@model(X, edges=False, b=torch.full((3, 4), torch.nan))
+def first_call_by_nan(net, x):
+    net.b.copy_(torch.where(net.b.isnan(), x, net.b * 0.5 + x))
+    return net.b + 0
+
+
+@model(X, edges=False, b=torch.zeros(3, 4))
+def cumulative_in_place(net, x):
+    net.b.add_(x.cumsum(0))
+    net.b.cumsum_(1)
+    return net.b.clone()
+
+
+@model(X, edges=False, b=torch.zeros(1, 2, 5, 4), p=torch.tensor(0), q=nn.Linear(4, 4))
+def cache_with_its_own_position(net, x):
+    net.b.index_copy_(2, net.p.view(1), net.q(x[:2])[None, :, None])
+    net.p.add_(1).remainder_(5)
+    return nn.functional.scaled_dot_product_attention(net.b, net.b, net.b), net.p.clone()
+
+
+@model(X, edges=False, layer=nn.Linear(4, 4), b=torch.zeros(3, 4))
+def old_and_new_through_one_layer(net, x):
+    old = net.layer(net.b)
+    net.b.add_(x)
+    return old + net.layer(net.b)
+
+
+@model(random(4, 4, 3, 3), edges=False, norm=nn.BatchNorm2d(4))
+def norm_that_learns(net, x):
+    return net.norm.train()(x)

@@ -28,10 +28,25 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
             what = f"XNNPACK needs the weights of {_name(node)} constant"
             written = buffers.intersection(origins).difference(constants)
             yield node, f"{what}, the method writes to them" if written else what
+        bias = _bias(node)
+        if bias is not None and _origin(bias).name not in constants:
+            yield node, f"XNNPACK crashes on a bias of {_name(node)} that is not constant"
         if _starts_before(node):
             yield node, "XNNPACK can't compile a slice that starts before the first row"
         if _returned_with_its_source(node):
             yield node, "XNNPACK has no copy of one of its outputs"
+
+
+def of_constants_alone(program: ExportedProgram) -> set[Node]:
+    """The nodes that compute with constants and nothing else, such as the transpose of a weight."""
+    constants = unwritten_constants(program)
+    alone: set[Node] = set()
+    for node in program.graph.nodes:
+        sources = [] if node.op != "call_function" else node.all_input_nodes
+        known = (source in alone or source.name in constants for source in sources)
+        if sources and all(known):
+            alone.add(node)
+    return alone
 
 
 def with_static_weights(match: Sequence[Node]) -> list[Node]:
@@ -51,6 +66,14 @@ def with_static_weights(match: Sequence[Node]) -> list[Node]:
 
 def _name(node: Node) -> str:
     return str(format_target_name(getattr(node.target, "__name__", str(node.target))))
+
+
+def _bias(node: Node) -> Node | None:
+    """The bias of a linear layer."""
+    places = {"linear": 2, "addmm": 0}
+    place = places.get(_name(node).split(".")[0], len(node.args))
+    bias = node.args[place] if place < len(node.args) else None
+    return bias if isinstance(bias, Node) else None
 
 
 def _origin(node: Node) -> Node:

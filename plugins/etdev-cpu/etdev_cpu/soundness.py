@@ -25,6 +25,7 @@ from torch.fx import Node
 
 from etdev.graph import op_name, unwritten_constants
 from etdev_cpu.edges import nan_problem
+from etdev_cpu.misfits import of_constants_alone
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
@@ -54,16 +55,21 @@ class Soundness:
     approximate: bool
     exact: bool
     _constants: dict[str, str] = field(init=False)
+    _alone: set[Node] = field(init=False)
     # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its
     # first reader needs it.
     _readings: dict[tuple[str, str], object] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._constants = unwritten_constants(self.program)
+        self._alone = of_constants_alone(self.program)
 
     def problem(self, match: Sequence[Node]) -> Reason | None:
         """Why a match would fail or compute something else; or None, and its constants are read."""
         calls = [n for n in match if n.op == "call_function" and n.target is not operator.getitem]
+        # Integers are dequantised with the layer that reads them.
+        if self._alone.issuperset(calls) and not all(map(is_dequant, calls)):
+            return "constraint", "XNNPACK crashes on what it computes with constants alone"
         for node in calls:
             if reason := self._problem(node) or _layer_problem(node, calls):
                 return reason

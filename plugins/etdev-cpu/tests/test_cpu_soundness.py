@@ -266,3 +266,24 @@ def test_a_node_that_xnnpacks_check_fails_on_is_left_alone(op):
     assert verdict.text.startswith("XNNPACK's check raised TypeError: unsupported operand type")
     assert plan.owner("aten_exp_default") == "CpuPlugin"
     assert_agrees(lowered, model, *[(torch.randn(rows, 4),) for rows in (3, 8, 2)])
+
+
+class WritesBias(nn.Module):
+    """A layer whose bias is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.layer.bias.add_(1)
+        return y, x.exp() + 1
+
+
+def test_a_linear_layer_whose_bias_is_written_is_left_to_others():
+    """XNNPACK's runtime crashes on it, and on the transpose of its weight."""
+    x = torch.randn(3, 4)
+    lowered = Lowerer(["cpu"]).lower(WritesBias(), (x,))
+    assert lowered.plan["forward"].owner("aten_exp_default") == "cpu"
+    assert lowered.verify([(x,), (x + 1,)]).calls == 3
