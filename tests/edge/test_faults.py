@@ -155,3 +155,25 @@ def test_roots_and_fake_quantisers_hold_at_infinities():
 
     edges = torch.tensor([[0.0, -0.0, NAN, math.inf]] * 3)
     agree(roots, (X,), (edges,), (-edges,), (X * 1e6,))
+
+
+def test_variances_of_few_values_may_be_infinite():
+    def spread(x):
+        return torch.var(x, 0, correction=2), torch.var(x, (0, 1), correction=2.5, keepdim=True)
+
+    module, shapes = Function(spread), ({0: torch.export.Dim("rows", min=1, max=4)},)
+    lowered = Lowerer([]).lower(module, (X,), dynamic_shapes=(shapes,))
+    assert_agrees(lowered, module, (X,), (X[:2],), (X[:1],), (torch.ones(2, 4),))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 3, 0, 4)])
+def test_extremes_of_nothing_are_nothing(shape):
+    def extremes(x):
+        return x.amax(1), x.amin(-1, keepdim=True), x.amin((1, 3)) if x.dim() > 2 else x + 1
+
+    agree(extremes, (torch.zeros(shape),))
+
+
+def test_products_of_nothing_are_zero():
+    left, right = torch.ones(2, 3, 0), torch.ones(2, 0, 4)
+    agree(lambda x, y: (torch.bmm(x, y), x[0] @ y[0]), (left, right))

@@ -32,7 +32,7 @@ def root(x: Tensor, exponent: float) -> Tensor:
 
 def empty_product(x: Tensor, y: Tensor) -> Tensor:
     """Sums of nothing, which the kernel doesn't write."""
-    return torch.zeros((x.shape[0], y.shape[1]), dtype=x.dtype)
+    return torch.zeros((*x.shape[:-1], y.shape[-1]), dtype=x.dtype)
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:

@@ -25,6 +25,25 @@ def _var_mean(
     return torch.var(x, dims, correction=given, keepdim=keepdim), torch.mean(x, dims, keepdim)
 
 
+def variance(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float, keepdim: bool = False
+) -> Tensor:
+    """With a correction over one: of no more values than that it is infinite, or NaN."""
+    dims = list(dim) if dim else list(range(x.dim()))
+    apart = x - torch.mean(x, dims, keepdim=True)
+    # Counted, since nothing compares sizes that are dynamic.
+    freedom = torch.sum(torch.ones_like(x), dims, keepdim) - correction
+    return torch.sum(apart * apart, dims, keepdim) / torch.clamp(freedom, min=0)
+
+
+def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+    """Over dimensions that have values, of a tensor that has none: nothing again."""
+    reduced = {axis % x.dim() for axis in dim}
+    kept = [1 if axis in reduced else size for axis, size in enumerate(x.shape)]
+    shape = [size for axis, size in enumerate(kept) if keepdim or axis not in reduced]
+    return torch.zeros(shape, dtype=x.dtype)
+
+
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

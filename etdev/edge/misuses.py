@@ -1,0 +1,148 @@
+"""Misuses: tests of nodes whose portable kernels fail or are wrong, by what they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from etdev.edge.formulas import halves, quantisers
+
+
+def always(node: Node) -> bool:
+    return True
+
+
+def integers(node: Node) -> bool:
+    dtype = _result(node).dtype
+    return not dtype.is_floating_point and dtype != torch.bool
+
+
+def floats(node: Node) -> bool:
+    return _input(node).dtype.is_floating_point
+
+
+def double(node: Node) -> bool:
+    return _input(node).dtype == torch.float64
+
+
+def half(node: Node) -> bool:
+    return _input(node).dtype in halves.DTYPES
+
+
+def single(node: Node) -> bool:
+    return _input(node).dim() == 0
+
+
+def volumes(node: Node) -> bool:
+    return len(node.args[3]) == 3 or _value(node.args[1]).dim() == 5  # type: ignore[arg-type]
+
+
+def widens(node: Node) -> bool:
+    return _argument(node, 2, "half_to_float") is True
+
+
+def double_or_widens(node: Node) -> bool:
+    return double(node) or widens(node)
+
+
+def backwards(node: Node) -> bool:
+    dim = _argument(node, 1, "dim")
+    return isinstance(dim, int) and dim < 0
+
+
+def remains(node: Node) -> bool:
+    dtype = _result(node).dtype
+    return dtype == torch.float64 or (integers(node) and dtype.is_signed)
+
+
+def sums_nothing(node: Node) -> bool:
+    return _input(node).shape[-1] == 0
+
+
+def has_nothing(node: Node) -> bool:
+    return 0 in _input(node).shape
+
+
+def half_or_uncertain(node: Node) -> bool:
+    """Whether a variance is of halves, or of so few values that it may be infinite."""
+    correction = node.kwargs.get("correction")
+    return half(node) or (isinstance(correction, (int, float)) and correction > 1)
+
+
+def rounds_steps(node: Node) -> bool:
+    """Whether a range of integers has limits that are not, or that are no floats, or a bool."""
+    numbers = node.args[:3]
+    if any(isinstance(value, bool) for value in numbers):
+        return True
+    if not integers(node) or not all(isinstance(value, (int, float)) for value in numbers):
+        return False
+    return any(float(value) != value or value != int(value) for value in numbers)  # type: ignore[arg-type]
+
+
+def sum_fails(node: Node) -> bool:
+    if single(node):
+        return True
+    return _result(node).dtype == torch.float64 and bool(_input(node).numel())
+
+
+def half_or_unweighted(node: Node) -> bool:
+    """Whether a bias or a product doesn't count, not even where it is NaN; or it is of halves."""
+    unweighted = 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha"))
+    return half(node) or (floats(node) and unweighted)
+
+
+def scales_in_other_dtypes(node: Node) -> bool:
+    """Whether a quantiser is given scales or zero points that its kernel doesn't take."""
+    given = zip(node.args[1:3], quantisers.DTYPES, strict=True)
+    return any(isinstance(n, Node) and _value(n).dtype != dtype for n, dtype in given)
+
+
+def sum_rounds(node: Node) -> bool:
+    """Whether a kernel adds integers in float32."""
+    dims = _argument(node, 1, "dim")
+    axes = len(dims) if dims else _input(node).dim()
+    return axes == 1 and integers(node) and _input(node).dtype == _result(node).dtype
+
+
+def divides(node: Node) -> bool:
+    if node.kwargs.get("rounding_mode") == "trunc":
+        return _result(node).dtype == torch.int64
+    return node.kwargs.get("rounding_mode") == "floor" and not integers(node)
+
+
+def integers_or_root(node: Node) -> bool:
+    return integers(node) or (floats(node) and node.args[1] in (0.5, -0.5))
+
+
+def shifts_out(node: Node) -> bool:
+    places = node.args[1]
+    return not isinstance(places, int) or not 0 <= places < torch.iinfo(_input(node).dtype).bits
+
+
+def crops(node: Node) -> bool:
+    pad: Any = node.args[1]
+    return any(isinstance(size, int) and size < 0 for size in pad)
+
+
+def counts(node: Node) -> bool:
+    norm = node.args[2]
+    return isinstance(norm, (int, float)) and norm == 0
+
+
+def _argument(node: Node, index: int, name: str) -> Any:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name)
+
+
+def _input(node: Node) -> torch.Tensor:
+    return _value(node.all_input_nodes[0])
+
+
+def _result(node: Node) -> torch.Tensor:
+    return _value(node)
+
+
+def _value(node: Any) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value
