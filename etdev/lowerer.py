@@ -32,7 +32,7 @@ from etdev.composition import Composition, compose
 from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
 from etdev.edge import kernels
-from etdev.edge.complex_numbers import name_complex
+from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.random_state import untouched_random_state
@@ -265,5 +265,5 @@ class Lowerer:
                     transform_passes=settings.transform_passes,
                     generate_etrecord=settings.generate_etrecord,
                 ),
-                lambda error: name_complex(programs.values(), error),
+                lambda error: name_cause(programs.values(), error),
             )

@@ -22,6 +22,7 @@ from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
+from etdev.edge.empties import with_made_empties
 from etdev.edge.formulas.losses import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
@@ -138,7 +139,7 @@ class Conversion:
 
         prepared = self._prepared(method, with_given_constants(program))
         prepared = with_known_positions(prepared)
-        program = without_checks(functional(prepared))
+        program = with_made_empties(without_checks(functional(prepared)))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)
         ops = ask(program).ops

@@ -27,10 +27,10 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
     Raises:
         ArtifactError: It is missing, truncated, a pipe, or not a .pte.
     """
-    # To open one would wait until somebody writes to it.
-    if file.is_fifo():
-        raise ArtifactError(str(file), "is a pipe, which can't be read twice", _CURE)
     try:
+        # To open one would wait until somebody writes to it.
+        if file.is_fifo():
+            raise ArtifactError(str(file), "is a pipe, which can't be read twice", _CURE)
         data = _mapped(file)
     except OSError as error:
         raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error

@@ -75,7 +75,7 @@ def test_devices_and_limits_that_are_given_are_in_every_registry():
 
 def test_options_with_few_values_are_moves_and_those_of_the_user_are_not():
     ground = Ground.of(["openvino", "cpu"])
-    assert choices_of(ground.plugins["openvino"])["precision"] == ("f32", "bf16", "f32_all")
+    assert choices_of(ground.plugins["openvino"])["precision"] == ("bf16", "f32_all", "f32")
     assert choices_of(ground.plugins["cpu"])["per_op"] == (False, True)
     precisions = choices_of(ground.plugins["cpu"])["precisions"]
     assert precisions == ((), ("fp32",), ("static_quant",), ("dynamic_quant",))
