@@ -68,6 +68,20 @@ def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> E
     return ExportGraphSignature([*map(named, inputs)], [*map(named, outputs)])
 
 
+def name_inputs(program: ExportedProgram) -> None:
+    """Give a deep copy's inputs the names that its signature has; torch calls `input` `input_1`.
+
+    Args:
+        program: Changed in place. Where both differ in more than that, nothing is.
+    """
+    nodes = program.graph.find_nodes(op="placeholder")
+    taken = {node.name for node in program.graph.nodes}
+    for spec, node in zip(program.graph_signature.input_specs, nodes, strict=False):
+        name = getattr(spec.arg, "name", None)
+        if node.name == f"{name}_1" and name not in taken:
+            node.name = str(name)
+
+
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
     """The first difference that a caller would notice: `output 0 from float32 (2) to int64 (2)`."""
     for side, name in (("input", "user_inputs"), ("output", "user_outputs")):

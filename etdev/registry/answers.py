@@ -41,13 +41,14 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     """The program as the plugin rewrites it, or as it is."""
     from torch.export import ExportedProgram
 
-    from etdev.graph.signature import interface_change
+    from etdev.graph.signature import interface_change, name_inputs
 
     answer = call(plugin, "prepare", method, program=program, method=method)
     if answer is None:
         return program
     if not isinstance(answer, ExportedProgram):
         raise fault(plugin, "prepare", answer, "return an ExportedProgram")
+    name_inputs(answer)
     try:
         answer.validate()  # type: ignore[no-untyped-call]
     except Exception as error:
