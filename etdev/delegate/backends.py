@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,9 +45,12 @@ def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
 
 
 def namesakes(name: str) -> list[type[BackendDetails]]:
-    """The backends of a name; of one that was defined again, as in a notebook, the last."""
+    """The backends of a name; of one that was defined again, as in a notebook, the last.
+
+    A file that is imported under two names defines its classes twice.
+    """
     backends = (b for b in BackendDetails.__subclasses__() if b.__name__ == name)
-    return list({(b.__module__, b.__qualname__): b for b in backends}.values())
+    return list({(_file(b), b.__qualname__): b for b in backends}.values())
 
 
 def refuse_namesake(
@@ -86,6 +90,12 @@ def ambiguous(partition: Partition, backends: Iterable[type[BackendDetails]]) ->
 def _author(plugin: Plugin) -> Any:
     """Who decides what the plugin claims; a partitioner, if it is one that is adapted."""
     return getattr(plugin.implementation, "partitioner", plugin.implementation)
+
+
+def _file(backend: type[BackendDetails]) -> str:
+    """Where a class is defined: a file, or a module without one."""
+    module = sys.modules.get(backend.__module__)
+    return getattr(module, "__file__", None) or backend.__module__
 
 
 def _package(thing: Any) -> str:

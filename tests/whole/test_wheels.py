@@ -87,7 +87,7 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     scripts = {f"etdev/{path.relative_to(folder)}" for path in folder.rglob("*.js")}
     page = {"etdev/page/page.html", "etdev/page/page.css", *scripts}
     assert bool(scripts) == (name == "etdev")
-    own = {"etdev/registry.toml", *page} if name == "etdev" else set()
+    own = {"etdev/registry.toml", "etdev/scaffold/GUIDE.md", *page} if name == "etdev" else set()
     own |= templates
     assert inside == modules | {f"{name}/py.typed"} | own
 

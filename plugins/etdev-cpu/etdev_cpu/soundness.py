@@ -29,6 +29,7 @@ from etdev_cpu.misfits import of_constants_alone
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
+_OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
 # Positions of the activation, the weight and the bias among the arguments.
 _LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
@@ -69,7 +70,7 @@ class Soundness:
         calls = [n for n in match if n.op == "call_function" and n.target is not operator.getitem]
         # Integers are dequantised with the layer that reads them.
         if self._alone.issuperset(calls) and not all(map(is_dequant, calls)):
-            return "constraint", "XNNPACK crashes on what it computes with constants alone"
+            return _OF_CONSTANTS
         for node in calls:
             if reason := self._problem(node) or _layer_problem(node, calls):
                 return reason
@@ -82,6 +83,14 @@ class Soundness:
                 )
         self._readings.update(readings)
         return None
+
+    def stranded(self, groups: Iterable[Sequence[Node]]) -> dict[str, Reason]:
+        """Why dequantisers of constants are left whose layer is in none of the groups, by name."""
+        groups = list(groups)
+        taken = {node for group in groups for node in group}
+        alone = [group for group in groups if self._alone.issuperset(group)]
+        read = (node.name for group in alone for node in group if not taken.issuperset(node.users))
+        return dict.fromkeys(read, _OF_CONSTANTS)
 
     def _problem(self, node: Node) -> Reason | None:
         tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"

@@ -129,6 +129,9 @@ class Support:
                 problems.update((node.name, reason) for node in group)
             else:
                 kept.append(group)
+        stranded = sound.stranded(kept)
+        problems.update(stranded)
+        kept = [group for group in kept if stranded.keys().isdisjoint(n.name for n in group)]
         shared = read_elsewhere(kept, implicit)
         problems.update(shared)
         kept = [group for group in kept if len(group) == 1 or group[0].name not in shared]
