@@ -49,15 +49,23 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     if not isinstance(answer, ExportedProgram):
         raise fault(plugin, "prepare", answer, "return an ExportedProgram")
     name_inputs(answer)
-    try:
-        answer.validate()  # type: ignore[no-untyped-call]
-    except Exception as error:
-        what = f"prepare returned for method {method!r} what is not a program: {first_line(error)}"
-        raise PluginError(plugin.name, what, "change nodes and signature together") from error
+    if wrong := _invalid(answer):
+        what = f"prepare returned for method {method!r} what is not a program: {first_line(wrong)}"
+        raise PluginError(plugin.name, what, "change nodes and signature together") from wrong
     if change := interface_change(program, answer):
         cure = "return a program that takes and returns the same"
         raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
     return answer
+
+
+def _invalid(program: ExportedProgram) -> Exception | None:
+    """What torch's verifier has against a program."""
+    try:
+        program.validate()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        # Tensors in attributes, as torch-tensorrt has engines there, become constants later.
+        return None if "Invalid get_attr type" in str(error) else error
+    return None
 
 
 def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWhole | None:
