@@ -82,6 +82,16 @@ def name_inputs(program: ExportedProgram) -> None:
             node.name = str(name)
 
 
+def defect(program: ExportedProgram) -> Exception | None:
+    """What torch's verifier has against a program."""
+    try:
+        program.validate()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        # Tensors in attributes, as torch-tensorrt has engines there, become constants later.
+        return None if "Invalid get_attr type" in str(error) else error
+    return None
+
+
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
     """The first difference that a caller would notice: `output 0 from float32 (2) to int64 (2)`."""
     for side, name in (("input", "user_inputs"), ("output", "user_outputs")):

@@ -41,7 +41,7 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     """The program as the plugin rewrites it, or as it is."""
     from torch.export import ExportedProgram
 
-    from etdev.graph.signature import interface_change, name_inputs
+    from etdev.graph.signature import defect, interface_change, name_inputs
 
     answer = call(plugin, "prepare", method, program=program, method=method)
     if answer is None:
@@ -49,23 +49,13 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     if not isinstance(answer, ExportedProgram):
         raise fault(plugin, "prepare", answer, "return an ExportedProgram")
     name_inputs(answer)
-    if wrong := _invalid(answer):
+    if wrong := defect(answer):
         what = f"prepare returned for method {method!r} what is not a program: {first_line(wrong)}"
         raise PluginError(plugin.name, what, "change nodes and signature together") from wrong
     if change := interface_change(program, answer):
         cure = "return a program that takes and returns the same"
         raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
     return answer
-
-
-def _invalid(program: ExportedProgram) -> Exception | None:
-    """What torch's verifier has against a program."""
-    try:
-        program.validate()  # type: ignore[no-untyped-call]
-    except Exception as error:
-        # Tensors in attributes, as torch-tensorrt has engines there, become constants later.
-        return None if "Invalid get_attr type" in str(error) else error
-    return None
 
 
 def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWhole | None:

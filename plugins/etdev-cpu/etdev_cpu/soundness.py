@@ -17,18 +17,15 @@ from executorch.backends.xnnpack.utils.quant_utils import (
     is_dynamic_qdq,
     is_per_channel,
     is_per_channel_group,
-    is_qparam,
-    is_quant,
 )
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph import op_name, unwritten_constants
+from etdev.graph import unwritten_constants
 from etdev_cpu.edges import nan_problem
 from etdev_cpu.misfits import of_constants_alone
+from etdev_cpu.quantisers import Reason, is_quantiser, quantiser_problem, short
 
-# A short code to group by, and the reason in words.
-Reason = tuple[str, str]
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
 # Positions of the activation, the weight and the bias among the arguments.
@@ -136,46 +133,9 @@ class Soundness:
             yield _chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
 
 
-def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:
-    """Why layers can't be taken with a dequantiser that other ops read, by the layers' nodes.
-
-    XNNPACK leaves out an implicit dequantiser, so the other ops would read its integers.
-
-    Args:
-        groups: Atomic groups.
-        implicit: Names of the nodes that their layer makes unnecessary.
-    """
-    problems: dict[str, Reason] = {}
-    kept = [group for group in groups if len(group) > 1]
-    while unsound := [group for group in kept if _leaks(group, kept, implicit)]:
-        kept = [group for group in kept if group not in unsound]
-        text = "its dequantiser is read by other ops too, and XNNPACK would leave it out"
-        problems.update((node.name, ("shared", text)) for group in unsound for node in group)
-    return problems
-
-
-def _leaks(group: list[Node], kept: Sequence[list[Node]], implicit: Collection[str]) -> bool:
-    for node in group:
-        if node.name in implicit and is_dequant(node) and len(node.users) > 1:
-            inside = {other for peers in kept if node in peers for other in peers}
-            if not inside.issuperset(node.users):
-                return True
-    return False
-
-
-def short(node: Node) -> str:
-    """An op without namespace and overload: `add`."""
-    return op_name(node).rpartition(".")[0].rpartition(".")[2]
-
-
 def is_layer(node: Node) -> bool:
     """Whether a node is a layer with a weight."""
     return node.op == "call_function" and short(node) in _LAYERS
-
-
-def is_quantiser(node: Node) -> bool:
-    """Whether a node changes between floats and the integers that stand for them."""
-    return bool(is_quant(node) or is_dequant(node) or is_qparam(node))
 
 
 def _chain(node: Node | None) -> list[Node]:
@@ -205,7 +165,7 @@ def _values(nodes: Iterable[Node]) -> Iterator[torch.Tensor]:
 def _node_problem(node: Node) -> Reason | None:
     op = short(node)
     if is_quantiser(node):
-        return _quantiser_problem(node)
+        return quantiser_problem(node)
     for dtype in sorted(_dtypes(node.all_input_nodes) - _dtypes([node]), key=str):
         name = str(dtype).removeprefix("torch.")
         return "dtype", f"XNNPACK would read the {name} input of {op} as another type"
@@ -226,19 +186,6 @@ def _arguments_problem(node: Node, op: str) -> Reason | None:
         return "arguments", "XNNPACK can't compile prelu of other than 4 dimensions"
     if op == _NORM and source.meta["val"].dim() == 2 and not is_layer(source):
         return "arguments", "XNNPACK can't compile a batch norm of 2 dimensions without its layer"
-    return None
-
-
-def _quantiser_problem(node: Node) -> Reason | None:
-    source = node.all_input_nodes[0]
-    static = "per_tensor" in short(node) and not is_dynamic_qdq(node)
-    if is_quant(node) and static:
-        low, high, dtype = node.args[3:6]
-        limits = torch.iinfo(dtype)  # type: ignore[arg-type]
-        if (low, high) != (limits.min, limits.max):
-            return "range", f"XNNPACK quantises to all of {limits.dtype}, not to {low} to {high}"
-    if is_dequant(node) and is_quant(source) and node.args[1:3] != source.args[1:3]:
-        return "quantised", "XNNPACK ignores that its scale is not the quantiser's"
     return None
 
 

@@ -23,7 +23,8 @@ from etdev import Group, KeepWhole, Refusal
 from etdev_cpu.checks import Checks
 from etdev_cpu.misfits import misfits, with_static_weights
 from etdev_cpu.notes import Notes, implicit, untagged
-from etdev_cpu.soundness import Reason, Soundness, is_layer, read_elsewhere
+from etdev_cpu.quantisers import Reason, read_elsewhere
+from etdev_cpu.soundness import Soundness, is_layer
 
 _PRECISIONS = {
     "fp32": ConfigPrecisionType.FP32,
