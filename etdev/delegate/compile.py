@@ -65,11 +65,10 @@ class Compiler:
             CompileError: A backend is not loaded, has a namesake, or failed; the text names plugin,
                 partition, method and the source modules.
         """
-        self.outcomes, self.failures, self._lowered = [], [], {}
+        self.outcomes, self.failures, self._lowered, self._backends = [], [], {}, {}
         jobs = jobs_of(splits.values())
         for job in jobs:
             self._tell(job.partition, "waiting")
-        self._backends = {}
         order: dict[tuple[str, str], int] = {}
         tasks: list[Task] = []
         for batch in batches(jobs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
 from torch.export import ExportedProgram
@@ -37,9 +37,8 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
             yield node, "XNNPACK has no copy of one of its outputs"
 
 
-def of_constants_alone(program: ExportedProgram) -> set[Node]:
+def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> set[Node]:
     """The nodes that compute with constants and nothing else, such as the transpose of a weight."""
-    constants = unwritten_constants(program)
     alone: set[Node] = set()
     for node in program.graph.nodes:
         sources = [] if node.op != "call_function" else node.all_input_nodes

@@ -60,7 +60,7 @@ class Soundness:
 
     def __attrs_post_init__(self) -> None:
         self._constants = unwritten_constants(self.program)
-        self._alone = of_constants_alone(self.program)
+        self._alone = of_constants_alone(self.program, self._constants)
 
     def problem(self, match: Sequence[Node]) -> Reason | None:
         """Why a match would fail or compute something else; or None, and its constants are read."""
@@ -81,9 +81,8 @@ class Soundness:
         self._readings.update(readings)
         return None
 
-    def stranded(self, groups: Iterable[Sequence[Node]]) -> dict[str, Reason]:
+    def stranded(self, groups: Sequence[Sequence[Node]]) -> dict[str, Reason]:
         """Why dequantisers of constants are left whose layer is in none of the groups, by name."""
-        groups = list(groups)
         taken = {node for group in groups for node in group}
         alone = [group for group in groups if self._alone.issuperset(group)]
         read = (node.name for group in alone for node in group if not taken.issuperset(node.users))
