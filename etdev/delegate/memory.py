@@ -10,6 +10,7 @@ from blake3 import blake3
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.cache import Cache
+from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.errors import Unhashable
 from etdev.delegate.cache.key import Keys, about
@@ -30,10 +31,12 @@ class Memory:
     Args:
         cache: The cache; None for none.
         keys: Makes their keys, and has the digests of their weights.
+        copies: Copies these into what the cache has; `close` waits for it.
     """
 
     cache: Cache | None = None
     keys: Keys = field(factory=Keys, init=False)
+    copies: Copies = field(factory=Copies, init=False)
     # What was compiled before a failure, for the next plan.
     _before: dict[Hashable, tuple[Sequence[PreprocessResult], Outcome]] = field(
         factory=dict, init=False
@@ -70,7 +73,7 @@ class Memory:
             return None
         who = f"cache entry {task.key[:12]}"
         try:
-            return unpacked(entry, len(task.call.jobs), who, self.keys.weights)
+            return unpacked(entry, len(task.call.jobs), who, self.keys.weights, self.copies)
         except CacheError:
             self.cache.forget(task.key)
             return None
@@ -103,7 +106,8 @@ class Memory:
         self._before[_likeness(call)] = results, outcome
 
     def close(self) -> None:
-        """Trim the cache."""
+        """Wait for the weights of what the cache had, and trim the cache."""
+        self.copies.settle()
         if self.cache:
             self.cache.close()
 

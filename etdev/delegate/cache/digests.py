@@ -6,6 +6,7 @@ its bytes, which every program with the same key has itself.
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
@@ -16,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from etdev.delegate.cache.errors import Unhashable
 
-# Below this, starting threads takes longer than hashing.
-_THREADS_FROM_BYTES = 1 << 20
+# Below this, starting threads takes longer than hashing or copying.
+SEVERAL_THREADS_FROM_BYTES = 1 << 20
 
 
 @define
@@ -47,10 +48,26 @@ class Digests:
         digest = _hash(data)
         return digest if digest in self._weights else None
 
-    def content(self, digest: str) -> bytes | None:
-        """The bytes of the weight that has a digest; None without it."""
-        weight = self._weights.get(digest)
-        return None if weight is None else _elements(weight).tobytes()
+    def size(self, digest: str) -> int:
+        """How many bytes the weight has that has a digest.
+
+        Raises:
+            ValueError: No weight has it.
+        """
+        return int(self._weight(digest).nbytes)
+
+    def content(self, digest: str) -> bytes:
+        """The bytes of the weight that has a digest.
+
+        Raises:
+            ValueError: No weight has it.
+        """
+        return _copied(_elements(self._weight(digest)))
+
+    def _weight(self, digest: str) -> Tensor:
+        if digest not in self._weights:
+            raise ValueError(digest)
+        return self._weights[digest]
 
     def _text(self, name: str, value: Any) -> str:
         tensor = _plain(name, value)
@@ -99,6 +116,16 @@ def _elements(tensor: Tensor) -> Any:
     return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
+def _copied(elements: Any) -> bytes:
+    """Bytes of an array, as `tobytes` makes them, which holds Python's lock and uses one thread."""
+    if elements.nbytes < SEVERAL_THREADS_FROM_BYTES:
+        return bytes(elements.data)
+    made = io.BytesIO(bytes(elements.nbytes))
+    with made.getbuffer() as view:
+        torch.frombuffer(view, dtype=torch.uint8).copy_(torch.from_numpy(elements))
+    return made.getvalue()
+
+
 def _hash(data: Any) -> str:
-    threads = blake3.AUTO if memoryview(data).nbytes >= _THREADS_FROM_BYTES else 1
+    threads = blake3.AUTO if memoryview(data).nbytes >= SEVERAL_THREADS_FROM_BYTES else 1
     return str(blake3(data, max_threads=threads).hexdigest())

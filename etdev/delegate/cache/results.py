@@ -14,6 +14,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.scalar_type import ScalarType
 from executorch.exir.tensor_layout import TensorLayout
 
+from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
@@ -42,7 +43,9 @@ def packed(
     return Entry(key, about, content, blobs)
 
 
-def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:
+def unpacked(
+    entry: Entry, count: int, who: str, weights: Digests, copies: Copies | None = None
+) -> list[PreprocessResult]:
     """The results that an entry was made of.
 
     Args:
@@ -50,18 +53,22 @@ def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[Prepr
         count: How many results the call has.
         who: Where it comes from, for messages.
         weights: The weights that the key was made of.
+        copies: Has the weights in their buffers when it is settled; None to have them at once.
 
     Raises:
         CacheError: It does not hold that many results, or something else.
     """
+    later = copies or Copies()
     try:
-        results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
+        results = [_unpacked(item, entry.blobs, weights, later) for item in entry.content]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         cure = "etdev cache verify removes it"
         raise CacheError(who, "has results that make no sense", cure) from error
     if len(results) != count:
         cure = "etdev cache clear"
         raise CacheError(who, f"has {len(results)} results, not {count}", cure)
+    if copies is None:
+        later.settle()
     return results
 
 
@@ -76,12 +83,12 @@ def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> d
 
 
 def _unpacked(
-    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests
+    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests, copies: Copies
 ) -> PreprocessResult:
     return PreprocessResult(
         processed_bytes=bytes(blobs[_natural(item["payload"])]),
         debug_handle_map=_restored(item["handles"]),
-        data_store_output=_unpacked_data(item["data"], blobs, weights),
+        data_store_output=_unpacked_data(item["data"], blobs, weights, copies),
     )
 
 
@@ -96,11 +103,18 @@ def _packed_data(data: NamedDataStoreOutput | None, blobs: list[bytes], weights:
 
 
 def _unpacked_data(
-    item: Mapping[str, Any] | None, blobs: Sequence[bytes | memoryview], weights: Digests
+    item: Mapping[str, Any] | None,
+    blobs: Sequence[bytes | memoryview],
+    weights: Digests,
+    copies: Copies,
 ) -> NamedDataStoreOutput | None:
     if item is None:
         return None
-    buffers = [_unpacked_buffer(kept, blobs, weights) for kept in item["buffers"]]
+    buffers: list[bytes] = []
+    for number, kept in enumerate(item["buffers"]):
+        buffers.append(b"" if isinstance(kept, str) else bytes(blobs[_natural(kept)]))
+        if isinstance(kept, str):
+            copies.fill(buffers, number, kept, weights)
     return NamedDataStoreOutput(
         buffers=buffers,
         pte_data=_unpacked_entries(item["inside"], len(buffers)),
@@ -115,17 +129,6 @@ def _packed_buffer(buffer: Any, blobs: list[bytes], weights: Digests) -> int | s
     content = _content(buffer)
     digest = weights.find(content)
     return _blob(content, blobs) if digest is None else digest
-
-
-def _unpacked_buffer(
-    kept: int | str, blobs: Sequence[bytes | memoryview], weights: Digests
-) -> bytes:
-    if not isinstance(kept, str):
-        return bytes(blobs[_natural(kept)])
-    content = weights.content(kept)
-    if content is None:
-        raise ValueError(kept)
-    return content
 
 
 def _packed_entries(entries: Mapping[str, DataEntry]) -> list[Any]:

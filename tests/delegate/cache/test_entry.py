@@ -10,6 +10,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.delegate.cache.results import Unstorable, packed, unpacked
@@ -72,6 +73,20 @@ def test_a_view_is_known_by_the_bytes_that_a_backend_stores():
         assert (digest is None) == (not data)
         assert not digest or known.content(digest) == data
     assert known.find(b"????????????????") is None
+
+
+def test_large_weights_are_in_their_buffers_once_their_copies_are_settled():
+    import torch
+
+    known, copies = Digests(), Copies()
+    weights = [torch.randn(1 << 20), torch.randn(1024, 513)[:, ::2].t(), torch.randn(5)]
+    for weight in weights:
+        known.of("weight", weight)
+    results = [result(b"", data=weight.contiguous().numpy().tobytes()) for weight in weights]
+    read = unpacked(packed(results, KEY, {}, known), 3, "test", known, copies)
+    copies.settle()
+    assert read == results
+    copies.settle()
 
 
 @pytest.mark.skipif(
