@@ -17,6 +17,8 @@ MARGIN = 0.01
 # Rounds of a race and of a duel: the fewest, and the most.
 _RACE = (3, 6)
 _DUEL = (3, 7)
+# On a busy machine a duel goes on where so much may be won, up to so many rounds.
+_PROMISING, _LONGEST = 0.9, 16
 # Processes that a duel takes at least.
 LEAST_OF_DUEL = 2 * _DUEL[0]
 
@@ -79,14 +81,16 @@ class Contest:
         If the budget wouldn't last for more rounds and the reserve, they can't be told apart.
         """
         least, most = _DUEL
-        for number in range(most):
+        for number in range(_LONGEST):
             self.measurer.round([holder, challenger], session, number)
             ratio = challenger.against(holder, self.objective)
             if ratio is None or not challenger.admitted(self.tolerance):
                 return None
             decided = is_clear(ratio) or ratio.low > 1 - MARGIN
             if number + 1 >= least and (decided or not self.lasts(2 + self.reserve)):
-                return ratio
+                break
+            if number + 1 >= most and ratio.value > _PROMISING:
+                break
         return ratio
 
     def best(self, records: Sequence[Record]) -> Record | None:

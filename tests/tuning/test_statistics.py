@@ -86,6 +86,14 @@ def test_a_real_win_is_clear_and_chance_is_not():
     assert chances <= 4
 
 
+def test_three_rounds_of_a_busy_machine_are_no_win_by_chance():
+    generator = np.random.default_rng(0)
+    slowed = lambda: [[time] for time in generator.lognormal(0, 0.4, 3)]  # noqa: E731
+    assert sum(is_clear(ratio_of(slowed(), slowed())) for _ in range(200)) <= 10
+    quiet = ratio_of([[0.95], [0.96], [0.95]], [[1.0], [1.01], [0.99]])
+    assert is_clear(quiet)
+
+
 @pytest.mark.parametrize(
     ("times", "what"),
     [
