@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
@@ -24,6 +25,7 @@ from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevError, SourceError, first_line
 
 _RETURNS = "return (module, example inputs)"
+_OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
@@ -146,6 +148,6 @@ def _where(error: BaseException) -> str:
     lines = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and not frame.filename.startswith(("<", *_INSTALLED))
+        if not frame.filename.startswith(("<", _OWN, *_INSTALLED))
     ]
     return f" at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""

@@ -50,7 +50,9 @@ def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         raise
     except BaseException as error:
         cure = _unknown(target, options) or "check its options"
-        raise PluginError(title, f"could not be made: {first_line(error)}", cure) from error
+        # Newer Pythons append what the cure says.
+        what, _, _ = first_line(error).partition(". Did you mean ")
+        raise PluginError(title, f"could not be made: {what}", cure) from error
 
 
 def _unknown(target: Any, options: Mapping[str, Any]) -> str:
