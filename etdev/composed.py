@@ -18,6 +18,7 @@ from etdev.edge.inputs import (
     refuse_fixed_sizes,
     refuse_inputs,
     refuse_strides,
+    warn_of_unbounded_sizes,
     with_plain_strides,
 )
 from etdev.edge.keep_whole import Wishes, wishers
@@ -129,6 +130,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
         refuse_fixed_sizes(self._method, exported_program)
+        warn_of_unbounded_sizes(self._method, exported_program)
         state.refuse_unkept(exported_program)
         state.mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the

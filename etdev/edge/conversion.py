@@ -26,7 +26,12 @@ from etdev.edge.empties import with_made_empties
 from etdev.edge.formulas.losses import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
-from etdev.edge.inputs import refuse_fixed_sizes, refuse_inputs, with_plain_strides
+from etdev.edge.inputs import (
+    refuse_fixed_sizes,
+    refuse_inputs,
+    warn_of_unbounded_sizes,
+    with_plain_strides,
+)
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
@@ -120,6 +125,7 @@ class Conversion:
         for method in manager.methods:
             program = manager.exported_program(method)
             refuse_fixed_sizes(method, program)
+            warn_of_unbounded_sizes(method, program)
             completed = state.completed(program, method)
             # A program that came in the edge dialect is as its maker wants it.
             if self.simplify and programs[method].dialect != "EDGE":
