@@ -24,6 +24,8 @@ from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
 from etdev.schema.plan import MethodPlan, Partition
 
+_ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
+
 
 def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse a plan that ExecuTorch would not carry out as it is meant.
@@ -107,14 +109,20 @@ def _refuse_misplaced(program: ExportedProgram) -> None:
 def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
     for node in unclaimed(program, plan):
-        transposed = op_name(node) == "aten.nonzero.default"
-        if transposed and node.all_input_nodes[0].meta["val"].dim() > 1:
+        if op_name(node) == "aten.nonzero.default" and not _is_read_in_any_order(node):
             raise LoweringError(
                 "partitioner",
-                f"ExecuTorch would transpose {node.name}, the nonzero of a tensor with several "
-                "dimensions",
+                f"ExecuTorch would transpose {node.name}, the result of nonzero{where(node)}, or "
+                "fail on it at run time",
                 "lower with etdev.Lowerer, which returns it as it is",
             )
+
+
+def _is_read_in_any_order(nonzero: Node) -> bool:
+    """Whether coordinates are of one dimension, and no kernel sees in which order they are."""
+    if nonzero.all_input_nodes[0].meta["val"].dim() > 1:
+        return False
+    return all(user.op == "output" or op_name(user) in _ANY_ORDER for user in nonzero.users)
 
 
 def refuse_rounded(program: ExportedProgram) -> None:

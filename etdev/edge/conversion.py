@@ -82,12 +82,14 @@ class Conversion:
         compile_config: ExecuTorch's; not changed.
         expander: Decomposes single ops.
         simplify: Whether what computes nothing new is taken out of what is converted.
+        prepare: Whether plugins may rewrite programs first.
     """
 
     plugins: Sequence[Plugin]
     compile_config: EdgeCompileConfig
     expander: Expander
     simplify: bool = True
+    prepare: bool = True
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -174,7 +176,7 @@ class Conversion:
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins rewrite it, each given what the one before returned."""
         program = with_plain_strides(method, program)
-        for plugin in self.plugins:
+        for plugin in self.plugins if self.prepare else ():
             program = answers.prepare(plugin, program, method)
         mixing = any(mixing_convolutions(program.graph))
         return with_contiguous_weights(program) if mixing else program
