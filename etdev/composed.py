@@ -14,6 +14,7 @@ from etdev.completion import completed
 from etdev.composition import Composition, compose
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
+from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import with_converted_sources
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
@@ -107,7 +108,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         ExecuTorch 1.4 doesn't ask for it.
         """
         program = with_written_nesting(with_given_constants(exported_program))
-        program = with_plain_strides(self._method, program)
+        program = with_plain_strides(self._method, with_made_empties(program))
         program = with_converted_sources(with_known_positions(program))
         program = with_promoted_inputs(program)
         program = with_exact_scalars(with_contiguous_weights(program))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
+import torch
 from executorch.exir.backend.backend_details import BackendDetails
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -42,6 +43,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> 
     _refuse_overwritten(program, plan)
     _refuse_misplaced(program)
     _refuse_transposed(program, plan)
+    _refuse_loops(program, plan)
     _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
@@ -115,6 +117,17 @@ def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
                 f"ExecuTorch would transpose {node.name}, the result of nonzero{where(node)}, or "
                 "fail on it at run time",
                 "lower with etdev.Lowerer, which returns it as it is",
+            )
+
+
+def _refuse_loops(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse loops that ExecuTorch's own emitter doesn't know."""
+    for node in portable(program, plan):
+        if node.target is torch.ops.higher_order.while_loop:
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch can't run while_loop, and no plugin took {node.name}{where(node)}",
+                "unroll the loop, or write it with torch's scan and a fixed number of steps",
             )
 
 

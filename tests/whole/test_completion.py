@@ -34,6 +34,22 @@ def _branches(x):
     return first + second, first
 
 
+class Joined(nn.Module):
+    """Joins a buffer without elements, which the runtime can't load."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("none", torch.zeros(0, 3))
+
+    def forward(self, x):
+        return torch.cat([self.none, x]) + 1
+
+
+def _loop(x):
+    start = (torch.tensor(0), x)
+    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), start)[1]
+
+
 def _doubles(x):
     return x.double().sum(1), torch.log_softmax(x.double(), 1)
 
@@ -55,8 +71,19 @@ X = torch.randn(2, 3)
         (Function(_branches), (X.abs(),)),
         (Function(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)), (X,)),
         (Counter(), ()),
+        (Joined(), (X,)),
     ],
-    ids=["integers", "branch", "sort", "doubles", "nothing", "conds", "quantised", "no inputs"],
+    ids=[
+        "integers",
+        "branch",
+        "sort",
+        "doubles",
+        "nothing",
+        "conds",
+        "quantised",
+        "no inputs",
+        "joined",
+    ],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
     program = torch.export.export(model, inputs)
@@ -70,7 +97,14 @@ def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
             torch.testing.assert_close(output, expected)
 
 
-def test_what_no_table_has_is_named():
-    program = torch.export.export(Function(lambda x: torch.bincount(x)), (torch.tensor([1, 2]),))
-    with pytest.raises(LoweringError, match=r"decomposes aten.bincount.default"):
+@pytest.mark.parametrize(
+    ("function", "x", "said"),
+    [
+        (lambda x: torch.bincount(x), torch.tensor([1, 2]), "decomposes aten.bincount.default"),
+        (_loop, X, "ExecuTorch can't run while_loop, and no plugin took while_loop"),
+    ],
+)
+def test_what_nothing_computes_is_named(function, x, said):
+    program = torch.export.export(Function(function), (x,))
+    with pytest.raises(LoweringError, match=said):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
