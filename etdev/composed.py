@@ -10,14 +10,17 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from torch.export import ExportedProgram
 
+from etdev.completion import completed
 from etdev.composition import Composition, compose
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
+from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import with_converted_sources
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
     refuse_inputs,
     refuse_strides,
+    warn_of_unbounded_sizes,
     with_plain_strides,
 )
 from etdev.edge.keep_whole import Wishes, wishers
@@ -28,6 +31,7 @@ from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
+from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
 from etdev.hazards import (
@@ -103,10 +107,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_plain_strides(self._method, with_given_constants(exported_program))
+        program = with_written_nesting(with_given_constants(exported_program))
+        program = with_plain_strides(self._method, with_made_empties(program))
         program = with_converted_sources(with_known_positions(program))
         program = with_promoted_inputs(program)
-        return with_exact_scalars(with_contiguous_weights(program))
+        program = with_exact_scalars(with_contiguous_weights(program))
+        return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
@@ -129,6 +135,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
         refuse_fixed_sizes(self._method, exported_program)
+        warn_of_unbounded_sizes(self._method, exported_program)
         state.refuse_unkept(exported_program)
         state.mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 
+import torch
 from executorch.exir.backend.backend_details import BackendDetails
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -23,6 +24,8 @@ from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
 from etdev.schema.plan import MethodPlan, Partition
+
+_ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
 
 def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
@@ -40,6 +43,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> 
     _refuse_overwritten(program, plan)
     _refuse_misplaced(program)
     _refuse_transposed(program, plan)
+    _refuse_loops(program, plan)
     _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
@@ -107,14 +111,31 @@ def _refuse_misplaced(program: ExportedProgram) -> None:
 def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse coordinates that ExecuTorch's own emission declares in another order than they are."""
     for node in unclaimed(program, plan):
-        transposed = op_name(node) == "aten.nonzero.default"
-        if transposed and node.all_input_nodes[0].meta["val"].dim() > 1:
+        if op_name(node) == "aten.nonzero.default" and not _is_read_in_any_order(node):
             raise LoweringError(
                 "partitioner",
-                f"ExecuTorch would transpose {node.name}, the nonzero of a tensor with several "
-                "dimensions",
+                f"ExecuTorch would transpose {node.name}, the result of nonzero{where(node)}, or "
+                "fail on it at run time",
                 "lower with etdev.Lowerer, which returns it as it is",
             )
+
+
+def _refuse_loops(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse loops that ExecuTorch's own emitter doesn't know."""
+    for node in portable(program, plan):
+        if node.target is torch.ops.higher_order.while_loop:
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch can't run while_loop, and no plugin took {node.name}{where(node)}",
+                "unroll the loop, or write it with torch's scan and a fixed number of steps",
+            )
+
+
+def _is_read_in_any_order(nonzero: Node) -> bool:
+    """Whether coordinates are of one dimension, and no kernel sees in which order they are."""
+    if nonzero.all_input_nodes[0].meta["val"].dim() > 1:
+        return False
+    return all(user.op == "output" or op_name(user) in _ANY_ORDER for user in nonzero.users)
 
 
 def refuse_rounded(program: ExportedProgram) -> None:

@@ -34,10 +34,13 @@ def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
         ) from error
 
 
+def is_complex(node: Node) -> bool:
+    """Whether a node reads or returns complex numbers."""
+    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
+    return node.op == "call_function" and any(tensor.is_complex() for tensor in tensors)
+
+
 def _complex(root: GraphModule) -> Iterator[Node]:
     for module in graph_modules(root):
-        for node in module.graph.nodes:
-            values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
-            tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
-            if node.op == "call_function" and any(t.is_complex() for t in tensors):
-                yield node
+        yield from filter(is_complex, module.graph.nodes)

@@ -26,7 +26,12 @@ from etdev.edge.empties import with_made_empties
 from etdev.edge.formulas.losses import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.generation import generate
-from etdev.edge.inputs import refuse_fixed_sizes, refuse_inputs, with_plain_strides
+from etdev.edge.inputs import (
+    refuse_fixed_sizes,
+    refuse_inputs,
+    warn_of_unbounded_sizes,
+    with_plain_strides,
+)
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
@@ -77,12 +82,14 @@ class Conversion:
         compile_config: ExecuTorch's; not changed.
         expander: Decomposes single ops.
         simplify: Whether what computes nothing new is taken out of what is converted.
+        prepare: Whether plugins may rewrite programs first.
     """
 
     plugins: Sequence[Plugin]
     compile_config: EdgeCompileConfig
     expander: Expander
     simplify: bool = True
+    prepare: bool = True
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -120,6 +127,7 @@ class Conversion:
         for method in manager.methods:
             program = manager.exported_program(method)
             refuse_fixed_sizes(method, program)
+            warn_of_unbounded_sizes(method, program)
             completed = state.completed(program, method)
             # A program that came in the edge dialect is as its maker wants it.
             if self.simplify and programs[method].dialect != "EDGE":
@@ -168,7 +176,7 @@ class Conversion:
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins rewrite it, each given what the one before returned."""
         program = with_plain_strides(method, program)
-        for plugin in self.plugins:
+        for plugin in self.plugins if self.prepare else ():
             program = answers.prepare(plugin, program, method)
         mixing = any(mixing_convolutions(program.graph))
         return with_contiguous_weights(program) if mixing else program

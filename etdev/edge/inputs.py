@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
@@ -12,8 +14,9 @@ from torch.export.graph_signature import (
     SymIntArgument,
 )
 
-from etdev.errors import LoweringError, first_line
+from etdev.errors import EtdevWarning, LoweringError, first_line
 from etdev.graph.layout import has_known_order, has_plain_order, orders_volumes, traced_contiguous
+from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.signature import unwritten_constants
 
 # Ops that say where in memory a value is.
@@ -63,6 +66,27 @@ def refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:
                     f"{method!r} to {size}",
                     "export it with that size, or without the op that needs it fixed",
                 )
+
+
+def warn_of_unbounded_sizes(method: str, program: ExportedProgram) -> None:
+    """Warn of dynamic sizes without an upper bound, for which ExecuTorch plans the example's.
+
+    The runtime refuses inputs with more elements, at the first call that has some.
+    """
+    users = set(program.graph_signature.user_inputs)
+    named: set[str] = set()
+    for node in program.graph.find_nodes(op="placeholder"):
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            if node.name not in users or not is_unbounded(size) or str(size) in named:
+                continue
+            named.add(str(size))
+            warnings.warn(
+                f"edge conversion: dynamic size {dim} of input {node.name!r} of method {method!r} "
+                f"has no upper bound, and ExecuTorch plans memory for {upper_bound(size)}, the "
+                "example's; larger inputs fail at run time, so export it with Dim(..., max=...)",
+                EtdevWarning,
+                stacklevel=2,
+            )
 
 
 def refuse_strides(method: str, program: ExportedProgram) -> None:

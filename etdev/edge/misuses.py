@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from etdev.edge.formulas import halves, quantisers
 
@@ -58,7 +59,21 @@ def remains(node: Node) -> bool:
 
 
 def sums_nothing(node: Node) -> bool:
-    return _input(node).shape[-1] == 0
+    """Whether a product sums no numbers, or may for some dynamic size, and has a result then."""
+    return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _result(node).shape)
+
+
+def least(size: Any) -> int:
+    """What a size may be at least, were all dynamic sizes of inputs nothing.
+
+    A program is traced as if they were two or more, whatever it is exported for.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    known, depending = size.node.shape_env.var_to_range, free_unbacked_symbols(size)
+    symbols = size.node.expr.free_symbols
+    value = size.node.expr.subs({s: known[s].lower if s in depending else 0 for s in symbols})
+    return int(value) if value.is_Integer else 1
 
 
 def has_nothing(node: Node) -> bool:

@@ -24,6 +24,8 @@ FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
 _KEPT = "EDGE_DO_NOT_DECOMP."
+# More than any size that is bounded on purpose.
+_LARGEST = 2**48
 
 
 def graph_modules(root: GraphModule) -> list[GraphModule]:
@@ -123,4 +125,11 @@ def upper_bound(size: Any) -> int | None:
         # It depends on data, and not even an example of it is known.
         return None
     # An unbounded size comes back as sympy's infinity or as torch's largest int, too.
-    return bound if isinstance(bound, int) and bound <= 2**48 else None
+    return bound if isinstance(bound, int) and bound <= _LARGEST else None
+
+
+def is_unbounded(size: Any) -> bool:
+    """Whether a size is dynamic and nothing bounds it, though an example of it may be known."""
+    if not isinstance(size, torch.SymInt):
+        return False
+    return bool(size.node.shape_env.bound_sympy(size.node.expr).upper > _LARGEST)

@@ -49,12 +49,10 @@ def missing(method: MethodArtifact) -> Missing:
 
 def has_kernel(node: Node) -> bool:
     """Whether this machine's runtime has a kernel for the op of an edge-dialect node."""
-    from executorch.exir.operator.convert import to_out_variant
     from executorch.runtime import Runtime
 
-    op = getattr(node.target, "_op", None)
     try:
-        kernel, _ = to_out_variant(op)
+        kernel = node.target.to_out_variant()  # type: ignore[union-attr]
     except (AttributeError, RuntimeError):  # Not an operator, or one that only makes new tensors.
         return False
     return kernel.name() in set(Runtime.get().operator_registry.operator_names)
@@ -65,13 +63,10 @@ def lacks_kernel(node: Node) -> bool:
 
     False where ExecuTorch was built without its runtime for Python.
     """
-    from executorch.exir.operator.convert import to_out_variant
-
-    op = getattr(node.target, "_op", None)
-    if getattr(op, "namespace", "") != "aten":
+    if getattr(getattr(node.target, "_op", None), "namespace", "") != "aten":
         return False
     try:
-        to_out_variant(op)
+        node.target.to_out_variant()  # type: ignore[union-attr]
         return not has_kernel(node)
     except (ImportError, RuntimeError):
         return False

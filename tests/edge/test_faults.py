@@ -54,6 +54,19 @@ def test_sums_of_integers_are_exact():
     agree(sums, (large,), (-large,))
 
 
+def test_products_that_may_sum_nothing_are_right_when_they_do():
+    def products(x):
+        return x.mT @ x, torch.bmm(x.mT[None], x[None]), x @ x.mT
+
+    calls = [(torch.randn(rows, 4),) for rows in (3, 0, 8)]
+    sizes = ({0: torch.export.Dim("rows", max=8)},)
+    program = torch.export.export(Function(products), calls[0], dynamic_shapes=(sizes,))
+    lowered = Lowerer([]).lower(program)
+    assert_agrees(lowered, products, *calls)
+    names = [entry.op for entry in lowered.plan["forward"].ledger.entries]
+    assert names.count("aten.cat.default") == 4
+
+
 def test_more_ops_have_formulas():
     index = torch.tensor([[0, 0], [1, 2], [3, 3]])
 

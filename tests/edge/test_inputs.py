@@ -1,13 +1,17 @@
 """Inputs of a method: none at all, and those that the runtime can't be given."""
 
+import warnings
+
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from torch import nn
-from torch.export import Dim
+from torch.export import Dim, export
 from toys.runtime import assert_agrees
 
+import etdev
 from etdev import Lowerer
-from etdev.errors import LoweringError
+from etdev.errors import EtdevWarning, LoweringError
 
 ORDERS = ([], ["cpu"])
 
@@ -81,3 +85,33 @@ def test_volumes_that_a_model_stores_channels_last_are_contiguous(plugins):
     model = Volumes().to(memory_format=torch.channels_last_3d)
     x = torch.randn(1, 2, 3, 4, 5)
     assert_agrees(Lowerer(plugins).lower(model, (x,)), model, (x,), (x + 1,))
+
+
+class Sizes(nn.Module):
+    """Two inputs with sizes that have nothing to do with each other, but for a third."""
+
+    def forward(self, x, y, z):
+        return x + z, y.sum()
+
+
+@pytest.mark.parametrize("entrance", ["Lowerer", "partitioner"])
+def test_each_dynamic_size_without_an_upper_bound_is_named_once(entrance):
+    inputs = (torch.randn(4, 2), torch.randn(6), torch.randn(4, 2))
+    free, bounded = {0: Dim("rows")}, {0: Dim("rows", max=8)}
+    unsized = (free, {0: Dim("other", max=6)}, free)
+    sized = (bounded, {0: 3 * Dim("third", max=4)}, bounded)
+    texts = []
+    for shapes in (unsized, sized):
+        program = export(Sizes(), inputs, dynamic_shapes=shapes)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if entrance == "Lowerer":
+                Lowerer([]).lower(program)
+            else:
+                to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+        texts += [str(each.message) for each in caught if each.category is EtdevWarning]
+    assert texts == [
+        "edge conversion: dynamic size 0 of input 'x' of method 'forward' has no upper bound, and "
+        "ExecuTorch plans memory for 4, the example's; larger inputs fail at run time, so export "
+        "it with Dim(..., max=...)"
+    ]

@@ -27,6 +27,7 @@ STOREYS = (
     ("composition", "lowered"),
     ("compilation",),
     ("lowerer", "locking"),
+    ("completion",),
     ("composed",),
     ("testing", "scaffold", "tuning"),
     ("cli",),

@@ -31,8 +31,12 @@ def root(x: Tensor, exponent: float) -> Tensor:
 
 
 def empty_product(x: Tensor, y: Tensor) -> Tensor:
-    """Sums of nothing, which the kernel doesn't write."""
-    return torch.zeros((*x.shape[:-1], y.shape[-1]), dtype=x.dtype)
+    """Sums of nothing, which the kernel doesn't write; of what may be nothing, with a zero more."""
+    if isinstance(x.shape[-1], int):
+        return torch.zeros((*x.shape[:-1], y.shape[-1]), dtype=x.dtype)
+    rows = torch.cat([x, x.new_zeros((*x.shape[:-1], 1))], -1)
+    columns = torch.cat([y, y.new_zeros((*y.shape[:-2], 1, y.shape[-1]))], -2)
+    return torch.mm(rows, columns) if x.dim() == 2 else torch.bmm(rows, columns)
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:

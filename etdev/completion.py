@@ -1,0 +1,114 @@
+"""Completion: programs for ExecuTorch's own loop, with what it lacks written in ops that it has.
+
+A Partitioner may not change the program that it partitions, but an ATen program before that. So
+what `Lowerer` would decide is written down in ATen ops, and ExecuTorch converts it as any other.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.tracer import _default_decomposition_table
+from torch._export.verifier import Verifier
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature
+
+from etdev.composition import Composition
+from etdev.delegate.control_flow import keep_results, overwritten_results
+from etdev.edge import kernels
+from etdev.edge.branch_constants import with_given_constants
+from etdev.edge.causes import name_cause
+from etdev.edge.complex_numbers import is_complex
+from etdev.edge.conversion import Conversion
+from etdev.edge.formulas import losses
+from etdev.edge.keep_whole import take_marks
+from etdev.edge.opset import Opset
+from etdev.graph.expand import Expander
+from etdev.graph.nodes import calls_in, graph_modules
+from etdev.graph.ops import aten_op
+from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.signature import renamed
+from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
+from etdev.stages import guarded
+
+
+def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
+    """A program that ExecuTorch converts into what portable kernels and the plugins compute.
+
+    Args:
+        program: An ATen program; it is not changed.
+        method: Its name.
+        composition: The plugins that are asked, and the rules.
+
+    Raises:
+        EtdevError: As for `Lowerer`, if it would be refused there.
+    """
+    config = EdgeCompileConfig(_skip_dim_order=True)
+    if not _lacks(with_own_symbols(program), config):
+        return program
+    own = with_own_symbols(program)
+    with settled(fake_mode(own.graph.nodes)):
+        decided = _decided(own, method, composition, config)
+    values = [node.meta.get("val") for node in decided.graph.nodes]
+    # torch can't trace such a program again with the symbols that formulas made.
+    return program if unbacked(values) else _as_aten(decided)
+
+
+def _decided(
+    program: ExportedProgram, method: str, composition: Composition, config: EdgeCompileConfig
+) -> ExportedProgram:
+    expander = Expander(config, functools.partial(kernels.formula_of, config))
+    asked = composition.plugins
+    conversion = Conversion(asked, config, expander, simplify=False, prepare=False)
+    manager = guarded(
+        "edge conversion",
+        lambda: conversion.to_edge({method: program}),
+        lambda error: name_cause([program], error),
+    )
+    edge = manager.exported_program(method)
+    names = [plugin.name for plugin in asked]
+    unfit = kernels.unfit(edge, names, config)
+    whole = {**unfit, **take_marks(edge), **kernels.foreign(edge, names)}
+    plan, decided = composition.planner(expander).plan(edge, method, whole)
+    kernels.refuse_unfit(decided, plan.fallback, whole, expander)
+    return decided
+
+
+def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
+    """Whether ExecuTorch's own conversion fails, or gives what kernels or its memory can't do."""
+    # ExecuTorch mixes up the constants that it makes for a method without inputs.
+    alone = not program.graph_signature.user_inputs
+    if alone or any(getattr(n.target, "_opname", "") in losses.WRONG for n in program.graph.nodes):
+        return True
+    try:
+        decomposed = program.run_decompositions(_default_decomposition_table())
+    except Exception:
+        # The conversion says why, by name.
+        return True
+    opset, modules = Opset(config), graph_modules(decomposed.graph_module)
+    return any(overwritten_results(module.graph) for module in modules) or any(
+        kernels.fails(node)
+        or is_complex(node)
+        or (isinstance(node.target, OpOverload) and not opset.has(node.target))
+        for node in calls_in(decomposed.graph_module)
+    )
+
+
+def _as_aten(program: ExportedProgram) -> ExportedProgram:
+    """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
+    clones = keep_results(program.graph, dict(program.graph_module.named_children()))
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                node.target = aten_op(node.target)
+        module.recompile()
+    # The constructor verifies what it is given.
+    program._verifiers = [Verifier]
+    names = {result.name: clone.name for result, clone in clones.items()}
+    old = program.graph_signature
+    outputs = [renamed(spec, names) for spec in old.output_specs]
+    signature = ExportGraphSignature(list(old.input_specs), outputs)
+    graph = copy_graph(program.graph)
+    return with_given_constants(rebuilt(program, graph, signature, program.graph_module))

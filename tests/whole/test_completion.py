@@ -1,0 +1,110 @@
+"""Completion: what ExecuTorch's own loop lacks is written in ops that it has, and computed."""
+
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.backend.partitioner import Partitioner
+from executorch.runtime import Runtime
+from models.small import Function
+from torch import nn
+
+import etdev
+from etdev.errors import LoweringError
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(Partitioner, "transform_for_pre_decomposition"),
+    reason="ExecuTorch 1.4 doesn't ask for a new program",
+)
+
+
+class Counter(nn.Module):
+    """Counts its calls, with several constants and no input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self):
+        return self.count.add_(1) * 1.5 + 2.5
+
+
+def _branches(x):
+    first = torch.cond(x.sum() > 0, lambda x: x * 2 + 1, lambda x: x.exp() - 1, (x,))
+    second = torch.cond(x.sum() > 1, lambda y: (y + 1) * y, lambda y: y - 3, (first,))
+    return first + second, first
+
+
+class Joined(nn.Module):
+    """Joins a buffer without elements, which the runtime can't load."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("none", torch.zeros(0, 3))
+
+    def forward(self, x):
+        return torch.cat([self.none, x]) + 1
+
+
+def _loop(x):
+    start = (torch.tensor(0), x)
+    return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), start)[1]
+
+
+def _doubles(x):
+    return x.double().sum(1), torch.log_softmax(x.double(), 1)
+
+
+X = torch.randn(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Function(lambda x: (x * 9).long() % 4), (X,)),
+        (
+            Function(lambda x: torch.cond(x.sum() > 0, lambda x: x % 3, lambda x: x + 1, (x,))),
+            (torch.tensor([-7, 9]),),
+        ),
+        (Function(lambda x: x.sort(1)), (X,)),
+        (Function(_doubles), (X,)),
+        (Function(lambda x: x @ x.new_ones(0, 2)), (torch.randn(2, 0),)),
+        (Function(_branches), (X.abs(),)),
+        (Function(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)), (X,)),
+        (Counter(), ()),
+        (Joined(), (X,)),
+    ],
+    ids=[
+        "integers",
+        "branch",
+        "sort",
+        "doubles",
+        "nothing",
+        "conds",
+        "quantised",
+        "no inputs",
+        "joined",
+    ],
+)
+def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
+    program = torch.export.export(model, inputs)
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for _ in range(2):
+        outputs, results = method.execute(list(inputs)), model(*inputs)
+        results = (results,) if isinstance(results, torch.Tensor) else results
+        for output, expected in zip(outputs, results, strict=True):
+            torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "said"),
+    [
+        (lambda x: torch.bincount(x), torch.tensor([1, 2]), "decomposes aten.bincount.default"),
+        (_loop, X, "ExecuTorch can't run while_loop, and no plugin took while_loop"),
+    ],
+)
+def test_what_nothing_computes_is_named(function, x, said):
+    program = torch.export.export(Function(function), (x,))
+    with pytest.raises(LoweringError, match=said):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
