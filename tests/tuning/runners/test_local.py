@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -90,6 +92,12 @@ def test_threads_are_fixed(local: Local, mlp_pte: Path, threads: int) -> None:
     if (os.cpu_count() or 1) < threads:
         pytest.skip("one processor")
     assert of(local, Request(mlp_pte, (INPUTS,), threads=threads)).threads == threads
+
+
+def test_torch_has_no_threads_beside_the_programs() -> None:
+    words = "from etdev.tuning.target.usage import use_threads as use; use(2)"
+    ask = f"import torch; torch.set_num_threads(2); {words}; print(torch.get_num_threads())"
+    assert subprocess.check_output([sys.executable, "-c", ask]) == b"1\n"
 
 
 def test_memory_is_what_the_program_adds(local: Local, tmp_path: Path) -> None:
