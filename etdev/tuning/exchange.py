@@ -24,7 +24,8 @@ class Request:
     The method is loaded afresh. If `outputs` is set, it is first called once with each set of
     inputs, in order, so that its state is carried from call to call; those outputs come back. Then
     each set in turn has `warmup` calls and up to `repetitions` calls under the clock, fewer of both
-    when `seconds` are over, but no fewer than three timed calls, or one if that takes longer.
+    when `seconds` are over, but no fewer than three timed calls, or one if that takes longer. Where
+    calls are short, a copy of the method is called for `warmup_s` before.
 
     Args:
         program: The .pte, on this machine.
@@ -33,6 +34,7 @@ class Request:
         method: Which method.
         outputs: Whether the outputs come back.
         warmup: Calls of each set before the clock starts.
+        warmup_s: Time for which threads, caches and the processor's clock may get going before.
         repetitions: Most timed calls of each set; 0 times nothing.
         seconds: Most time for the timed calls of one set.
         threads: Threads of the runtime and of its delegates, fixed before anything is loaded.
@@ -54,6 +56,7 @@ class Request:
     timed: tuple[int, ...] | None = None
     profile: bool = False
     timeout_s: float = 120.0
+    warmup_s: float = 0.02
 
 
 @frozen(eq=False)

@@ -180,6 +180,7 @@ def request_of(
         method=case.method,
         outputs=outputs,
         warmup=policy.warmup,
+        warmup_s=policy.warmup_s,
         repetitions=policy.repetitions,
         seconds=policy.seconds,
         threads=policy.threads,

@@ -24,7 +24,7 @@ from etdev.tuning.measurement import Policy
 from etdev.tuning.runners import Local
 from etdev.tuning.search import Search
 
-QUICK = Policy(warmup=0, repetitions=3, seconds=0.05)
+QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
 
 
 def xnnpack_is_faster(backends):

@@ -98,6 +98,7 @@ class Target:
             "outputs": request.outputs,
             "timed": request.timed,
             "warmup": request.warmup,
+            "warmup_s": request.warmup_s,
             "repetitions": request.repetitions,
             "seconds": request.seconds,
             "threads": request.threads,

@@ -20,6 +20,9 @@ def use_threads(count: int) -> None:
         # last ones, as those are the fast ones where they differ.
         allowed = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, allowed[-count:])
+    # torch copies the outputs, and its threads then wait busily on the processors that delegates
+    # with threads of their own, such as OpenVINO's, need for the next call.
+    import_module("torch").set_num_threads(1)
     library = import_module("executorch.extension.pybindings.portable_lib")
     if reset := getattr(library, "_unsafe_reset_threadpool", None):
         reset(count)

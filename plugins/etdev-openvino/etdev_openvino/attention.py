@@ -20,6 +20,7 @@ Reason = tuple[str, str]
 
 OP = torch.ops.aten.scaled_dot_product_attention.default
 NAME = str(OP)
+_EXPAND = "aten.expand_copy.default"
 
 
 def is_attention(node: Node) -> bool:
@@ -61,9 +62,21 @@ def _shows_every_row(mask: Any, program: ExportedProgram, constants: Mapping[str
     """Whether no row of the scores is hidden altogether, as a mask may do that isn't known yet."""
     if mask is None:
         return True
-    target = constants.get(mask.name, "")
-    value = program.state_dict.get(target, program.constants.get(target))
-    if not isinstance(value, torch.Tensor):
+    value = _known(mask, program, constants)
+    if value is None:
         return False
     shown = value if value.dtype == torch.bool else value > -torch.inf
     return bool(shown.any(-1).all())
+
+
+def _known(
+    node: Node, program: ExportedProgram, constants: Mapping[str, str]
+) -> torch.Tensor | None:
+    """The value of a constant, or of one that is only expanded; None of anything else."""
+    if node.op == "call_function" and op_name(node) == _EXPAND:
+        source: Any = node.args[0]
+        value = _known(source, program, constants)
+        return None if value is None else value.expand(node.meta["val"].shape)
+    target = constants.get(node.name, "")
+    value = program.state_dict.get(target, program.constants.get(target))
+    return value if isinstance(value, torch.Tensor) else None

@@ -26,6 +26,11 @@ NO_FIRST = LOWER.clone().fill_diagonal_(False)
 HIDES = torch.where(NO_FIRST, 0.0, -torch.inf)
 
 
+def expanded(rows):
+    """A mask that etdev leaves expanded, as it is too large to be a constant."""
+    return rows[:, None].expand(192, 192)
+
+
 def attend(*tensors, **options):
     return scaled_dot_product_attention(*tensors, **options).transpose(1, 2) * 2.0
 
@@ -33,6 +38,7 @@ def attend(*tensors, **options):
 def taken(*tensors):
     """Attentions that OpenVINO can have whole."""
     query, key, long = tensors
+    many = query.reshape(1, 1, 192, 4)
     return (
         attend(query, key, key),
         attend(query, key, key, is_causal=True),
@@ -42,6 +48,7 @@ def taken(*tensors):
         attend(query, key, key, attn_mask=LOWER),
         attend(query, key, key, attn_mask=torch.where(LOWER, 0.5, -torch.inf), scale=0.0),
         attend(query, key, key, attn_mask=NO_FIRST.float()[:, :1]),
+        attend(many, many, many, attn_mask=expanded(torch.arange(192) >= 0)),
         attend(query[:, :1, :1] * 100, long[:, :1], long[:, :1]),
         attend(query, key[:1], key[:1]),
         attend(query[0], key[0], key[0]),
@@ -53,6 +60,7 @@ def taken(*tensors):
 def left(*tensors):
     """Attentions that it would fail on or get wrong."""
     query, key, long, mask, bias = tensors
+    many = query.reshape(1, 1, 192, 4)
     return (
         attend(query, key[:, :2], key[:, :2], enable_gqa=True),
         scaled_dot_product_attention(query[0, 0], key[0, 0], key[0, 0]) * 2.0,
@@ -60,6 +68,7 @@ def left(*tensors):
         attend(query, key, key, attn_mask=bias),
         attend(query, key, key, attn_mask=NO_FIRST),
         attend(query, key, key, attn_mask=HIDES),
+        attend(many, many, many, attn_mask=expanded(torch.arange(192) > 0)),
         attend(query, long, long, attn_mask=bias.sum(-1, keepdim=True)),
     )
 

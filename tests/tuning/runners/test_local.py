@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from attrs import evolve
 from models import nets
 from toys.runtime import WRITES_TRACES
 
@@ -73,7 +76,8 @@ def test_calls_end_with_their_time_but_three_are_made(local: Local, mlp_pte: Pat
     result = of(local, Request(mlp_pte, (INPUTS,), repetitions=10**6, seconds=0.0))
     assert len(result.times_ns[0]) == 3
     result = of(local, Request(mlp_pte, (INPUTS,), repetitions=10**6, seconds=0.05))
-    assert 0.04e9 < sum(result.times_ns[0]) < 0.5e9
+    # What is between calls of microseconds counts, too.
+    assert 0.025e9 < sum(result.times_ns[0]) < 0.5e9
 
 
 def test_state_is_carried_from_set_to_set_and_starts_afresh(local: Local, tmp_path: Path) -> None:
@@ -85,11 +89,41 @@ def test_state_is_carried_from_set_to_set_and_starts_afresh(local: Local, tmp_pa
         assert values == [[1.0, 2.0], [11.0, 22.0]]
 
 
+def test_timing_starts_warm_and_in_the_first_state(local: Local, tmp_path: Path) -> None:
+    class Ends(torch.nn.Module):
+        """Has room for ten calls."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            return x.index_select(0, self.calls)
+
+    pte = Lowerer([]).lower(Ends(), (torch.ones(11),)).save(tmp_path / "ends.pte")
+    request = Request(pte, ((torch.ones(11),),), repetitions=7, warmup=3)
+    assert len(of(local, request).times_ns[0]) == 7
+    assert isinstance(local.run(evolve(request, repetitions=8)), Failure)
+
+
+def test_short_calls_are_warmed_up_for_some_time(local: Local, mlp_pte: Path) -> None:
+    start = time.monotonic()
+    of(local, Request(mlp_pte, (INPUTS,), repetitions=3, warmup_s=1.0))
+    assert time.monotonic() - start > 1
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_are_fixed(local: Local, mlp_pte: Path, threads: int) -> None:
     if (os.cpu_count() or 1) < threads:
         pytest.skip("one processor")
     assert of(local, Request(mlp_pte, (INPUTS,), threads=threads)).threads == threads
+
+
+def test_torch_has_no_threads_beside_the_programs() -> None:
+    words = "from etdev.tuning.target.usage import use_threads as use; use(2)"
+    ask = f"import torch; torch.set_num_threads(2); {words}; print(torch.get_num_threads())"
+    assert subprocess.check_output([sys.executable, "-c", ask]) == b"1\n"
 
 
 def test_memory_is_what_the_program_adds(local: Local, tmp_path: Path) -> None:
