@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version as installed
 from pathlib import Path
 
 VERSIONS = ("2.13.0", "2.14.0")
-VERSION = os.environ.get("TORCH_TENSORRT", VERSIONS[0])
+# The one made for the torch that is here; the plugin's probe refuses the others.
+FITTING = next((v for v in VERSIONS if installed("torch").startswith(v[:5])), VERSIONS[-1])
+VERSION = os.environ.get("TORCH_TENSORRT", FITTING)
 
 
 def site(version: str = VERSION) -> Path:

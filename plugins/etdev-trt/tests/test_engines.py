@@ -177,13 +177,20 @@ class Cache(nn.Module):
 
 
 @pytest.mark.versions
+@pytest.mark.skipif(
+    VERSION < "2.14" and torch.__version__ >= "2.14",
+    reason="torch-tensorrt 2.13 binds in torch 2.13's order; with torch 2.14 the probe refuses it",
+)
 def test_a_cache_that_an_engine_writes_stays_outside_and_so_does_all_else_it_reads():
     lowered = Lowerer(["trt"]).lower(exported(Cache()))
     (part,) = lowered.plan.partitions
     storage = {c.target: (c.mutated, c.inside) for c in part.constants}
     assert storage == {"engine": (False, True), "cache": (True, False), "scale": (False, False)}
     (payload, _) = delegates(lowered.edge)[0]
-    assert bindings(payload) == (["x", "cache", "scale"], ["y", "new_cache"])
+    # The runtime binds by position, and so the engine's own names are in the delegate's order.
+    given = [tensor.name.removeprefix("b_") for tensor in part.inputs]
+    assert sorted(given) == ["cache", "scale", "x"]
+    assert bindings(payload) == (given, ["y", "new_cache"])
     signature = lowered.edge.exported_program().graph_signature
     assert list(signature.buffers_to_mutate.values()) == ["cache"]
     lowered.to_executorch()
