@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from etdev.edge import misuses
 from etdev.edge.formulas import (
+    bags,
     doubles,
     halves,
     integers,
@@ -74,6 +75,7 @@ MISSING: Faults = {
     aten.avg_pool3d.default: (misuses.always, pooling.avg_pool3d),
     aten.max_pool3d_with_indices.default: (misuses.always, pooling.max_pool3d),
     aten._adaptive_avg_pool3d.default: (misuses.always, pooling.adaptive_avg_pool),
+    aten._embedding_bag.default: (misuses.first_is_read, bags.embedding_bag),
     aten.empty_strided.default: (misuses.always, kernels.empty_strided),
     aten.randperm.default: (misuses.always, randoms.randperm),
 }

@@ -15,6 +15,11 @@ def always(node: Node) -> bool:
     return True
 
 
+def first_is_read(node: Node) -> bool:
+    """Whether only the first result of a node is read."""
+    return all(user.args[1] == 0 for user in node.users)
+
+
 def integers(node: Node) -> bool:
     dtype = _result(node).dtype
     return not dtype.is_floating_point and dtype != torch.bool

@@ -67,6 +67,22 @@ def test_products_that_may_sum_nothing_are_right_when_they_do():
     assert names.count("aten.cat.default") == 4
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings_are_computed(mode):
+    table = torch.randn(7, 3)
+    table[5] = NAN
+    factors = torch.randn(6) if mode == "sum" else None
+
+    def bags(rows, offsets):
+        bag = torch.nn.functional.embedding_bag
+        ends = bag(rows, table, offsets, mode=mode, include_last_offset=True, padding_idx=2)
+        return ends, bag(rows, table, offsets, mode=mode, per_sample_weights=factors)
+
+    rows = torch.tensor([1, 2, 0, 5, 2, 6])
+    calls = [(rows, torch.tensor(offsets)) for offsets in ([0, 2, 2, 5], [0, 0, 3, 6])]
+    agree(bags, *calls)
+
+
 def test_more_ops_have_formulas():
     index = torch.tensor([[0, 0], [1, 2], [3, 3]])
 

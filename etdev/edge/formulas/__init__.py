@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from etdev.edge.formulas import (
+    bags,
     elementwise,
     linalg,
     order,
@@ -23,6 +24,7 @@ from etdev.edge.formulas import (
 )
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    **bags.FORMULAS,
     **elementwise.FORMULAS,
     **linalg.FORMULAS,
     **order.FORMULAS,
