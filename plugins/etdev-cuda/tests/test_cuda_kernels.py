@@ -118,7 +118,7 @@ def test_no_op_of_op_db_is_claimed_for_a_kernel_that_is_missing(dtype):
                 module, inputs = gpu_lowering.traced(*_call(op, sample))
             except Exception:
                 continue
-            # Nothing says where it runs; torch 2.13 doesn't trace it either.
+            # The lowering takes its mode from them.
             if not inputs:
                 continue
             try:
