@@ -59,8 +59,16 @@ def _convolution(arguments: Arguments) -> bool:
         return True
     if any(size != 1 for size in arguments["dilation"]) or not _fits_template(weight):
         return True
+    if weight.dim() == 5 and _is_product(weight, arguments):
+        return True
     depthwise = groups > 1 and weight.shape[1] == 1 and weight.shape[0] == groups
     return weight.dim() == 3 and not depthwise
+
+
+def _is_product(weight: torch.Tensor, arguments: Arguments) -> bool:
+    """Whether Inductor may take a matrix product of Python's for it; of images it makes its own."""
+    ones = (*weight.shape[2:], *arguments["stride"])
+    return set(ones) == {1} and not any(arguments["padding"]) and bool(arguments["groups"] == 1)
 
 
 def _indexes_by_mask(arguments: Arguments) -> bool:
