@@ -70,6 +70,10 @@ X = torch.randn(2, 3)
         (Function(lambda x: x @ x.new_ones(0, 2)), (torch.randn(2, 0),)),
         (Function(_branches), (X.abs(),)),
         (Function(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)), (X,)),
+        (
+            Function(nn.functional.multilabel_margin_loss),
+            (X, torch.tensor([[0, -1, 1], [2, 0, -1]])),
+        ),
         (Counter(), ()),
         (Joined(), (X,)),
     ],
@@ -81,6 +85,7 @@ X = torch.randn(2, 3)
         "nothing",
         "conds",
         "quantised",
+        "labels",
         "no inputs",
         "joined",
     ],
