@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import suites
+from executorch.exir.backend.partitioner import Partitioner
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
@@ -66,11 +67,13 @@ def assert_no_worse(outcomes):
 
 def test_a_few_operators_are_right_where_executorch_is(few):
     assert_no_worse(few)
+    # ExecuTorch 1.4 doesn't ask a partitioner for a program with other ops.
+    asked = hasattr(Partitioner, "transform_for_pre_decomposition")
     assert {flow: " ".join(line["result"] for line in few[flow].values()) for flow in few} == {
         THEIRS: "SUCCESS OUTPUT_MISMATCH_FAIL PTE_RUN_FAIL",
         "etdev_cpu": "SUCCESS SUCCESS SUCCESS",
         "etdev_openvino_cpu": "SUCCESS SUCCESS SUCCESS",
-        "etdev_partitioner": "SUCCESS SUCCESS LOWER_FAIL",
+        "etdev_partitioner": f"SUCCESS SUCCESS {'SUCCESS' if asked else 'LOWER_FAIL'}",
     }
 
 
