@@ -55,7 +55,8 @@ def sessions_of(
     attempts += [samples.attempts(step) for step in range(len(attempts), steps)]
     first = _session(reference, attempts, structure)
     if not first:
-        what = "eager PyTorch can't run it with its example inputs"
+        which = "the given" if given else "its example"
+        what = f"eager PyTorch can't run it with {which} inputs"
         raise VerifyError(f"method {reference.method.name!r}", what, "give inputs that it takes")
     others = samples.edges() if edges else ()
     sessions = [first, *(_session(reference, [iter(values)], structure) for values in others)]
