@@ -14,7 +14,6 @@ from executorch.exir.program._program import (
     _create_empty_etrecord,
     lift_constant_tensor_pass,
 )
-from executorch.exir.tracer import _default_decomposition_table
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
@@ -25,7 +24,6 @@ from etdev.edge.checks import without_checks
 from etdev.edge.empties import with_made_empties
 from etdev.edge.formulas.losses import CORRECTED
 from etdev.edge.functional import functional
-from etdev.edge.generation import generate
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
     refuse_inputs,
@@ -39,6 +37,7 @@ from etdev.edge.positions import with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.graph.expand import Expander
+from etdev.graph.generation import generate
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
@@ -152,8 +151,8 @@ class Conversion:
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
-        table = {**_default_decomposition_table(), **CORRECTED}
-        for op in (*ops, *self.compile_config.preserve_ops):
+        table = {**self.expander.table, **CORRECTED}
+        for op in ops:
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
         decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
 from attrs import frozen
-from executorch.exir import EdgeCompileConfig, to_edge
-from executorch.exir.tracer import _default_decomposition_table
+from executorch.exir import EdgeCompileConfig
 from torch._export.verifier import Verifier
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
@@ -26,12 +25,14 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from etdev.errors import LoweringError
+from etdev.graph.generation import generate
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
-from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.signature import argument
-from etdev.graph.symbols import settled, unbacked, unify
+from etdev.graph.symbols import settled, unbacked, unbound, unify
+
+Table = Mapping[Any, Callable[..., Any]]
 
 
 @frozen(eq=False)
@@ -82,6 +83,7 @@ def decompose(
     node: Node,
     owner: ExportedProgram,
     compile_config: EdgeCompileConfig,
+    table: Table,
     formula: Callable[..., Any] | None = None,
 ) -> Pieces:
     """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
@@ -90,6 +92,7 @@ def decompose(
         node: The op, in an edge program.
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
+        table: ExecuTorch's decompositions.
         formula: Its decomposition, if that is not ExecuTorch's.
 
     Raises:
@@ -122,9 +125,10 @@ def decompose(
     config = copy.copy(compile_config)
     config._check_ir_validity = False
     with settled(_mode(node)):
-        if formula:
-            return _by_formula(program, node, config, formula)
-        edge = _edge_of(program, config)
+        edge = _by_formula(program, node, config, table, formula) if formula else None
+        if edge is not None:
+            return Pieces(edge, trivial=False)
+        edge = _edge_of(program, config, table)
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(
             op_name(node),
@@ -132,13 +136,18 @@ def decompose(
             "write it with other ops",
         )
     unify(edge, node.meta["val"])
-    return Pieces(edge, trivial=bool(edge.graph.find_nodes(op="call_function", target=node.target)))
+    same = edge.graph.find_nodes(op="call_function", target=node.target)
+    return Pieces(edge, trivial=bool(formula or same))
 
 
 def _by_formula(
-    program: ExportedProgram, node: Node, config: EdgeCompileConfig, formula: Callable[..., Any]
-) -> Pieces:
-    """The pieces that a formula gives; one that can't compute the op leaves it whole.
+    program: ExportedProgram,
+    node: Node,
+    config: EdgeCompileConfig,
+    table: Table,
+    formula: Callable[..., Any],
+) -> ExportedProgram | None:
+    """The pieces that a formula gives; None if it can't compute the op.
 
     A piece may be the same op, on what a kernel can compute.
     """
@@ -149,28 +158,22 @@ def _by_formula(
         nonlocal used
         # torch asks twice for an op of another library, none of whose pieces is that op.
         if used and op.namespace == "aten":
-            return NotImplemented
+            return table[op](*args, **kwargs) if op in table else NotImplemented
         used = True
         return formula(*args, **kwargs)
 
     try:
-        pieces = program.run_decompositions({op: once})
+        edge = _edge_of(program, config, {**table, op: once})
     except Exception:
-        return Pieces(_edge_of(program, config), trivial=True)
-    edge = _edge_of(pieces, config)
+        return None
     unify(edge, node.meta["val"])
-    return Pieces(edge, trivial=False)
+    return edge
 
 
-def _edge_of(program: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
-    inputs = program.graph.find_nodes(op="placeholder")
-    values = [value for node in inputs for value in pytree.tree_leaves(node.meta["val"])]
-    if any(isinstance(v, torch.Tensor) and v.dtype == torch.float64 for v in values):
-        table = _default_decomposition_table()
-        for op in config.preserve_ops:
-            table.pop(op, None)
-        program = with_exact_scalars(program.run_decompositions(table))
-    return to_edge(program, compile_config=config).exported_program()  # type: ignore[no-any-return]
+def _edge_of(program: ExportedProgram, config: EdgeCompileConfig, table: Table) -> ExportedProgram:
+    decomposed = program.run_decompositions(dict(table))
+    with unbound(decomposed):
+        return generate(config, decomposed, config.preserve_ops)
 
 
 def _results(graph: Graph, call: Node) -> list[Node]:

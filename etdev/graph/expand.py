@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -19,7 +19,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.decomposition import Pieces, decompose, key_of
+from etdev.graph.decomposition import Pieces, Table, decompose, key_of
 from etdev.graph.nodes import module_paths
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import rebuilt
@@ -57,6 +57,7 @@ class Expander:
         compile_config: The edge conversion's; not changed.
         formula_of: The decomposition of a node that ExecuTorch leaves whole; None if it has none.
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
+        table: ExecuTorch's decompositions, but for the ops that its caller wants whole.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
@@ -64,7 +65,13 @@ class Expander:
     simplify: Simplify | None = None
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _simpler: dict[Hashable, Pieces] = field(factory=dict)
-    _table: Container[Any] = field(factory=_default_decomposition_table)
+    table: Table = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        table = dict(_default_decomposition_table())
+        for op in self.compile_config.preserve_ops:
+            table.pop(op, None)
+        self.table = table
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
         """Those of some whole ops that have a decomposition."""
@@ -102,7 +109,7 @@ class Expander:
     def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
         op = aten_op(node.target)
-        if op not in self._table and self.formula_of(node) is None:
+        if op not in self.table and self.formula_of(node) is None:
             return False
         return not self._pieces(node, program).trivial
 
@@ -119,7 +126,9 @@ class Expander:
     def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
         key = key_of(node)
         if key not in self._known:
-            self._known[key] = decompose(node, program, self.compile_config, self.formula_of(node))
+            self._known[key] = decompose(
+                node, program, self.compile_config, self.table, self.formula_of(node)
+            )
         return self._known[key]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Lowerer
-from etdev.edge import generation, passes
+from etdev.graph import generation, passes
 
 
 class Mixed(nn.Module):

@@ -11,8 +11,8 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from etdev.edge.passes import with_needed_passes
 from etdev.graph.interpreted import Interpreted
+from etdev.graph.passes import with_needed_passes
 from etdev.graph.scalars import with_exact_scalars
 
 _NAME = "no_input"
