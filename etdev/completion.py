@@ -20,13 +20,11 @@ from etdev.delegate.control_flow import keep_results, overwritten_results
 from etdev.edge import kernels
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
-from etdev.edge.complex_numbers import is_complex
 from etdev.edge.conversion import Conversion
 from etdev.edge.formulas import losses
-from etdev.edge.keep_whole import take_marks
 from etdev.edge.opset import Opset
 from etdev.graph.expand import Expander
-from etdev.graph.nodes import calls_in, graph_modules
+from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import renamed
@@ -69,8 +67,7 @@ def _decided(
     )
     edge = manager.exported_program(method)
     names = [plugin.name for plugin in asked]
-    unfit = kernels.unfit(edge, names, config)
-    whole = {**unfit, **take_marks(edge), **kernels.foreign(edge, names)}
+    whole = kernels.wanted_whole(edge, names, config)
     plan, decided = composition.planner(expander).plan(edge, method, whole)
     kernels.refuse_unfit(decided, plan.fallback, whole, expander)
     return decided

@@ -25,7 +25,6 @@ from typing import Any
 
 from attrs import define
 from executorch.exir import EdgeProgramManager
-from torch.export import ExportedProgram
 
 from etdev.compilation import Compilation
 from etdev.composition import Composition, compose
@@ -34,7 +33,6 @@ from etdev.delegate.cache.cache import Cache
 from etdev.edge import kernels
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
-from etdev.edge.keep_whole import take_marks
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified_pieces
@@ -224,7 +222,10 @@ class Lowerer:
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}
         with stages.stage("plan"):
-            whole = {name: self._whole(program, expander) for name, program in edge.items()}
+            names = [plugin.name for plugin in self.plugins]
+            whole = {
+                name: kernels.wanted_whole(program, names, config) for name, program in edge.items()
+            }
             plan, programs = self.composition.plan(edge, whole, expander)
             for name, program in programs.items():
                 kernels.refuse_unfit(program, plan[name].fallback, whole[name], expander)
@@ -235,12 +236,6 @@ class Lowerer:
         """Leave the caller's random state and torch's generated code as they are, and watch."""
         with watched(self.listener), untouched_random_state(), forgotten_code():
             yield
-
-    def _whole(self, program: ExportedProgram, expander: Expander) -> Mapping[str, Sequence[str]]:
-        """The ops that plugins wanted whole, and those that kernels can't do, with all plugins."""
-        names = [plugin.name for plugin in self.plugins]
-        unfit = kernels.unfit(program, names, expander.compile_config)
-        return unfit | take_marks(program) | kernels.foreign(program, names)
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
         with stages.stage("export"):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from etdev.errors import LoweringError
-from etdev.graph.nodes import graph_modules
+from etdev.graph.nodes import graph_modules, is_complex
 from etdev.graph.source import ops_with_lines
 
 
@@ -34,13 +32,6 @@ def name_complex(programs: Iterable[ExportedProgram], error: Exception) -> None:
         ) from error
 
 
-def is_complex(node: Node) -> bool:
-    """Whether a node reads or returns complex numbers."""
-    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
-    tensors = (v for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor))
-    return node.op == "call_function" and any(tensor.is_complex() for tensor in tensors)
-
-
 def _complex(root: GraphModule) -> Iterator[Node]:
     for module in graph_modules(root):
-        yield from filter(is_complex, module.graph.nodes)
+        yield from (n for n in module.graph.nodes if n.op == "call_function" and is_complex(n))

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.edge.faults import MISSING, RARELY_UNFIT, UNFIT, Faults
+from etdev.edge.keep_whole import take_marks
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import op_name
@@ -60,6 +61,19 @@ def _own_pieces(op: Any) -> Callable[..., Any] | None:
     table = torch.export.default_decompositions()
     # Its `get` is that of dict, which knows nothing of it.
     return table[op] if op in table else None  # noqa: SIM401
+
+
+def wanted_whole(
+    program: ExportedProgram, plugins: Collection[str], config: EdgeCompileConfig
+) -> dict[str, tuple[str, ...]]:
+    """The ops that plugins wanted whole, whose marks are removed, and those that all of them want.
+
+    Args:
+        program: An edge-dialect program.
+        plugins: Names of the plugins.
+        config: The caller's; it says which ops the runtime has a kernel for.
+    """
+    return {**unfit(program, plugins, config), **take_marks(program), **foreign(program, plugins)}
 
 
 def unfit(

@@ -5,7 +5,7 @@ What plugins may import beyond `etdev` itself is named here; the modules behind 
 
 from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import is_channels_last, with_contiguous_weights
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import is_complex, op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.signature import computed_from, unwritten_constants
 
@@ -14,6 +14,7 @@ __all__ = [
     "computed_from",
     "interpreted_copy",
     "is_channels_last",
+    "is_complex",
     "op_name",
     "unwritten_constants",
     "with_contiguous_weights",

@@ -12,6 +12,7 @@ from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.sym_util import eval_upper_bound
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from etdev.errors import DeviceError
 from etdev.schema.device import CPU, Device
@@ -115,6 +116,13 @@ def _upper_bytes(value: torch.Tensor) -> int | None:
             return None
         total *= bound
     return total
+
+
+def is_complex(node: Node) -> bool:
+    """Whether a node reads or returns complex numbers."""
+    values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    leaves = pytree.tree_leaves(values)
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in leaves)
 
 
 def upper_bound(size: Any) -> int | None:

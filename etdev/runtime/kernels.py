@@ -49,13 +49,8 @@ def missing(method: MethodArtifact) -> Missing:
 
 def has_kernel(node: Node) -> bool:
     """Whether this machine's runtime has a kernel for the op of an edge-dialect node."""
-    from executorch.runtime import Runtime
-
-    try:
-        kernel = node.target.to_out_variant()  # type: ignore[union-attr]
-    except (AttributeError, RuntimeError):  # Not an operator, or one that only makes new tensors.
-        return False
-    return kernel.name() in set(Runtime.get().operator_registry.operator_names)
+    kernel = _kernel_of(node)
+    return kernel is not None and _is_known(kernel)
 
 
 def lacks_kernel(node: Node) -> bool:
@@ -65,11 +60,25 @@ def lacks_kernel(node: Node) -> bool:
     """
     if getattr(getattr(node.target, "_op", None), "namespace", "") != "aten":
         return False
+    kernel = _kernel_of(node)
     try:
-        node.target.to_out_variant()  # type: ignore[union-attr]
-        return not has_kernel(node)
-    except (ImportError, RuntimeError):
+        return kernel is not None and not _is_known(kernel)
+    except ImportError:
         return False
+
+
+def _kernel_of(node: Node) -> str | None:
+    """The kernel of an op; None for what is no operator, or one that only makes new tensors."""
+    try:
+        return node.target.to_out_variant().name()  # type: ignore[union-attr, no-any-return]
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _is_known(kernel: str) -> bool:
+    from executorch.runtime import Runtime
+
+    return kernel in Runtime.get().operator_registry.operator_names
 
 
 def load_kernels(*methods: MethodArtifact) -> None:

@@ -56,7 +56,7 @@ def sessions_of(
     first = _session(reference, attempts, structure)
     if not first:
         which = "the given" if given else "its example"
-        what = f"eager PyTorch can't run it with {which} inputs"
+        what = f"eager PyTorch can't run {which} inputs"
         raise VerifyError(f"method {reference.method.name!r}", what, "give inputs that it takes")
     others = samples.edges() if edges else ()
     sessions = [first, *(_session(reference, [iter(values)], structure) for values in others)]

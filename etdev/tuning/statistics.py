@@ -3,8 +3,7 @@
 A round is one process. Calls of one process share where its weights lie, so a resample draws rounds
 first, and calls within them second. Of few rounds that gives too narrow an interval: three that are
 slower by chance look certain. So one of a ratio is at least as wide as Student's t of its rounds
-has it. All draws come from a fixed seed: the same times give the same
-interval.
+has it. All draws come from a fixed seed: the same times give the same interval.
 """
 
 from __future__ import annotations

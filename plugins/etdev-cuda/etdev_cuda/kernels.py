@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from etdev.graph import aten_op
+from etdev.graph import aten_op, is_complex
 from etdev_cuda.fallbacks import falls_back
 
 # Inductor has a generator of its own, which makes a seed by a kernel that CudaBackend has.
@@ -53,7 +53,7 @@ class Kernels:
         op = aten_op(node.target)
         if not isinstance(op, OpOverload) or op.namespace == _TRITON:
             return None
-        if any(map(_is_complex, (node, *node.all_input_nodes))):
+        if is_complex(node):
             # Inductor generates no code for complex numbers.
             return str(op)
         with FakeTensorMode():
@@ -146,11 +146,6 @@ def supported() -> frozenset[str]:
     _, _, text = text.partition("def get_supported_fallback_kernels")
     body, _, _ = text.partition("\n    @")
     return frozenset(body.split('"')[1::2])
-
-
-def _is_complex(node: Node) -> bool:
-    values = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
 
 def _concrete(value: Any) -> Any:
