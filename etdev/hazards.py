@@ -208,8 +208,8 @@ def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> N
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
         if kernels.fails_rarely(node):
-            what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
-            say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
+            what = f"{kernel} is wrong for some values of {node.name}, such as NaN, large "
+            say(strict, f"{what}integers, or none{where(node)}", "etdev.Lowerer is not")
 
 
 def say(strict: bool, what: str, cure: str) -> None:
