@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+import torch
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.tracer import _default_decomposition_table
 from torch._export.verifier import Verifier
@@ -23,11 +24,13 @@ from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
 from etdev.edge.formulas import losses
 from etdev.edge.opset import Opset
+from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
-from etdev.graph.nodes import calls_in, graph_modules, is_complex
+from etdev.graph.nodes import calls_in, graph_modules, is_complex, op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import renamed
+from etdev.graph.source import where
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.stages import guarded
 
@@ -44,14 +47,35 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
+    program = _with_indexed_masks(program)
     if not _lacks(with_own_symbols(program), config):
         return program
     own = with_own_symbols(program)
     with settled(fake_mode(own.graph.nodes)):
         decided = _decided(own, method, composition, config)
     values = [node.meta.get("val") for node in decided.graph.nodes]
+    if not unbacked(values):
+        return _as_aten(decided)
     # torch can't trace such a program again with the symbols that formulas made.
-    return program if unbacked(values) else _as_aten(decided)
+    _refuse_unknown(program, config)
+    return program
+
+
+def _with_indexed_masks(program: ExportedProgram) -> ExportedProgram:
+    """Select by masks as indexing does, since `masked_select` is not Core ATen."""
+    select = torch.ops.aten.masked_select.default
+    names = {
+        node.name
+        for node in program.graph.find_nodes(op="call_function", target=select)
+        if len({str(argument.meta["val"].shape) for argument in node.args}) == 1
+    }
+    if not names:
+        return program
+    graph = copy_graph(program.graph)
+    for node in graph.find_nodes(op="call_function", target=select):
+        if node.name in names:
+            node.target, node.args = torch.ops.aten.index.Tensor, (node.args[0], [node.args[1]])
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)
 
 
 def _decided(
@@ -91,6 +115,21 @@ def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
         or (isinstance(node.target, OpOverload) and not opset.has(node.target))
         for node in calls_in(decomposed.graph_module)
     )
+
+
+def _refuse_unknown(program: ExportedProgram, config: EdgeCompileConfig) -> None:
+    """Refuse ops that ExecuTorch doesn't take."""
+    decomposed = program.run_decompositions(_default_decomposition_table())
+    opset = Opset(config)
+    for node in calls_in(decomposed.graph_module):
+        op = node.target
+        # What returns nothing is a check, which ExecuTorch drops.
+        if isinstance(op, OpOverload) and op._schema.returns and not opset.has(op):
+            raise LoweringError(
+                "partitioner",
+                f"ExecuTorch's own loop doesn't take {op_name(node)}{where(node)}",
+                "lower with etdev.Lowerer, which computes it with other ops",
+            )
 
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:

@@ -23,6 +23,7 @@ from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
+from etdev.pte import causes
 from etdev.schema.plan import MethodPlan, Partition
 
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
@@ -44,6 +45,7 @@ def refuse_hazards(program: ExportedProgram, plan: MethodPlan, strict: bool) -> 
     _refuse_misplaced(program)
     _refuse_transposed(program, plan)
     _refuse_loops(program, plan)
+    _refuse_unplanned(program, plan)
     _refuse_unfit(program, plan, strict)
     for partition in plan.partitions:
         _refuse_compiler(partition)
@@ -131,6 +133,18 @@ def _refuse_loops(program: ExportedProgram, plan: MethodPlan) -> None:
             )
 
 
+def _refuse_unplanned(program: ExportedProgram, plan: MethodPlan) -> None:
+    """Refuse values that ExecuTorch's emission can't plan memory for."""
+    claimed = {name for partition in plan.partitions for name in partition.nodes}
+    for node in program.graph.nodes:
+        if node.name in claimed:
+            continue
+        if problem := causes.unbounded("partitioner", plan.method, node):
+            raise problem
+        if causes.is_unordered(node):
+            raise causes.unordered("partitioner", plan.method, node)
+
+
 def _is_read_in_any_order(nonzero: Node) -> bool:
     """Whether coordinates are of one dimension, and no kernel sees in which order they are."""
     if nonzero.all_input_nodes[0].meta["val"].dim() > 1:
@@ -208,8 +222,8 @@ def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> N
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
         if kernels.fails_rarely(node):
-            what = f"{kernel} is wrong for some values of {node.name}, such as NaN or large "
-            say(strict, f"{what}integers{where(node)}", "etdev.Lowerer is not")
+            what = f"{kernel} is wrong for some values of {node.name}, such as NaN, large "
+            say(strict, f"{what}integers, or none{where(node)}", "etdev.Lowerer is not")
 
 
 def say(strict: bool, what: str, cure: str) -> None:

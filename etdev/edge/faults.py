@@ -24,6 +24,7 @@ from etdev.edge.formulas import (
     quantisers,
     randoms,
     reductions,
+    sizes,
     weighting,
 )
 
@@ -68,6 +69,14 @@ def _variance(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     return result
 
 
+def _greatest(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
+    return reductions.extreme_by_dim(x, dim, keepdim, torch.max)
+
+
+def _least(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
+    return reductions.extreme_by_dim(x, dim, keepdim, torch.min)
+
+
 # The runtime has no kernel.
 MISSING: Faults = {
     aten.sort.default: (misuses.always, order.sort),
@@ -107,9 +116,13 @@ UNFIT: Faults = {
     aten.upsample_bilinear2d.vec: (misuses.double, doubles.unknown),
     aten.max_pool2d_with_indices_backward.default: (misuses.always, kernels.max_pool2d_backward),
 }
-# The kernel is wrong for NaN, infinities, zeros, integers that are not floats, or sums of many
-# numbers of half precision.
+# The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
+# of half precision, or fails where a dynamic size is nothing.
 RARELY_UNFIT: Faults = {
+    aten.cat.default: (misuses.joins_nothing, sizes.joined),
+    aten.amax.default: (misuses.may_have_nothing, _greatest),
+    aten.amin.default: (misuses.may_have_nothing, _least),
+    aten._log_softmax.default: (misuses.divides_among_nothing, kernels.log_softmax),
     aten.convolution.default: (misuses.half, halves.convolution),
     aten.addmm.default: (misuses.half_or_unweighted, weighting.addmm),
     aten.native_layer_norm.default: (misuses.half, halves.widened(aten.native_layer_norm.default)),

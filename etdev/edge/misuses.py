@@ -85,6 +85,23 @@ def has_nothing(node: Node) -> bool:
     return 0 in _input(node).shape
 
 
+def may_have_nothing(node: Node) -> bool:
+    return any(least(size) <= 0 for size in _input(node).shape)
+
+
+def joins_nothing(node: Node) -> bool:
+    """Whether what is joined has no values, or may have none, but places where they would be."""
+    sizes = [least(size) for size in _result(node).shape]
+    axis = _argument(node, 1, "dim") or 0
+    return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
+
+
+def divides_among_nothing(node: Node) -> bool:
+    """Whether the dimension along which values are divided has no size, or may have none."""
+    sizes, axis = _input(node).shape, _argument(node, 1, "dim")
+    return bool(sizes) and least(sizes[axis]) <= 0
+
+
 def half_or_uncertain(node: Node) -> bool:
     """Whether a variance is of halves, or of so few values that it may be infinite."""
     correction = node.kwargs.get("correction")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from executorch.exir import EdgeProgramManager
+from executorch.exir.tensor import dim_order_from_stride
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.errors import LoweringError
@@ -48,27 +53,62 @@ def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
     """Say which value has a size that depends on data and that nothing bounds."""
     for method in manager.methods:
         for node in manager.exported_program(method).graph.nodes:
-            sizes = getattr(node.meta.get("val"), "shape", ())
-            unbounded = [size for size in sizes if upper_bound(size) is None]
-            if unbounded:
-                raise LoweringError(
-                    "to_executorch",
-                    f"{node.name} of method {method!r} has size {unbounded[0]}, which depends on "
-                    f"data and has no upper bound{where(node)}",
-                    "bound it in the model, such as with torch._check(n <= 1024)",
-                ) from error
+            if problem := unbounded("to_executorch", method, node):
+                raise problem from error
+
+
+def unbounded(who: str, method: str, node: Node) -> LoweringError | None:
+    """The error for a node with a size that depends on data and that nothing bounds.
+
+    Args:
+        who: The stage that refuses it.
+        method: The method's name.
+        node: Any node of its program.
+    """
+    sizes = getattr(node.meta.get("val"), "shape", ())
+    endless = [size for size in sizes if upper_bound(size) is None]
+    if not endless:
+        return None
+    return LoweringError(
+        who,
+        f"{node.name} of method {method!r} has size {endless[0]}, which depends on data and has "
+        f"no upper bound{where(node)}",
+        "bound it in the model, such as with torch._check(n <= 1024)",
+    )
 
 
 def _name_unordered(manager: EdgeProgramManager, error: RuntimeError) -> None:
     """Say which value has strides that ExecuTorch can't put in order."""
     for method in manager.methods:
         for node in manager.exported_program(method).graph.nodes:
-            inner = getattr(node.meta.get("val"), "shape", ())[1:]
-            if unbacked(inner):
-                raise LoweringError(
-                    "to_executorch",
-                    f"{node.name} of method {method!r} has inner sizes {tuple(inner)}, "
-                    "and ExecuTorch can't tell the order in memory where one that depends on data "
-                    f"may be 0{where(node)}",
-                    "transpose it, so that the dimension that depends on data is the first",
-                ) from error
+            if unbacked(_inner(node)):
+                raise unordered("to_executorch", method, node) from error
+
+
+def is_unordered(node: Node) -> bool:
+    """Whether a node will have strides that ExecuTorch can't put in order, once it traces again."""
+    if not unbacked(inner := _inner(node)):
+        return False
+    # Products of the inner sizes, in place of which torch says that they are at least one.
+    strides = [math.prod(inner[dim:]) for dim in range(len(inner) + 1)]
+    try:
+        dim_order_from_stride(strides)
+    except GuardOnDataDependentSymNode:
+        return True
+    return False
+
+
+def unordered(who: str, method: str, node: Node) -> LoweringError:
+    """The error for such a node; the arguments are as for `unbounded`."""
+    return LoweringError(
+        who,
+        f"{node.name} of method {method!r} has inner sizes {tuple(_inner(node))}, and ExecuTorch "
+        "can't tell the order in memory where one that depends on data may be 0"
+        f"{where(node)}",
+        "transpose it, so that the dimension that depends on data is the first",
+    )
+
+
+def _inner(node: Node) -> Sequence[Any]:
+    inner: Sequence[Any] = getattr(node.meta.get("val"), "shape", ())[1:]
+    return inner

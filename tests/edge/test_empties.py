@@ -1,4 +1,4 @@
-"""Constants without elements, which ExecuTorch's runtime can't load, are made by the program."""
+"""What has no elements: constants that the runtime can't load, and rows that may be none."""
 
 import pytest
 import torch
@@ -34,3 +34,29 @@ class Grown(nn.Module):
 )
 def test_they_are_as_in_eager(module, plugins):
     assert_agrees(Lowerer(plugins).lower(module, (X,)), module, (X,), (X * 3,))
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+def test_no_rows_are_joined_reduced_and_sorted(plugins):
+    def rows(x):
+        several = torch.cat([x.relu(), x], 1), torch.cat([x[:, :1], x], -1) * 2, x.sort(1)
+        extremes = x.amax(1), x.logsumexp(1, keepdim=True), x[:, None].amin((1, -1)), x.argsort(0)
+        joined = torch.cond(x.sum() > 0, _joined, lambda x: _joined(-x), (x,))
+        return several, extremes, joined, x.log_softmax(0)
+
+    calls = [(torch.randn(count, 4),) for count in (3, 0, 8, 1)]
+    sizes = ({0: torch.export.Dim("rows", max=8)},)
+    program = torch.export.export(Function(rows), calls[0], dynamic_shapes=(sizes,))
+    assert_agrees(Lowerer(plugins).lower(program), rows, *calls)
+
+
+def _joined(x):
+    return torch.cat([x, x * 2], 1)
+
+
+def test_rows_that_nothing_is_chosen_from_are_joined():
+    def chosen(x):
+        rows = x[x.sum(1) > 0]
+        return torch.cat([rows, rows], 1)
+
+    assert_agrees(Lowerer([]).lower(Function(chosen), (X,)), chosen, (X,), (-X,))

@@ -86,3 +86,9 @@ def test_a_computation_of_numbers_that_executorch_has_no_op_for_is_refused_by_na
     program = torch.export.export(number, (torch.ones(2),))
     with pytest.raises(LoweringError, match="ExecuTorch has no op for sym_ite of numbers"):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+
+
+def test_an_op_that_a_conversion_fails_on_is_named_with_its_line():
+    with pytest.raises(LoweringError) as caught:
+        Lowerer([]).lower(torch.nn.CrossMapLRN2d(2), (torch.randn(1, 4, 3, 3),))
+    assert "ExecuTorch failed on aten.select.int at _functions.py:" in str(caught.value)

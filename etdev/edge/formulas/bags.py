@@ -64,7 +64,8 @@ def _peaks(chosen: Tensor, inside: Tensor) -> Tensor:
     """The largest in each bag; PyTorch finds nothing larger than a NaN that is first in one."""
     counted = inside.unsqueeze(2) & ~torch.isnan(chosen)
     first = torch.index_select(chosen, 0, inside.to(torch.int64).argmax(1))
-    return torch.where(torch.isnan(first), first, torch.where(counted, chosen, -math.inf).amax(1))
+    peak, _ = torch.max(torch.where(counted, chosen, -math.inf), 1)
+    return torch.where(torch.isnan(first), first, peak)
 
 
 # Called without gradients, and the same.

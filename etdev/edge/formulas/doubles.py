@@ -74,5 +74,5 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Of float64, and of float16 in float32."""
     if half_to_float:
         return torch.log_softmax(x.to(torch.float32), dim)
-    shifted = x - x.amax(dim, keepdim=True)
+    shifted = x - torch.max(x, dim, keepdim=True)[0]
     return shifted - torch.log(total(torch.exp(shifted), [dim], True))

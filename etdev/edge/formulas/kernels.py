@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.order import fixed
+from etdev.edge.formulas.sizes import fixed
 
 aten = torch.ops.aten
 
@@ -37,6 +37,16 @@ def empty_product(x: Tensor, y: Tensor) -> Tensor:
     rows = torch.cat([x, x.new_zeros((*x.shape[:-1], 1))], -1)
     columns = torch.cat([y, y.new_zeros((*y.shape[:-2], 1, y.shape[-1]))], -2)
     return torch.mm(rows, columns) if x.dim() == 2 else torch.bmm(rows, columns)
+
+
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """Along what may be nothing, which the kernel divides by, with one that counts for nothing."""
+    if x.shape[dim] == 0:
+        return x.clone()
+    shape = [1 if axis == dim % x.dim() else size for axis, size in enumerate(x.shape)]
+    longer = torch.cat([x, torch.full(shape, -math.inf, dtype=x.dtype)], dim)
+    result: Tensor = aten._log_softmax.default(longer, dim, half_to_float)
+    return result.narrow(dim, 0, x.shape[dim])
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:

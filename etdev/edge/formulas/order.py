@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etdev.edge.formulas.sizes import fixed, joined
+
 aten = torch.ops.aten
 
 
@@ -20,12 +22,13 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Te
         return x.clone(), torch.zeros(x.shape, dtype=torch.int64, device=x.device)
     keys = x.to(torch.uint8) if x.dtype == torch.bool else x
     values, places = torch.topk(keys, size, dim, descending, True)
-    earlier, later = values.narrow(dim, 0, size - 1), values.narrow(dim, 1, size - 1)
-    rises = earlier != later
+    # The first value follows a zero, so that a dynamic size may be nothing.
+    shape = [1 if axis == dim % x.dim() else each for axis, each in enumerate(x.shape)]
+    earlier = joined([values.new_zeros(shape), values], dim).narrow(dim, 0, size)
+    rises = earlier != values
     if x.dtype.is_floating_point:
-        rises = rises & ~(torch.isnan(earlier) & torch.isnan(later))
-    first = torch.zeros_like(places.narrow(dim, 0, 1))
-    runs = torch.cat([first, torch.cumsum(rises.to(torch.int64), dim)], dim)
+        rises = rises & ~(torch.isnan(earlier) & torch.isnan(values))
+    runs = torch.cumsum(rises.to(torch.int64), dim)
     order, _ = torch.topk(runs * size + places, size, dim, False, True)
     places = order - runs * size
     return torch.gather(x, dim, places), places
@@ -146,17 +149,6 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
         x = torch.cat([x.narrow(dim, 0, step), large + torch.log1p(torch.exp(apart))], dim)
         step *= 2
     return x.clone() if size <= 1 else x
-
-
-def fixed(size: Any) -> int:
-    """A size that a formula unrolls by.
-
-    Raises:
-        NotImplementedError: It may change.
-    """
-    if isinstance(size, int):
-        return size
-    raise NotImplementedError("a dynamic size")
 
 
 def _unique_consecutive(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.order import fixed
+from etdev.edge.formulas.sizes import fixed
 
 aten = torch.ops.aten
 

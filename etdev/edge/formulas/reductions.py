@@ -44,6 +44,13 @@ def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False
     return torch.zeros(shape, dtype=x.dtype)
 
 
+def extreme_by_dim(x: Tensor, dim: Sequence[int], keepdim: bool, op: Any) -> Tensor:
+    """One dimension after another, by a kernel that takes tensors without values."""
+    for axis in sorted({axis % x.dim() for axis in dim or range(x.dim())}, reverse=True):
+        x, _ = op(x, axis, keepdim)
+    return x
+
+
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -79,9 +86,9 @@ def _scattered(
         start = torch.where(hits.any(-2), torch.full((), neutral, dtype=x.dtype), start)
     values = torch.where(hits, given, torch.full((), neutral, dtype=x.dtype))
     if reduce == "amax":
-        result = torch.maximum(start, values.amax(-2))
+        result = torch.maximum(start, torch.max(values, -2)[0])
     elif reduce == "amin":
-        result = torch.minimum(start, values.amin(-2))
+        result = torch.minimum(start, torch.min(values, -2)[0])
     elif reduce == "prod":
         result = start * torch.prod(values, -2, dtype=x.dtype)
     else:

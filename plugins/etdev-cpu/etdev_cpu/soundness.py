@@ -33,6 +33,8 @@ _LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "m
 _NORM = "_native_batch_norm_legit_no_training"
 # XNNPACK unpacks groups of 4-bit weights in blocks of this size.
 _BLOCK = 32
+# What XNNPACK computes with the channels last, in a batch.
+_OF_IMAGES = ("prelu", "max_pool2d", "avg_pool2d", "max")
 # XNNPACK's own limit of dimensions.
 _RANK = 6
 # The least value of a 4-bit weight, by which XNNPACK knows one.
@@ -178,11 +180,13 @@ def _node_problem(node: Node) -> Reason | None:
 def _arguments_problem(node: Node, op: str) -> Reason | None:
     if op == "max" and not any(node.args[2:3]):
         return "arguments", "XNNPACK can't compile max without keepdim"
+    if op == "max" and node.args[1] not in (2, 3):
+        return "arguments", "XNNPACK can't compile max along other dimensions than 2 and 3"
     if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
         return "arguments", "XNNPACK ignores alpha and beta of addmm"
     source: Any = node.args[0] if node.args else None
-    if op == "prelu" and source.meta["val"].dim() != 4:
-        return "arguments", "XNNPACK can't compile prelu of other than 4 dimensions"
+    if op in _OF_IMAGES and source.meta["val"].dim() != 4:
+        return "arguments", f"XNNPACK can't compile {op} of other than 4 dimensions"
     if op == _NORM and source.meta["val"].dim() == 2 and not is_layer(source):
         return "arguments", "XNNPACK can't compile a batch norm of 2 dimensions without its layer"
     return None

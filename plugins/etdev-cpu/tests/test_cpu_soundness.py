@@ -172,6 +172,18 @@ MODELS = {
     ),
     "two norms of one conv": (two_norms, "shared"),
     "max without keepdim": (calls(lambda _, x: x.max(3)[0], image), "arguments"),
+    "max along channels": (calls(lambda _, x: x.max(1, keepdim=True)[0], image), "arguments"),
+    "pools of images without a batch": (
+        calls(
+            lambda _, x: (
+                nn.functional.max_pool2d(x, 2),
+                nn.functional.avg_pool2d(x, 2),
+                x.max(2, keepdim=True)[0],
+            ),
+            lambda: image()[0],
+        ),
+        "arguments",
+    ),
     "addmm with alpha and beta": (
         calls(
             lambda s, x: torch.addmm(s.b, x, s.w, beta=0.5, alpha=2),
