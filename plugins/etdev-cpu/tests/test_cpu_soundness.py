@@ -11,7 +11,12 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from executorch.runtime import Runtime
 from models.small import Function
 from torch import nn
-from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from torchao.quantization import (
+    Int8DynamicActivationIntxWeightConfig,
+    Int8WeightOnlyConfig,
+    PerGroup,
+    quantize_,
+)
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys import Takes
 from toys.runtime import assert_agrees
@@ -299,3 +304,18 @@ def test_a_linear_layer_whose_bias_is_written_is_left_to_others():
     lowered = Lowerer(["cpu"]).lower(WritesBias(), (x,))
     assert lowered.plan["forward"].owner("aten_exp_default") == "cpu"
     assert lowered.verify([(x,), (x + 1,)]).calls == 3
+
+
+@pytest.mark.parametrize("scales", [torch.float32, torch.bfloat16])
+def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
+    """XNNPACK keeps scales in bfloat16, as the README says; nothing else is rounded."""
+    layer, x = nn.Linear(64, 8).eval(), torch.randn(5, 64)
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(32), weight_scale_dtype=scales
+    )
+    quantize_(layer, config)
+    lowered = Lowerer(["cpu"]).lower(layer, (x,))
+    assert not lowered.plan["forward"].fallback
+    scale = layer.weight.scale
+    scale.copy_(scale.to(torch.bfloat16))
+    assert_agrees(lowered, layer, (x,), (x * 3,))
