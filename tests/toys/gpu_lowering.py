@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo import device_interface
 from torch._inductor import ir, select_algorithm
 from torch._inductor.decomposition import conv1d_to_conv2d, select_decomp_table
@@ -89,7 +90,9 @@ def _decomposed(module: GraphModule, inputs: Any) -> GraphModule:
         leaves = pytree.tree_leaves(module(*args))
         return tuple(value for value in leaves if isinstance(value, torch.Tensor))
 
-    with sdpa_kernel([SDPBackend.MATH]), torch.no_grad(), inputs[0].fake_mode:
+    mode = inputs[0].fake_mode
+    # AOTAutograd traces with Python's dispatcher, which has decompositions that no table has.
+    with sdpa_kernel([SDPBackend.MATH]), torch.no_grad(), enable_python_dispatcher(), mode:
         pieces: GraphModule = make_fx(call, decomposition_table=table, tracing_mode="real")(*inputs)
     return pieces
 

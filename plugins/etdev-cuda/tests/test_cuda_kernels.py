@@ -39,6 +39,15 @@ CALLS = {
     "polygamma": (lambda x: torch.polygamma(1, x), (SQUARE,)),
     "erfinv": (torch.erfinv, (SQUARE,)),
     "bilinear": (lambda x: functional.interpolate(x, (4, 4), mode="bilinear"), (IMAGE,)),
+    "trilinear": (lambda x: functional.interpolate(x, (4, 4, 4), mode="trilinear"), (BODY,)),
+    "bilinear, antialiased": (
+        lambda x: functional.interpolate(x, (4, 4), mode="bilinear", antialias=True),
+        (IMAGE,),
+    ),
+    "bicubic, antialiased": (
+        lambda x: functional.interpolate(x, (4, 4), mode="bicubic", antialias=True),
+        (IMAGE,),
+    ),
     "pool, 5 x 5": (lambda x: functional.avg_pool2d(x, 5, 1), (IMAGE,)),
     "pool, 6 x 6": (lambda x: functional.avg_pool2d(x, 6, 1), (IMAGE,)),
     "adaptive pool": (lambda x: functional.adaptive_avg_pool2d(x, 2), (IMAGE,)),
@@ -98,8 +107,11 @@ def test_without_autotuning_products_and_convolutions_are_kernels(name):
 NEEDS_A_GPU = (
     "PyTorch is not linked",
     "no NVIDIA driver",
+    "'CUDA' backend",
+    "DispatchKey.CUDA",
     "not compiled with CUDA",
     "convert all Tensors",
+    "on the same device",
     "in scatter",
 )
 
