@@ -34,16 +34,12 @@ from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
-from etdev.hazards import (
-    outside,
-    portable,
-    refuse_hazards,
+from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
+from etdev.misconversions import (
     refuse_numbers,
     refuse_rounded,
     refuse_unconverted,
     refuse_wrong_losses,
-    say,
-    unclaimed,
 )
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel, lacks_kernel

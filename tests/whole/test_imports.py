@@ -22,7 +22,7 @@ STOREYS = (
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
-    ("decision", "hazards", "page"),
+    ("decision", "hazards", "misconversions", "page"),
     ("runtime",),
     ("composition", "lowered"),
     ("compilation",),
