@@ -28,9 +28,9 @@ from torchao.quantization import (
 )
 from torchao.quantization.granularity import PerAxis, PerGroup
 from toys import Takes
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
-from etdev import Lowerer
+from etdev import Lowerer, Pin
 from etdev.errors import PluginError
 from etdev.lowerer import Settings
 from etdev.registry.answers import probe
@@ -164,6 +164,15 @@ def test_positions_are_integers_that_it_takes():
     (output,), (expected,) = outputs(look_up, SIX, rows)
     torch.testing.assert_close(output, expected)
     assert lowered(look_up, SIX, rows).plan["forward"].fallback == ()
+
+
+def test_pinned_to_kernels_an_index_out_of_range_is_an_error():
+    function, inputs = Function(lambda x, i: x[i] * 2), (torch.randn(4, 3), torch.tensor([0, 2]))
+    pin = Pin("portable", op="aten.index.Tensor")
+    lowered = Lowerer(["openvino"], pins=[pin]).lower(function, inputs)
+    assert lowered.plan["forward"].fallback
+    with pytest.raises(RuntimeError, match="0x12"):
+        execute(lowered, (inputs[0], torch.tensor([0, 4])))
 
 
 def test_a_fake_quantiser_is_atomic_and_rounds_as_pytorch_does():
