@@ -27,6 +27,9 @@ def normal(*shape):
         (lambda x, y, w: nn.functional.bilinear(x, y, w), [(2, 3), (2, 4), (5, 3, 4)]),
         (lambda x, s: torch.diagonal_scatter(x, s, 1, 2, 0), [(3, 4, 5), (4, 2)]),
         (lambda x, s: torch.diagonal_scatter(x, s, -1), [(3, 5), (2,)]),
+        (lambda x: x.clone().fill_diagonal_(5), [(3, 5)]),
+        (lambda x: (2 * x).fill_diagonal_(5, wrap=True), [(7, 3)]),
+        (lambda x, s: torch.as_strided_scatter(x, s, (2, 3), (1, 4), 2), [(4, 5), (2, 3)]),
     ],
 )
 def test_what_torch_decomposes_further_runs_as_in_pytorch(function, shapes):

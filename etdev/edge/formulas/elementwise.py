@@ -50,19 +50,6 @@ def _trilinear(
     return product.sum(list(sumdim)) if sumdim else product
 
 
-def _diagonal_scatter(
-    x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    moved = x.movedim((dim1, dim2), (-2, -1))
-    rows, columns = moved.shape[-2:]
-    row = torch.arange(rows, device=x.device).unsqueeze(1)
-    column = torch.arange(columns, device=x.device).unsqueeze(0)
-    square = torch.diag_embed(source, offset)[..., :rows, :columns]
-    missing = (columns - square.shape[-1], rows - square.shape[-2])
-    spread = torch.nn.functional.pad(square, (0, missing[0], 0, missing[1]))
-    return torch.where(column - row == offset, spread, moved).movedim((-2, -1), (dim1, dim2))
-
-
 def signbit(x: Tensor) -> Tensor:
     """Whether numbers have a sign, zeros included. The sign of a NaN can't be computed."""
     if not x.dtype.is_floating_point:
@@ -130,7 +117,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.fmax.default: _fmax,
     aten.fmin.default: _fmin,
     aten._trilinear.default: _trilinear,
-    aten.diagonal_scatter.default: _diagonal_scatter,
     aten.signbit.default: signbit,
     aten.copysign.Tensor: _copysign,
     aten.copysign.Scalar: _copysign_scalar,
