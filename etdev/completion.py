@@ -118,8 +118,13 @@ def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
 
 
 def _refuse_unknown(program: ExportedProgram, config: EdgeCompileConfig) -> None:
-    """Refuse ops that ExecuTorch doesn't take."""
-    decomposed = program.run_decompositions(_default_decomposition_table())
+    """Refuse ops that ExecuTorch doesn't take; the program is not changed."""
+    try:
+        own = with_own_symbols(program)
+        decomposed = own.run_decompositions(_default_decomposition_table())
+    except Exception:
+        # So does ExecuTorch's conversion, whose error has the cause.
+        return
     opset = Opset(config)
     for node in calls_in(decomposed.graph_module):
         op = node.target

@@ -9,6 +9,7 @@ from models.small import Function
 from torch import nn
 
 import etdev
+from etdev.completion import completed
 from etdev.errors import LoweringError
 
 pytestmark = pytest.mark.skipif(
@@ -132,3 +133,13 @@ def test_what_nothing_computes_is_named(function, x, said):
     program = torch.export.export(Function(function), (x,))
     with pytest.raises(LoweringError, match=said):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
+
+
+def test_a_refusal_leaves_the_symbols_of_the_program_alone():
+    program = torch.export.export(Function(torch.unique), (X,))
+    (value,) = program.graph.find_nodes(op="placeholder")
+    sizes = value.meta["val"].fake_mode.shape_env
+    before = dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)
+    with pytest.raises(LoweringError, match="doesn't take"):
+        completed(program, "forward", etdev.Lowerer(["cpu"]).composition)
+    assert (dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)) == before
