@@ -128,7 +128,7 @@ def decompose(
         edge = _by_formula(program, node, config, table, formula) if formula else None
         if edge is not None:
             return Pieces(edge, trivial=False)
-        edge = _edge_of(program, config, table)
+        edge = _edge_of(program.run_decompositions(dict(table)), config)
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(
             op_name(node),
@@ -163,15 +163,15 @@ def _by_formula(
         return formula(*args, **kwargs)
 
     try:
-        edge = _edge_of(program, config, {**table, op: once})
+        decomposed = program.run_decompositions({**table, op: once})
     except Exception:
         return None
+    edge = _edge_of(decomposed, config)
     unify(edge, node.meta["val"])
     return edge
 
 
-def _edge_of(program: ExportedProgram, config: EdgeCompileConfig, table: Table) -> ExportedProgram:
-    decomposed = program.run_decompositions(dict(table))
+def _edge_of(decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
     with unbound(decomposed):
         return generate(config, decomposed, config.preserve_ops)
 
