@@ -73,41 +73,17 @@ def wanted_whole(
         plugins: Names of the plugins.
         config: The caller's; it says which ops the runtime has a kernel for.
     """
-    return {**unfit(program, plugins, config), **take_marks(program), **foreign(program, plugins)}
-
-
-def unfit(
-    program: ExportedProgram, plugins: Collection[str], config: EdgeCompileConfig
-) -> dict[str, tuple[str, ...]]:
-    """Ops of an edge program that need a plugin or a formula, each wanted whole by all plugins.
-
-    Args:
-        program: An edge-dialect program.
-        plugins: Names of the plugins.
-        config: The caller's; it says which ops the runtime has a kernel for.
-    """
-    return {
-        node.name: tuple(plugins)
-        for node in program.graph.nodes
-        if formula_of(config, node) is not None
-    }
-
-
-def foreign(program: ExportedProgram, plugins: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Ops of other libraries, which all plugins want whole, whatever a plugin said of them.
-
-    Some backends know a layer by the ops that quantise for it, which is lost once another plugin
-    has one of their pieces.
-
-    Args:
-        program: An edge-dialect program.
-        plugins: Names of the plugins.
-    """
-    return {
-        node.name: tuple(plugins)
-        for node in program.graph.nodes
+    everyone, nodes = tuple(plugins), program.graph.nodes
+    # They need a plugin or a formula.
+    unfit = {node.name: everyone for node in nodes if formula_of(config, node) is not None}
+    # Ops of other libraries, whatever a plugin said of them: some backends know a layer by the ops
+    # that quantise for it, which is lost once another plugin has one of their pieces.
+    foreign = {
+        node.name: everyone
+        for node in nodes
         if node.op == "call_function" and _own_pieces(aten_op(node.target)) is not None
     }
+    return {**unfit, **take_marks(program), **foreign}
 
 
 def refuse_unfit(
@@ -129,7 +105,7 @@ def refuse_unfit(
     """
     config, names = expander.compile_config, set(fallback)
     nodes = {node.name: node for node in program.graph.nodes if node.name in names}
-    lacking = unfit(program, (), config).keys() & names
+    lacking = {name for name, node in nodes.items() if formula_of(config, node) is not None}
     # What could be decomposed further is part of a formula on purpose.
     parts = set(expander.decomposable(program, lacking))
     for name, node in nodes.items():
