@@ -22,6 +22,7 @@ from etdev.edge import kernels
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
+from etdev.edge.dropouts import with_idle_dropouts
 from etdev.edge.formulas import losses
 from etdev.edge.opset import Opset
 from etdev.errors import LoweringError
@@ -47,7 +48,7 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
-    program = _with_indexed_masks(program)
+    program = with_idle_dropouts(_with_indexed_masks(program))
     if not _lacks(with_own_symbols(program), config):
         return program
     own = with_own_symbols(program)

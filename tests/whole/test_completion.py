@@ -69,6 +69,12 @@ def _doubles(x):
     return x.double().sum(1), torch.log_softmax(x.double(), 1)
 
 
+def _written(x):
+    y = x * 2
+    nn.functional.dropout(y, training=False).add_(1)
+    return y
+
+
 X = torch.randn(2, 3)
 
 
@@ -92,6 +98,7 @@ X = torch.randn(2, 3)
         (Counter(), ()),
         (Joined(), (X,)),
         (Function(lambda x: x.masked_select(x > 0)), (X,)),
+        (Function(_written), (X,)),
     ],
     ids=[
         "integers",
@@ -105,6 +112,7 @@ X = torch.randn(2, 3)
         "no inputs",
         "joined",
         "mask",
+        "written",
     ],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):

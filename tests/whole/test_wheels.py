@@ -168,7 +168,6 @@ SOME = ("-k", "values or own_models or state or dtypes")
     ("kind", "some"),
     [
         ("backend", SOME),
-        ("plugin", ("-k", "values")),
         pytest.param("backend", (), marks=pytest.mark.suite),
         pytest.param("plugin", (), marks=pytest.mark.suite),
     ],

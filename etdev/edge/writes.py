@@ -1,0 +1,87 @@
+"""Writes: where a program writes in place, before it is functional, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from attrs import define, field
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+
+from etdev.graph.ops import is_functional
+
+# Layers that torch composes of other ops and that always compute a new value. Other compositions
+# may hand on what they are given, as dropout and einsum do, whatever their schemas say.
+_COMPOSED = {
+    *("batch_norm", "conv1d", "conv2d", "conv3d", "group_norm", "instance_norm", "layer_norm"),
+    *("linear", "log_softmax", "matmul", "scaled_dot_product_attention", "softmax"),
+}
+
+
+@define(eq=False)
+class Writes:
+    """Where a program writes.
+
+    Args:
+        graph: Its graph.
+        places: For each tensor that is written, the positions of the nodes that write it.
+    """
+
+    graph: Graph
+    places: dict[Node, list[int]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for position, node in enumerate(self.graph.nodes):
+            for written in written_by(node):
+                self.places.setdefault(owner_of(written), []).append(position)
+
+
+def owner_of(node: Node) -> Node:
+    """The node whose memory a node's value is in."""
+    while node.op == "call_function" and _aliases(node.target) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _aliases(op: object) -> bool:
+    if not isinstance(op, OpOverload):
+        return getattr(op, "__name__", "") == "getitem"
+    return any(value.alias_info is not None for value in op._schema.returns)
+
+
+def written_by(node: Node) -> Iterator[Node]:
+    """The arguments that a node writes to."""
+    op = node.target
+    if not isinstance(op, OpOverload):
+        return
+    for index, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+        if isinstance(value, Node):
+            yield value
+
+
+def may_hand_on(node: Node) -> bool:
+    """Whether an op that returns a new value by its schema may return what it was given."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not is_functional(op) or op._opname in _COMPOSED:
+        return False
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def written_through(graph: Graph) -> list[Node]:
+    """Nodes that may return what they were given, where that or their result is written later."""
+    memory: dict[Node, set[Node]] = {}
+    last: dict[Node, int] = {}
+    for position, node in enumerate(graph.nodes):
+        given = {place for source in node.all_input_nodes for place in memory[source]}
+        shares = node.op == "call_function" and _aliases(node.target)
+        memory[node] = given if shares else {node, *given} if may_hand_on(node) else {node}
+        last |= {place: position for written in written_by(node) for place in memory[written]}
+    return [
+        node
+        for position, node in enumerate(graph.nodes)
+        if may_hand_on(node) and any(last.get(place, -1) > position for place in memory[node])
+    ]
