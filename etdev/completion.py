@@ -25,6 +25,7 @@ from etdev.edge.conversion import Conversion
 from etdev.edge.dropouts import with_idle_dropouts
 from etdev.edge.formulas import losses
 from etdev.edge.opset import Opset
+from etdev.edge.shifts import with_multiplied_shifts
 from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import calls_in, graph_modules, is_complex, op_name
@@ -48,7 +49,7 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
-    program = with_idle_dropouts(_with_indexed_masks(program))
+    program = with_multiplied_shifts(with_idle_dropouts(_with_indexed_masks(program)))
     if not _lacks(with_own_symbols(program), config):
         return program
     own = with_own_symbols(program)

@@ -24,6 +24,7 @@ from etdev.edge.formulas import (
     quantisers,
     randoms,
     reductions,
+    sampling,
     sizes,
     weighting,
 )
@@ -131,6 +132,7 @@ RARELY_UNFIT: Faults = {
     aten.cumsum.default: (misuses.half, halves.widened(aten.cumsum.default)),
     aten.avg_pool2d.default: (misuses.half, halves.widened(aten.avg_pool2d.default)),
     aten.max_pool2d_with_indices.default: (misuses.floats, pooling.max_pool2d),
+    aten.grid_sampler_2d.default: (misuses.floats, sampling.grid_sampler_2d),
     aten.sign.default: (misuses.floats, kernels.sign),
     aten.div.Tensor_mode: (misuses.divides, _division),
     aten.floor.default: (misuses.integers, integers.whole),

@@ -366,3 +366,20 @@ def test_weights_of_torchao_that_no_plugin_takes_are_dequantised_by_portable_ker
     quantize_(module, IntxWeightOnlyConfig(weight_dtype=dtype))
     calls = [(torch.randn(2, 64),) for _ in range(2)]
     assert_agrees(Lowerer(["cpu"]).lower(module, calls[0]), module, *calls)
+
+
+def test_samples_at_places_that_are_not_there():
+    places = [(math.nan, 0), (0, math.nan), (math.nan, math.nan), (math.inf, 0), (0, -math.inf)]
+    places += [(0.3, -0.2), (5, 5), (-7, 2), (1e30, 0), (-1, 1)]
+    grid = torch.tensor(places).view(1, 2, 5, 2)
+    image = torch.arange(60.0).view(1, 2, 5, 6).sin()
+    ways = [
+        *((mode, padding) for mode in ("bilinear", "nearest") for padding in ("zeros", "border")),
+        *(("bilinear", "reflection"), ("nearest", "reflection"), ("bicubic", "zeros")),
+    ]
+
+    def sampler(mode, padding, corners):
+        return lambda x, grid: layers.grid_sample(x, grid, mode, padding, corners)
+
+    samplers = [sampler(*way, corners) for way in ways for corners in (True, False)]
+    agree(samplers, (image, grid), (image, grid * 0.2))

@@ -4,7 +4,18 @@ Its .pte runs in a process of its own; outputs, state and written inputs are com
 """
 
 import pytest
-from zoo import aliases, blocks, dtypes, flow, numbers, places, quantised, state
+from zoo import (
+    aliases,
+    blocks,
+    dtypes,
+    flow,
+    heads,
+    numbers,
+    places,
+    quantised,
+    state,
+    streams,
+)
 
 from etdev import Lowerer
 from etdev.errors import LoweringError
@@ -20,7 +31,10 @@ ORDERS = {
 }
 ANIMALS = {
     f"{place.__name__.rpartition('.')[2]}.{name}": animal
-    for place in (state, aliases, flow, places, numbers, quantised, blocks, dtypes)
+    for place in (
+        *(state, aliases, flow, places, numbers, quantised),
+        *(blocks, dtypes, heads, streams),
+    )
     for name, animal in place.ZOO.animals.items()
 }
 # What is refused by name, with words of the refusal.

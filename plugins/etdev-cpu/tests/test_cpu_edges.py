@@ -14,6 +14,8 @@ OPS = {
     "sqrt": torch.sqrt,
     "rsqrt": torch.rsqrt,
     "log": torch.log,
+    "sin": torch.sin,
+    "cos": torch.cos,
     "maximum": lambda x: torch.maximum(x, x.flip(-1)),
     "minimum": lambda x: torch.minimum(x, x.flip(-1)),
     "max_pool2d": lambda x: nn.functional.max_pool2d(x, 2),
@@ -31,6 +33,9 @@ OPS = {
     "softmax": lambda x: nn.functional.softmax(x, -1),
     "elu": nn.functional.elu,
     "mean": lambda x: x.mean((2, 3), keepdim=True),
+    "conv": lambda x: nn.functional.conv2d(x, torch.ones(2, 2, 2, 2, dtype=x.dtype)),
+    "linear": lambda x: nn.functional.linear(x, torch.eye(4, dtype=x.dtype)),
+    "product": lambda x: x[0] @ x[0].mT,
 }
 
 
@@ -41,7 +46,7 @@ def test_exact_nan_and_infinities_come_through(name, dtype):
     lowered = Lowerer([CpuPlugin(nan="exact")]).lower(model, (torch.ones(shape, dtype=dtype),))
     program = Runtime.get().load_program(lowered.to_executorch().buffer)
     method = program.load_method("forward")
-    for value in (float("nan"), float("inf"), -float("inf"), -0.0, -1.5):
+    for value in (float("nan"), float("inf"), -float("inf"), -0.0, -1.5, -1e30, 1e10):
         x = torch.rand(shape).to(dtype) + 0.5
         x[0, 0, 1, 2] = value
         (output,) = method.execute([x])
@@ -56,5 +61,5 @@ def test_ignored_nan_takes_exp_and_exact_names_the_reason():
     verdict = left.ledger["aten_exp_default"].verdicts[0]
     assert (verdict.code, verdict.text) == (
         "nan",
-        "XNNPACK's exp treats NaN or infinite values otherwise than PyTorch",
+        "XNNPACK's exp treats NaN, infinite or huge values otherwise than PyTorch",
     )

@@ -60,6 +60,9 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
         return "arguments", f"OpenVINO's {op} of one element is 0"
     if op in ("index_put", "index", "_unsafe_index") and any(map(_is_mask, args[1])):
         return "arguments", f"OpenVINO can't compile {op} with a mask"
+    # `_unsafe_index` is torch's own, such as for an upsampling, and never has negative ones.
+    if op == "index" and sum(index is not None for index in args[1]) > 1:
+        return "arguments", "OpenVINO misreads negative ones of several indices"
     if op == "gather" and _picks_part(node):
         return "arguments", "OpenVINO can't compile a gather that leaves out rows"
     if op == "arange" and _is_float_by_chance(node):

@@ -53,8 +53,9 @@ def assert_computes_what_eager_does(function, *inputs):
         (lambda x: both(x + 1), (X,), ("_clone_dim_order", "nothing")),
         (lambda x: nn.functional.layer_norm(x, (4,), torch.arange(4.0)), (X,),
          ("arange", "arguments")),
+        (lambda x, i: x[i - 1, :, -i], (X, INDEX), ("index", "arguments")),
     ],
-    ids=["sum", "mean", "one element", "part", "condition", "twice", "arange"],
+    ids=["sum", "mean", "one element", "part", "condition", "twice", "arange", "indices"],
 )  # fmt: skip
 def test_what_openvino_loses_or_cannot_compile_is_refused(function, inputs, refused):
     assert refused in reasons(function, *inputs)

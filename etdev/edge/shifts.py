@@ -1,0 +1,42 @@
+"""Shifts by known numbers of bits, for ExecuTorch's own loop, which takes no other."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.graph.rebuild import copy_graph, rebuilt
+
+aten = torch.ops.aten
+_LEFT = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
+_RIGHT = (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
+
+
+def with_multiplied_shifts(program: ExportedProgram) -> ExportedProgram:
+    """Write shifts as products, and as quotients rounded down, which are Core ATen.
+
+    Args:
+        program: An ATen program; it is not changed.
+    """
+    names = {node.name for node in program.graph.nodes if _is_plain(node)}
+    if not names:
+        return program
+    graph = copy_graph(program.graph)
+    for node in graph.nodes:
+        if node.name in names:
+            x, places = node.args
+            if node.target in _RIGHT:
+                node.kwargs = {"rounding_mode": "floor"}
+            node.target = aten.mul.Tensor if node.target in _LEFT else aten.div.Tensor_mode
+            node.args = (x, 1 << places)
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node shifts by so few bits that the factor is a positive number of its dtype."""
+    if node.target not in (*_LEFT, *_RIGHT):
+        return False
+    (x, places), dtype = node.args, node.meta["val"].dtype
+    same = isinstance(x, Node) and x.meta["val"].dtype == dtype
+    return same and isinstance(places, int) and 0 <= places < torch.iinfo(dtype).max.bit_length()
