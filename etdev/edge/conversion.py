@@ -22,7 +22,7 @@ from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
 from etdev.edge.empties import with_made_empties
-from etdev.edge.formulas.losses import CORRECTED
+from etdev.edge.formulas.corrections import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
