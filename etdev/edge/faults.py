@@ -25,6 +25,7 @@ from etdev.edge.formulas import (
     quantisers,
     randoms,
     reductions,
+    sampling,
     sizes,
     weighting,
 )
@@ -118,7 +119,10 @@ UNFIT: Faults = {
     aten.native_layer_norm.default: (misuses.double, doubles.layer_norm),
     aten.native_group_norm.default: (misuses.double, doubles.group_norm),
     aten._adaptive_avg_pool2d.default: (misuses.double, pooling.adaptive_avg_pool),
-    aten.upsample_bilinear2d.vec: (misuses.double, doubles.unknown),
+    aten._native_batch_norm_legit.no_stats: (misuses.double, doubles.batch_norm),
+    aten._upsample_bilinear2d_aa.default: (misuses.double, doubles.unknown),
+    aten._upsample_bilinear2d_aa.vec: (misuses.double, doubles.unknown),
+    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (misuses.always, kernels.max_pool2d_backward),
 }
 # The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
@@ -140,6 +144,7 @@ RARELY_UNFIT: Faults = {
     aten.cumsum.default: (misuses.half, halves.widened(aten.cumsum.default)),
     aten.avg_pool2d.default: (misuses.half, halves.widened(aten.avg_pool2d.default)),
     aten.max_pool2d_with_indices.default: (misuses.floats, pooling.max_pool2d),
+    aten.grid_sampler_2d.default: (misuses.samples_between, sampling.grid),
     aten.sign.default: (misuses.floats, kernels.sign),
     aten.div.Tensor_mode: (misuses.divides, _division),
     aten.floor.default: (misuses.integers, integers.whole),

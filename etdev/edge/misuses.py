@@ -49,6 +49,10 @@ def widens(node: Node) -> bool:
     return _argument(node, 2, "half_to_float") is True
 
 
+def double_or_integers(node: Node) -> bool:
+    return double(node) or integers(node)
+
+
 def double_or_widens(node: Node) -> bool:
     return double(node) or widens(node)
 
@@ -74,6 +78,12 @@ def has_nothing(node: Node) -> bool:
 
 def may_have_nothing(node: Node) -> bool:
     return any(least(size) <= 0 for size in _input(node).shape)
+
+
+def samples_between(node: Node) -> bool:
+    """Whether a node samples at places that may be NaN, and does not just pick or leave out."""
+    mode, padding = node.args[2:4]
+    return (mode, padding) != (1, 0)
 
 
 def seeks_in_nothing(node: Node) -> bool:

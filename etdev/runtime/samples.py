@@ -91,7 +91,9 @@ class Samples:
         """The least value of every symbolic size of the inputs."""
         ranges = self.program.range_constraints
         shapes = [fake.shape for fake in self._values() if isinstance(fake, torch.Tensor)]
-        sizes = [size for shape in shapes for size in shape if isinstance(size, torch.SymInt)]
+        sizes: list[Any] = [
+            size for shape in shapes for size in shape if isinstance(size, torch.SymInt)
+        ]
         symbols = {symbol for size in sizes for symbol in size.node.expr.free_symbols}
         known = {symbol: ranges[symbol].lower for symbol in symbols if symbol in ranges}
         return {symbol: int(lower) if lower > 0 else 0 for symbol, lower in known.items()}

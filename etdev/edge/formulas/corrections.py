@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from etdev.edge.formulas import kernels
+from etdev.edge.formulas import kernels, sampling
 from etdev.edge.formulas.refusals import in_range, unless
 from etdev.edge.formulas.sizes import least
 
 aten = torch.ops.aten
+_LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
 _MEAN, _SUM = 1, 2
 
 
@@ -45,6 +47,14 @@ def _reduced(loss: Tensor, x: Tensor, reduction: int) -> Tensor:
     if reduction == _SUM:
         return loss.sum()
     return loss if x.dim() == 2 else loss.reshape(())
+
+
+def _linear(
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None, *, op: Any
+) -> Tensor:
+    if x.dtype.is_floating_point and all(isinstance(size, int) for size in x.shape[2:]):
+        return sampling.linear(x, output_size, align_corners, scale_factors)
+    return _known(op, x, output_size, align_corners, scale_factors)
 
 
 def _one_hot(labels: Tensor, num_classes: int = -1) -> Tensor:
@@ -107,6 +117,7 @@ CORRECTED: Mapping[Any, Callable[..., Any]] = {
     aten.index_copy.default: _index_copy,
     aten.logsumexp.default: _logsumexp,
     aten.one_hot.default: _one_hot,
+    **{op: partial(_linear, op=op) for op in _LINEAR},
     aten.roll.default: _roll,
 }
 # What torch decomposes wrongly for ordinary values.
