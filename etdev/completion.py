@@ -23,7 +23,7 @@ from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
 from etdev.edge.dropouts import with_idle_dropouts
-from etdev.edge.formulas import losses
+from etdev.edge.formulas import corrections
 from etdev.edge.opset import Opset
 from etdev.edge.shifts import with_multiplied_shifts
 from etdev.errors import LoweringError
@@ -103,7 +103,8 @@ def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
     """Whether ExecuTorch's own conversion fails, or gives what kernels or its memory can't do."""
     # ExecuTorch mixes up the constants that it makes for a method without inputs.
     alone = not program.graph_signature.user_inputs
-    if alone or any(getattr(n.target, "_opname", "") in losses.WRONG for n in program.graph.nodes):
+    names = {getattr(n.target, "_opname", "").removesuffix("_") for n in program.graph.nodes}
+    if alone or not names.isdisjoint((*corrections.WRONG, *corrections.LENIENT)):
         return True
     try:
         decomposed = program.run_decompositions(_default_decomposition_table())

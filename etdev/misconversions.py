@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch.export import ExportedProgram
 
-from etdev.edge.formulas import losses
+from etdev.edge.formulas import corrections
 from etdev.edge.opset import is_unknown_of_numbers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import graph_modules, op_name
@@ -63,7 +63,7 @@ def refuse_unconverted(program: ExportedProgram) -> None:
 def refuse_wrong_losses(program: ExportedProgram) -> None:
     """Refuse what torch itself would decompose into something else."""
     for node in program.graph.nodes:
-        if getattr(node.target, "_opname", "") in losses.WRONG:
+        if getattr(node.target, "_opname", "") in corrections.WRONG:
             raise LoweringError(
                 "partitioner",
                 f"torch decomposes {op_name(node)} wrongly{where(node)}",

@@ -16,13 +16,14 @@ from executorch.exir.program._program import (
 )
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
 from etdev.edge.empties import with_made_empties
-from etdev.edge.formulas.losses import CORRECTED
+from etdev.edge.formulas.corrections import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
@@ -132,6 +133,8 @@ class Conversion:
             if self.simplify and programs[method].dialect != "EDGE":
                 # A new value of a buffer may be another's now, without the copy between them.
                 completed = state.with_own_updates(simplified(completed))
+            if programs[method].dialect != "EDGE":
+                _widen_ranges(completed, programs[method])
             manager._edge_programs[method] = completed
         return manager
 
@@ -186,6 +189,17 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
+
+
+def _widen_ranges(program: ExportedProgram, given: ExportedProgram) -> None:
+    """Say in a program, which is changed, that sizes may be as small as they may be in another.
+
+    torch takes them for two or more while it traces, and forgets the rest.
+    """
+    ranges = program.range_constraints
+    for symbol, bounds in given.range_constraints.items():
+        if symbol in ranges and bounds.lower < ranges[symbol].lower:
+            ranges[symbol] = ValueRanges(bounds.lower, ranges[symbol].upper)
 
 
 def rebuilt(

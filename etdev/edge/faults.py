@@ -6,6 +6,7 @@ call. What is wrong was seen by running every op on the edges of every dtype.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,6 +79,9 @@ def _least(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tenso
     return reductions.extreme_by_dim(x, dim, keepdim, torch.min)
 
 
+_place_of_greatest = functools.partial(reductions.place_of_extreme, op=torch.argmax)
+_place_of_least = functools.partial(reductions.place_of_extreme, op=torch.argmin)
+
 # The runtime has no kernel.
 MISSING: Faults = {
     aten.sort.default: (misuses.always, order.sort),
@@ -98,6 +102,7 @@ UNFIT: Faults = {
     # It takes the process down.
     aten.amax.default: (misuses.has_nothing, reductions.extreme_of_nothing),
     aten.amin.default: (misuses.has_nothing, reductions.extreme_of_nothing),
+    aten.roll.default: (misuses.has_nothing, kernels.roll),
     aten.sum.dim_IntList: (misuses.sum_fails, _sum),
     aten.unfold.default: (misuses.single, kernels.unfold_of_one),
     aten.unfold_copy.default: (misuses.single, kernels.unfold_of_one),
@@ -114,16 +119,23 @@ UNFIT: Faults = {
     aten.native_layer_norm.default: (misuses.double, doubles.layer_norm),
     aten.native_group_norm.default: (misuses.double, doubles.group_norm),
     aten._adaptive_avg_pool2d.default: (misuses.double, pooling.adaptive_avg_pool),
-    aten.upsample_bilinear2d.vec: (misuses.double, doubles.unknown),
+    aten._native_batch_norm_legit.no_stats: (misuses.double, doubles.batch_norm),
+    aten._upsample_bilinear2d_aa.default: (misuses.double, doubles.unknown),
+    aten._upsample_bilinear2d_aa.vec: (misuses.double, doubles.unknown),
+    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (misuses.always, kernels.max_pool2d_backward),
 }
 # The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
 # of half precision, or fails where a dynamic size is nothing.
 RARELY_UNFIT: Faults = {
+    aten.roll.default: (misuses.may_have_nothing, kernels.roll),
+    aten.index_select.default: (misuses.has_nothing_along, kernels.index_select),
+    aten.argmax.default: (misuses.seeks_in_nothing, _place_of_greatest),
+    aten.argmin.default: (misuses.seeks_in_nothing, _place_of_least),
     aten.cat.default: (misuses.joins_nothing, sizes.joined),
     aten.amax.default: (misuses.may_have_nothing, _greatest),
     aten.amin.default: (misuses.may_have_nothing, _least),
-    aten._log_softmax.default: (misuses.divides_among_nothing, kernels.log_softmax),
+    aten._log_softmax.default: (misuses.has_nothing_along, kernels.log_softmax),
     aten.convolution.default: (misuses.half, halves.convolution),
     aten.addmm.default: (misuses.half_or_unweighted, weighting.addmm),
     aten.native_layer_norm.default: (misuses.half, halves.widened(aten.native_layer_norm.default)),
@@ -132,7 +144,7 @@ RARELY_UNFIT: Faults = {
     aten.cumsum.default: (misuses.half, halves.widened(aten.cumsum.default)),
     aten.avg_pool2d.default: (misuses.half, halves.widened(aten.avg_pool2d.default)),
     aten.max_pool2d_with_indices.default: (misuses.floats, pooling.max_pool2d),
-    aten.grid_sampler_2d.default: (misuses.floats, sampling.grid_sampler_2d),
+    aten.grid_sampler_2d.default: (misuses.samples_between, sampling.grid_sampler_2d),
     aten.sign.default: (misuses.floats, kernels.sign),
     aten.div.Tensor_mode: (misuses.divides, _division),
     aten.floor.default: (misuses.integers, integers.whole),

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from etdev.edge.formulas import halves, quantisers
+from etdev.edge.formulas.sizes import least
 
 
 def always(node: Node) -> bool:
@@ -49,6 +49,10 @@ def widens(node: Node) -> bool:
     return _argument(node, 2, "half_to_float") is True
 
 
+def double_or_integers(node: Node) -> bool:
+    return double(node) or integers(node)
+
+
 def double_or_widens(node: Node) -> bool:
     return double(node) or widens(node)
 
@@ -68,25 +72,23 @@ def sums_nothing(node: Node) -> bool:
     return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _result(node).shape)
 
 
-def least(size: Any) -> int:
-    """What a size may be at least, were all dynamic sizes of inputs nothing.
-
-    A program is traced as if they were two or more, whatever it is exported for.
-    """
-    if not isinstance(size, torch.SymInt):
-        return int(size)
-    known, depending = size.node.shape_env.var_to_range, free_unbacked_symbols(size)
-    symbols = size.node.expr.free_symbols
-    value = size.node.expr.subs({s: known[s].lower if s in depending else 0 for s in symbols})
-    return int(value) if value.is_Integer else 1
-
-
 def has_nothing(node: Node) -> bool:
     return 0 in _input(node).shape
 
 
 def may_have_nothing(node: Node) -> bool:
     return any(least(size) <= 0 for size in _input(node).shape)
+
+
+def samples_between(node: Node) -> bool:
+    """Whether a node samples at places that may be NaN, and does not just pick or leave out."""
+    mode, padding = node.args[2:4]
+    return (mode, padding) != (1, 0)
+
+
+def seeks_in_nothing(node: Node) -> bool:
+    """Whether the place of one value among all is asked for, of which there may be none."""
+    return _argument(node, 1, "dim") is None and may_have_nothing(node)
 
 
 def joins_nothing(node: Node) -> bool:
@@ -96,8 +98,8 @@ def joins_nothing(node: Node) -> bool:
     return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
 
 
-def divides_among_nothing(node: Node) -> bool:
-    """Whether the dimension along which values are divided has no size, or may have none."""
+def has_nothing_along(node: Node) -> bool:
+    """Whether the dimension along which a node works has no size, or may have none."""
     sizes, axis = _input(node).shape, _argument(node, 1, "dim")
     return bool(sizes) and least(sizes[axis]) <= 0
 

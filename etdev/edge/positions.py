@@ -8,19 +8,25 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import (
+    compute_unbacked_bindings,
+    statically_known_true,
+)
+from torch.fx.node import map_arg
 
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.symbols import with_own_symbols
 
-_SELECT = torch.ops.aten.select.int
-_CHECK = torch.ops.aten._assert_scalar.default
+aten = torch.ops.aten
+_SELECT = aten.select.int
+_CHECK = aten._assert_scalar.default
 
 
 def with_known_positions(program: ExportedProgram) -> ExportedProgram:
-    """Take positions that may be negative or out of range modulo the size of their dimension.
+    """Look up positions that may be negative or out of range among those of their dimension.
 
     torch's passes ask whether a position is negative or out of range, and stop where nothing tells.
-    One that counts from the end stays the same so, and eager PyTorch refuses one out of range.
+    What is looked up counts from the start, and one out of range fails, as in eager PyTorch.
 
     Args:
         program: An ATen program; it is not changed.
@@ -28,11 +34,14 @@ def with_known_positions(program: ExportedProgram) -> ExportedProgram:
     unknown = {node.name for node in program.graph.nodes if _may_be_out(node)}
     if not unknown:
         return program
+    # The new positions are symbols, which the caller's program must not know.
+    program = with_own_symbols(program)
     graph = copy_graph(program.graph)
     for node in graph.find_nodes(op="call_function", target=_SELECT):
         if node.name in unknown:
             source, dim, position = node.args
-            with graph.inserting_before(node):
+            # What is made of sizes alone has nothing else to tell that it is fake.
+            with graph.inserting_before(node), source.meta["val"].fake_mode:
                 inside = _inside(graph, node, position, _size(graph, source, dim))
             node.args = (source, dim, inside)
             # Where its row begins is no longer a symbol of its own.
@@ -57,22 +66,22 @@ def _described(node: Node) -> dict[str, Any]:
 
 
 def _inside(graph: Graph, node: Node, position: Any, size: Any) -> Node:
-    """A position that counts from the start.
+    """A position that counts from the start, looked up by a kernel that refuses others."""
 
-    The runtime's remainder has the sign of the position, and torch's that of the size.
-    """
-
-    def call(function: Any, one: Any, other: Any) -> Node:
-        result = graph.call_function(function, (one, other))
-        result.meta = {**_described(node), "val": function(_value(one), _value(other))}
+    def call(function: Any, *args: Any, **options: Any) -> Node:
+        result = graph.call_function(function, args, options)
+        values = map_arg((args, options), lambda argument: argument.meta["val"])
+        result.meta = {**_described(node), "val": function(*values[0], **values[1])}
         return result
 
-    inside = call(operator.add, call(operator.mod, position, size), size)
-    inside = call(operator.mod, inside, size)
-    if isinstance(size, Node):
-        known = call(operator.lt, inside, size)
-        check = graph.call_function(_CHECK, (known, "a position is in its dimension"))
-        check.meta = {**_described(node), "val": None}
+    places = call(aten.arange.default, size, dtype=torch.int64)
+    row = call(aten.full.default, [1], position, dtype=torch.int64)
+    inside = call(aten.item.default, call(aten.index.Tensor, places, [row]))
+    value = inside.meta["val"]
+    inside.meta["unbacked_bindings"] = compute_unbacked_bindings(value.node.shape_env, value)
+    for known in (call(operator.ge, inside, 0), call(operator.lt, inside, size)):
+        torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
+        call(_CHECK, known, "a position is in its dimension")
     return inside
 
 
@@ -81,10 +90,6 @@ def _size(graph: Graph, source: Node, dim: int) -> Any:
     size = source.meta["val"].shape[dim]
     if isinstance(size, int):
         return size
-    node = graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
+    node = graph.call_function(aten.sym_size.int, (source, dim))
     node.meta = {**_described(source), "val": size}
     return node
-
-
-def _value(value: Any) -> Any:
-    return value.meta["val"] if isinstance(value, Node) else value

@@ -93,13 +93,26 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
         warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
 
 
+def warn_of_caveats(partitions: Iterable[tuple[Partition, str]]) -> None:
+    """Warn of what plugins have to say about where partitions run; once, if it is the same.
+
+    Args:
+        partitions: The partitions, with that.
+    """
+    alike: dict[tuple[str, ...], list[Partition]] = {}
+    for partition, caveat in partitions:
+        if caveat:
+            key = (partition.plugin, str(partition.device), partition.device_source, caveat)
+            alike.setdefault(key, []).append(partition)
+    for (plugin, device, source, caveat), (first, *others) in alike.items():
+        where = f"{first.where} and {len(others)} more are" if others else f"{first.where} is"
+        what = f"{plugin}: {where} put on {device} ({source}), but {caveat}"
+        warnings.warn(what, EtdevWarning, stacklevel=2)
+
+
 def with_caveat(partition: Partition, caveat: str) -> Partition:
-    """A partition with what its plugin has to say about its device, as a warning too."""
+    """A partition with what its plugin has to say about its device."""
     if not caveat:
         return partition
-    what = (
-        f"{partition.where} is put on {partition.device} ({partition.device_source}), but {caveat}"
-    )
-    warnings.warn(f"{partition.plugin}: {what}", EtdevWarning, stacklevel=2)
     note = f"{partition.device_note}; {caveat}" if partition.device_note else caveat
     return evolve(partition, device_note=note)

@@ -15,7 +15,7 @@ from etdev.planner.constants import settle
 from etdev.planner.copies import plan_copies
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
-from etdev.planner.placement import place, refuse_devices_in_branches, with_caveat
+from etdev.planner.placement import place, refuse_devices_in_branches, warn_of_caveats, with_caveat
 from etdev.planner.rules import Rules
 from etdev.planner.views import Views
 from etdev.registry import answers
@@ -108,17 +108,22 @@ class Planner:
             untouched(asked, "device_caveat", graph.program, graph.method),
             untouched(asked, "resolve_device", graph.program, graph.method),
         ):
-            return [self._place(graph.program, partition) for partition in partitions]
+            placed = [self._place(graph.program, partition) for partition in partitions]
+            caveats = [
+                answers.device_caveat(owner, graph.program, partition)
+                for owner, partition in zip(asked, placed, strict=True)
+            ]
+        warn_of_caveats(zip(placed, caveats, strict=True))
+        return list(map(with_caveat, placed, caveats))
 
     def _place(self, program: ExportedProgram, partition: Partition) -> Partition:
         owner = self._by_name[partition.plugin]
-        placed = place(
+        return place(
             partition,
             self.rules.device_of(partition),
             lambda: answers.resolve_device(owner, program, partition),
             self.rules.strict,
         )
-        return with_caveat(placed, answers.device_caveat(owner, program, placed))
 
     @property
     def _by_name(self) -> dict[str, Plugin]:

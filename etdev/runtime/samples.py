@@ -48,13 +48,17 @@ class Samples:
     def edges(self) -> Iterator[list[list[Any]]]:
         """For each edge value of the dtypes, inputs that have some of it.
 
-        In the second of each attempts, integers are as in the example: they may be indices.
+        In the second of each attempts, integers are as in the example: they may be indices. The
+        last inputs are as small as dynamic sizes may be, if that is 0.
         """
         for index in range(len(_FLOATS) + 3):
             yield [
                 [self._sprinkled(value, index, whole) for value in self.example]
                 for whole in (True, False)
             ]
+        least = self._least_sizes()
+        if 0 in least.values():
+            yield [self._fresh(least)]
 
     def _fresh(self, sizes: dict[Any, int]) -> list[Any]:
         values = self._values()
@@ -82,6 +86,17 @@ class Samples:
             between = int(torch.randint(low, high + 1, (), generator=self._generator))
             sizes[symbol] = {1: high, 2: low}.get(step, between)
         return sizes
+
+    def _least_sizes(self) -> dict[Any, int]:
+        """The least value of every symbolic size of the inputs."""
+        ranges = self.program.range_constraints
+        shapes = [fake.shape for fake in self._values() if isinstance(fake, torch.Tensor)]
+        sizes: list[Any] = [
+            size for shape in shapes for size in shape if isinstance(size, torch.SymInt)
+        ]
+        symbols = {symbol for size in sizes for symbol in size.node.expr.free_symbols}
+        known = {symbol: ranges[symbol].lower for symbol in symbols if symbol in ranges}
+        return {symbol: int(lower) if lower > 0 else 0 for symbol, lower in known.items()}
 
     def _size_of(self, symbol: Any) -> int:
         """A size without upper bound, in the example."""

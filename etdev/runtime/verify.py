@@ -51,8 +51,8 @@ class Verifier:
         path: The .pte.
         references: Its methods in eager PyTorch, or some of them.
         steps: Calls of each method, one after the other, which carry its state on.
-        edges: Also call it with NaN, infinities and the edge values of each dtype, each time with
-            the state it starts with.
+        edges: Also call it with NaN, infinities and the edge values of each dtype, and with dynamic
+            sizes of 0 where their range has that, each time with the state it starts with.
         tolerance: Relative tolerance, in place of what tolerance.py says.
         data: Its .ptd; None searches for one beside it.
         decided: What was decided for it, to name the delegate or kernel that is wrong.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from models.small import Function
 from torch import nn
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer
 
@@ -60,3 +60,28 @@ def test_rows_that_nothing_is_chosen_from_are_joined():
         return torch.cat([rows, rows], 1)
 
     assert_agrees(Lowerer([]).lower(Function(chosen), (X,)), chosen, (X,), (-X,))
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+def test_no_rows_are_rolled_and_summed_as_exponentials(plugins):
+    def rows(x):
+        rolled = x.roll(1, 0), x.roll((5, -1), (0, 1)), x.roll(3), x[:, :0].roll(1, 1)
+        return *rolled, x.logsumexp(0), x.logsumexp((0, 1), keepdim=True)
+
+    calls = [(torch.randn(count, 4),) for count in (3, 0, 8, 1)]
+    sizes = ({0: torch.export.Dim("rows", max=8)},)
+    program = torch.export.export(Function(rows), calls[0], dynamic_shapes=(sizes,))
+    assert_agrees(Lowerer(plugins).lower(program), rows, *calls)
+
+
+def test_the_place_of_the_greatest_of_nothing_is_refused_as_in_eager():
+    def places(x):
+        return x.argmax(), x.argmin(keepdim=True)
+
+    calls = [(torch.randn(count, 4),) for count in (3, 8)]
+    sizes = ({0: torch.export.Dim("rows", max=8)},)
+    program = torch.export.export(Function(places), calls[0], dynamic_shapes=(sizes,))
+    lowered = Lowerer([]).lower(program)
+    assert_agrees(lowered, places, *calls)
+    with pytest.raises(RuntimeError, match="failed"):
+        execute(lowered, (torch.randn(0, 4),))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from models.small import Function
 from torch import nn
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer
 
@@ -74,3 +74,13 @@ def test_a_position_with_known_bounds_stays_as_it_is():
 
     lowered = Lowerer([]).lower(Function(bounded), ROWS[0])
     assert "mod" not in str(lowered.edge.exported_program().graph)
+
+
+@pytest.mark.parametrize("function", [lambda x, i: x[i], lambda x, i: x[:, i + 1], written])
+def test_a_row_out_of_range_fails_as_in_eager(function):
+    lowered = Lowerer([]).lower(Function(function), ROWS[0])
+    for row in (4, 100, -6, -(2**40)):
+        with pytest.raises(IndexError):
+            function(X, torch.tensor(row))
+        with pytest.raises(RuntimeError, match="failed"):
+            execute(lowered, (X, torch.tensor(row)))

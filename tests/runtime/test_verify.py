@@ -156,6 +156,17 @@ def test_dynamic_sizes_are_tried_at_their_bounds():
     assert sizes[-3:] == [3, 8, 1]
 
 
+def test_a_size_that_may_be_0_is_tried_with_the_edges():
+    rows, x = Dim("rows", max=8), torch.ones(3, 1, 4, 4)
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).eval()
+    with pytest.warns(EtdevWarning, match="fails where size 0 of input 'input_1' is 0"):
+        lowered = Lowerer(["cpu"]).lower(net, (x,), dynamic_shapes=({0: rows},))
+    assert lowered.verify().calls == 3
+    assert "failed" in refused(lowered, edges=True).what
+    others = Lowerer([]).lower(net, (x,), dynamic_shapes=({0: rows},))
+    assert others.verify(edges=True).calls == 3 + 8 + 1
+
+
 def test_indices_stay_in_range_at_edge_values_too():
     lowered = Lowerer(["cpu"]).lower(nn.Embedding(10, 4), (torch.tensor([1, 9, 3]),))
     assert lowered.verify(steps=4, edges=True).calls == 4 + 8

@@ -14,7 +14,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("checks", "edges", "misfits", "notes", "quantisers", "soundness"),
+        *("checks", "edges", "empties", "misfits", "notes", "quantisers", "soundness"),
         *("compiler", "flatbuffer", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},

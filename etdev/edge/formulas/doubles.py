@@ -65,6 +65,22 @@ def _normed(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Ten
     return (x - mean) * scale, mean, scale
 
 
+def batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of batches without statistics of others."""
+    value, mean, scale = _normed(x, [0, *range(2, x.dim())], eps)
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    value = value if weight is None else value * weight.reshape(shape)
+    value = value if bias is None else value + bias.reshape(shape)
+    return value, mean.reshape(-1), scale.reshape(-1)
+
+
 def unknown(*args: Any) -> Tensor:
     """Of an op that has none here."""
     raise NotImplementedError("torch's own decomposition rounds, too")

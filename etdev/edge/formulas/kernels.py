@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etdev.edge.formulas import integers
+from etdev.edge.formulas.refusals import in_range
 from etdev.edge.formulas.sizes import fixed
 
 aten = torch.ops.aten
@@ -47,6 +49,27 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     longer = torch.cat([x, torch.full(shape, -math.inf, dtype=x.dtype)], dim)
     result: Tensor = aten._log_softmax.default(longer, dim, half_to_float)
     return result.narrow(dim, 0, x.shape[dim])
+
+
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Of what may be nothing, by whose size the kernel divides."""
+    if not dims:
+        return roll(x.reshape(-1), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = torch.full((1,), x.shape[dim], dtype=torch.int64)
+        places = integers.remainder(torch.arange(x.shape[dim]) - shift, torch.clamp(size, min=1))
+        x = _picked(x, dim, places)
+    return x
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Of what may be nothing, of which the kernel picks not even nothing."""
+    return _picked(x, dim, in_range(index, x.shape[dim]).reshape(-1))
+
+
+def _picked(x: Tensor, dim: int, places: Tensor) -> Tensor:
+    result: Tensor = aten.index.Tensor(x, [*[None] * (dim % x.dim()), places])
+    return result
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etdev.edge.formulas.refusals import in_range
+
 aten = torch.ops.aten
 
 
@@ -51,6 +53,14 @@ def extreme_by_dim(x: Tensor, dim: Sequence[int], keepdim: bool, op: Any) -> Ten
     return x
 
 
+def place_of_extreme(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, op: Any
+) -> Tensor:
+    """Of all values, by a kernel that refuses to find one among none; the other aborts."""
+    place: Tensor = op(x.reshape(-1), 0)
+    return place.reshape([1] * x.dim()) if keepdim else place
+
+
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -79,6 +89,8 @@ def _scattered(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
     places = torch.arange(x.shape[dim], device=x.device)
+    # Out of range, it would hit nothing.
+    index = in_range(index, x.shape[dim])
     hits = index.movedim(dim, -1).unsqueeze(-1) == places
     start, given = x.movedim(dim, -1), source.movedim(dim, -1).unsqueeze(-1)
     neutral = _neutral(reduce, x.dtype)

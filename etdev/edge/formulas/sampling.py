@@ -1,17 +1,60 @@
-"""Formulas of samples between pixels, at places that are not there."""
+"""Formulas of ops that sample images between their pixels, or where there are none."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from etdev.edge.formulas.sizes import fixed
 
 aten = torch.ops.aten
 _BILINEAR, _BICUBIC = 0, 2
 _ZEROS, _REFLECTION = 0, 2
 # Farther away, the kernel's conversion of places to integers is undefined.
 _FAR = 1e9
+
+
+def linear(
+    x: Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None = None,
+) -> Tensor:
+    """Upsampled by weights of two neighbours, in one dimension after the other.
+
+    torch's decomposition adds a part of their difference, which is NaN if both are infinite, and
+    computes float64 in float32.
+    """
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    value = x.to(dtype)
+    for axis, size in enumerate(x.shape[2:]):
+        factor = scale_factors[axis] if scale_factors else None
+        length = math.floor(fixed(size) * factor) if factor else fixed((output_size or ())[axis])
+        places = torch.arange(length, dtype=dtype, device=x.device)
+        if align_corners:
+            places = places * ((size - 1) / (length - 1) if length > 1 else 0.0)
+        else:
+            scale = 1 / factor if factor else size / length
+            places = torch.clamp((places + 0.5) * scale - 0.5, min=0)
+        before = torch.clamp(torch.floor(places), max=size - 1)
+        shape = [length if dim == axis + 2 else 1 for dim in range(x.dim())]
+        weight = (places - before).reshape(shape)
+        first = before.to(torch.int64)
+        second = torch.clamp(first + 1, max=size - 1)
+        one, other = (torch.index_select(value, axis + 2, index) for index in (first, second))
+        value = one * (1 - weight) + other * weight
+    return value.to(x.dtype)
+
+
+def bilinear(x: Tensor, *options: Any) -> Tensor:
+    """Of float64; nothing rounds integers as PyTorch does, once in each dimension."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError("of integers")
+    return linear(x, *options)
 
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:

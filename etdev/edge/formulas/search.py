@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etdev.edge.formulas.refusals import unless
+
 aten = torch.ops.aten
 
 
@@ -50,6 +52,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
         low, high = flat.amin(), flat.amax()
     else:
         low, high = (torch.full((), end, dtype=x.dtype, device=x.device) for end in (min, max))
+    endless = torch.logical_not(torch.isfinite(low) & torch.isfinite(high))
     single = low == high
     low, high = torch.where(single, low - 1, low), torch.where(single, high + 1, high)
     place = torch.floor((flat - low) / (high - low) * bins)
@@ -57,7 +60,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     inside = (flat >= low) & (flat <= high)
     places = torch.arange(bins, device=x.device, dtype=x.dtype).unsqueeze(1)
     counted = (place == places) & inside
-    return counted.to(torch.int64).sum(1).to(x.dtype)
+    return unless(endless, counted.to(torch.int64).sum(1).to(x.dtype))
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 
 def fixed(size: Any) -> int:
@@ -18,6 +19,19 @@ def fixed(size: Any) -> int:
     if isinstance(size, int):
         return size
     raise NotImplementedError("a dynamic size")
+
+
+def least(size: Any) -> int:
+    """What a size may be at least, were all dynamic sizes of inputs nothing.
+
+    A program is traced as if they were two or more, whatever it is exported for.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    known, depending = size.node.shape_env.var_to_range, free_unbacked_symbols(size)
+    symbols = size.node.expr.free_symbols
+    value = size.node.expr.subs({s: known[s].lower if s in depending else 0 for s in symbols})
+    return int(value) if value.is_Integer else 1
 
 
 def joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

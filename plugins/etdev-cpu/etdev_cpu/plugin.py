@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from etdev_cpu.support import Support
 
-NAN = ("ignored", "exact")
+EDGES = ("ignored", "exact")
 PRECISIONS = ("fp32", "static_quant", "dynamic_quant")
 
 
@@ -34,6 +34,8 @@ class CpuPlugin:
         approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
         nan: `exact` leaves to other plugins the ops that XNNPACK computes otherwise than PyTorch
             for NaN or infinite values; `ignored` takes them.
+        empty: `exact` leaves to other plugins the ops that fail on XNNPACK where a dynamic size is
+            0; `ignored` takes them, with a warning if the size's range has the 0.
     """
 
     # The version of the hooks that it was written for.
@@ -45,7 +47,8 @@ class CpuPlugin:
     bf16: bool = False
     dynamic_weights: bool = False
     approximate: bool = False
-    nan: str = field(default="ignored", validator=validators.in_(NAN))
+    nan: str = field(default="ignored", validator=validators.in_(EDGES))
+    empty: str = field(default="ignored", validator=validators.in_(EDGES))
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 
@@ -87,6 +90,13 @@ class CpuPlugin:
         return [c for c in partition.constants if c.grouped and not c.mutated]
 
     @hookimpl
+    def device_caveat(self, program: ExportedProgram, partition: Partition) -> str | None:
+        """Which size of an input must not be 0, though the method was exported for it."""
+        from etdev_cpu.empties import caveat
+
+        return caveat(program, partition.nodes)
+
+    @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
         """Which quantisers XNNPACK folds into their neighbours."""
         return self._notes[partition.method].of(partition.nodes)
@@ -108,4 +118,5 @@ class CpuPlugin:
             self.dynamic_weights,
             self.approximate,
             exact=self.nan == "exact",
+            full=self.empty == "exact",
         )

@@ -23,6 +23,7 @@ from torch.fx import Node
 
 from etdev.graph import unwritten_constants
 from etdev_cpu.edges import nan_problem
+from etdev_cpu.empties import empty_problem
 from etdev_cpu.misfits import of_constants_alone
 from etdev_cpu.quantisers import Reason, is_quantiser, quantiser_problem, short
 
@@ -49,11 +50,13 @@ class Soundness:
         program: In the edge dialect.
         approximate: Allow the GELU that XNNPACK computes with a table.
         exact: Leave to others what loses NaN or infinities.
+        full: Leave to others what fails on tensors without elements.
     """
 
     program: ExportedProgram
     approximate: bool
     exact: bool
+    full: bool
     _constants: dict[str, str] = field(init=False)
     _alone: set[Node] = field(init=False)
     # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its
@@ -94,9 +97,11 @@ class Soundness:
         tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"
         if tanh and not self.approximate and torch.float32 in _dtypes([node]):
             return "precision", "XNNPACK's tanh GELU is off by up to 5e-4; see approximate"
-        if (reason := _node_problem(node)) or not self.exact:
+        if reason := _node_problem(node):
             return reason
-        return nan_problem(short(node), _dtypes(node.all_input_nodes))
+        if self.full and (reason := empty_problem(self.program, node)):
+            return reason
+        return nan_problem(short(node), _dtypes(node.all_input_nodes)) if self.exact else None
 
     def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
         """Constants that these nodes read, what for, and what they must be prepared as."""

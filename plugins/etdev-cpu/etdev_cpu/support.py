@@ -46,6 +46,7 @@ class Support:
         dynamic_weights: As its `force_non_static_weights_for_f32_linear`.
         approximate: Take ops that XNNPACK computes with errors above 1e-4.
         exact: Leave to others the ops that lose NaN or infinities.
+        full: Leave to others the ops that fail on tensors without elements.
 
     Attributes:
         notes: What XNNPACK's compiler reads in `node.meta`; set by `match`.
@@ -59,9 +60,10 @@ class Support:
         dynamic_weights: bool,
         approximate: bool,
         exact: bool,
+        full: bool,
     ) -> None:
         self.notes = Notes({}, {})
-        self._approximate, self._exact = approximate, exact
+        self._approximate, self._exact, self._full = approximate, exact, full
         # Only what differs from the default, because 1.4.1 doesn't know all of them.
         options = {"enable_bf16": bf16, "force_non_static_weights_for_f32_linear": dynamic_weights}
         self._partitioner = XnnpackPartitioner(
@@ -121,7 +123,8 @@ class Support:
 
         Layers are judged first, since only they need their weights as XNNPACK prepares them.
         """
-        sound, problems = Soundness(program, self._approximate, self._exact), dict[str, Reason]()
+        problems = dict[str, Reason]()
+        sound = Soundness(program, self._approximate, self._exact, self._full)
         kept, layers_first = [], sorted(groups, key=lambda group: not any(map(is_layer, group)))
         for group in layers_first:
             # The host drops a group that has a node of others.

@@ -1,0 +1,19 @@
+"""Refusals: what fails at run time where eager PyTorch raises, in a kernel that checks indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def in_range(index: Tensor, size: Any) -> Tensor:
+    """An index into so many places; a negative one, or one out of range, fails."""
+    places = torch.arange(size, device=index.device)
+    return torch.gather(places, 0, index.reshape(-1)).reshape(index.shape).to(index.dtype)
+
+
+def unless(wrong: Tensor, value: Tensor) -> Tensor:
+    """A value, unless something is wrong, for which it fails."""
+    return value + in_range(wrong.to(torch.int64), 1).to(value.dtype)
