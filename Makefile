@@ -88,11 +88,12 @@ $(VENV)/test: $(VENV)/demo
 	$(call torch-tensorrt,$(VENV))
 	@touch $@
 
-# As above, with another version of one distribution; triton goes with torch.
+# As above, with another version of one distribution; with another torch goes another triton.
 .PRECIOUS: $(VENV)-%/made
 $(VENV)-%/made: $(MANIFESTS)
 	$(PYTHON) -m venv $(@D)
-	@grep -v -E '^($(firstword $(subst -, ,$*))|triton)==' .ci/constraints.txt > $(@D)/constraints.txt
+	@grep -v -E '^($(firstword $(subst -, ,$*))$(if $(filter torch-%,$*),|triton))==' \
+		.ci/constraints.txt > $(@D)/constraints.txt
 	@echo "$(subst -,==,$*)" >> $(@D)/constraints.txt
 	@echo "installing into $(@D) ..."
 	$(@D)/bin/pip -qq install --no-compile --constraint $(@D)/constraints.txt torch

@@ -1,7 +1,7 @@
 """Settings of this process: of Python, of its libraries and of the system.
 
-Left out is what a hook is free to change or can't put back: modules that are imported, threads,
-random numbers (a lowering puts them back), and the functions of a debugger.
+Left out is what a hook may add (see remains.py), random numbers (a lowering puts them back), and
+the functions of a debugger.
 """
 
 from __future__ import annotations

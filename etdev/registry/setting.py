@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
+
+# How many names a message has.
+_NAMES = 8
 
 
-@frozen(eq=False)
+@frozen
 class Setting:
-    """Something global that the caller of a lowering relies on.
+    """Something global that the caller of a lowering relies on; its name tells it from others.
 
     Args:
         name: What users call it.
@@ -25,20 +28,21 @@ class Setting:
     """
 
     name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    imported: bool = False
-    slow: bool = False
-    long: bool = False
-    is_quiet: Callable[[Any, Any], bool] = lambda before, after: False
-    hides: bool = False
+    read: Callable[[], Any] = field(eq=False)
+    write: Callable[[Any], object] = field(eq=False)
+    imported: bool = field(default=False, eq=False)
+    slow: bool = field(default=False, eq=False)
+    long: bool = field(default=False, eq=False)
+    is_quiet: Callable[[Any, Any], bool] = field(default=lambda before, after: False, eq=False)
+    hides: bool = field(default=False, eq=False)
 
     def difference(self, before: Any, after: Any) -> str:
         """What changed, for a message."""
         if isinstance(before, dict):
             keys = before.keys() | after.keys()
             names = sorted(key for key in keys if before.get(key) != after.get(key))
-            return f"{self.name} ({', '.join(names)})"
+            more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+            return f"{self.name} ({', '.join(names[:_NAMES])}{more})"
         return self.name if self.long else f"{self.name} from {before} to {after}"
 
 

@@ -1,7 +1,7 @@
 """Surroundings: this process as it was before a hook was called, to tell what the hook changed.
 
-What belongs to them is in process_settings.py and torch_settings.py. torch's settings are looked at
-once torch is imported, since `etdev plugins` doesn't import it.
+What belongs to them is in process_settings.py, remains.py and torch_settings.py. torch's settings
+are looked at once torch is imported, since `etdev plugins` doesn't import it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from attrs import define, field
 from etdev.errors import EtdevWarning, PluginError
 from etdev.registry.imports import watched_imports
 from etdev.registry.process_settings import process_settings
+from etdev.registry.remains import modules_setting, threads_left
 from etdev.registry.setting import Setting
 
 # In place of a value: any is excused.
@@ -102,8 +103,10 @@ def unchanged(who: str, what: str, slow: bool = True, compiles: bool = False) ->
     """
     around = Surroundings.now(slow)
     around.look()
+    threads: list[str] = []
     try:
-        with nullcontext() if compiles else _imports_told(around):
+        watched = nullcontext() if compiles else _imports_told(around)
+        with threads_left(threads) if slow else nullcontext(), watched:
             yield
     except BaseException:
         around.settle()
@@ -118,6 +121,10 @@ def unchanged(who: str, what: str, slow: bool = True, compiles: bool = False) ->
         text = f"{who}: {what} changed {' and '.join(changes)} {source}".rstrip()
         cure = "put it back where the compile_context ends" if compiles else "import it beforehand"
         warnings.warn(f"{text}; {cure} if others need it as it was", EtdevWarning, stacklevel=4)
+    if threads:
+        text = f"{what} left threads running that Python waits for at its end: {', '.join(threads)}"
+        cure = "join them before the hook returns, or make them daemons"
+        warnings.warn(f"{who}: {text}; {cure}", EtdevWarning, stacklevel=4)
 
 
 def _imports_told(around: Surroundings) -> AbstractContextManager[None]:
@@ -125,9 +132,10 @@ def _imports_told(around: Surroundings) -> AbstractContextManager[None]:
 
 
 def _settings() -> tuple[Setting, ...]:
+    settings = (*process_settings(), modules_setting())
     if "torch" not in sys.modules:
-        return process_settings()
+        return settings
     from etdev.registry.torch_settings import torch_settings
 
     # Those of the process first: they import nothing.
-    return (*process_settings(), *torch_settings())
+    return (*settings, *torch_settings())

@@ -86,6 +86,36 @@ def _names(place: Any) -> Setting:
     )
 
 
+def _class_names(*places: Any) -> Setting:
+    """The functions of the classes of modules, which have too many of them for a setting each."""
+    classes = {
+        value: f"{value.__module__}.{value.__name__}"
+        for place in places
+        for value in vars(place).values()
+        if inspect.isclass(value) and value.__module__.startswith("torch.")
+    }
+    functions = {
+        f"{title}.{name}": (owner, name)
+        for owner, title in classes.items()
+        for name, value in vars(owner).items()
+        if (name[0] != "_" or name in ("__init__", "__call__")) and callable(value)
+    }
+
+    def write(values: Mapping[str, Any]) -> None:
+        for title, (owner, name) in functions.items():
+            if vars(owner).get(name) is not values[title]:
+                setattr(owner, name, values[title])
+
+    return Setting(
+        "what torch's classes hold",
+        lambda: {title: vars(owner).get(name) for title, (owner, name) in functions.items()},
+        write,
+        imported=True,
+        slow=True,
+        is_quiet=lambda before, after: True,
+    )
+
+
 @cache
 def torch_settings() -> tuple[Setting, ...]:
     """All of them; the default device before the modes, and the inference mode before the
@@ -123,6 +153,7 @@ def torch_settings() -> tuple[Setting, ...]:
             imported=True,
         ),
         *map(_names, (builtins, torch, functional, torch.Tensor, torch.nn.Module, torch.export)),
+        _class_names(torch.nn, torch.fx, torch.export, torch.autograd),
         Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
         *map(_autocast, ("cpu", "cuda")),
         *map(_cudnn, ("enabled", "benchmark", "deterministic")),

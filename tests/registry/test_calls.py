@@ -15,8 +15,10 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from asyncio import CancelledError
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,12 +26,12 @@ import torch
 from executorch.exir import to_edge
 from models import foreign
 from models.small import PAIR, AddMul
-from torch import nn
+from torch import fx, nn
 from torch._subclasses import FakeTensorMode
 from torch.overrides import BaseTorchFunctionMode
 
 from etdev import Claim, Device, Group, KeepWhole, Lowerer, hookimpl
-from etdev.errors import ClaimError, EtdevError, PluginError
+from etdev.errors import ClaimError, EtdevError, EtdevWarning, PluginError
 from etdev.graph.method import MethodGraph
 from etdev.registry import answers
 from etdev.registry.selection import from_object
@@ -237,6 +239,11 @@ def test_prepare_that_changes_the_graph_in_place_is_refused():
     )
 
 
+def claim_adds(program):
+    groups = [Group([n]) for n in program.graph.nodes if "add" in n.name]
+    return Claim("XnnpackBackend", groups, merge=False)
+
+
 @pytest.mark.parametrize("hook", ["claim_constants", "resolve_device", "device_caveat"])
 def test_hooks_that_are_asked_for_each_partition_are_watched_together(hook):
     class Plugin:
@@ -244,8 +251,7 @@ def test_hooks_that_are_asked_for_each_partition_are_watched_together(hook):
 
         @hookimpl
         def claim_nodes(self, program):
-            groups = [Group([n]) for n in program.graph.nodes if "add" in n.name]
-            return Claim("XnnpackBackend", groups, merge=False)
+            return claim_adds(program)
 
     def act(self, program, partition):
         program.graph.output_node().meta["tag"] = 1
@@ -333,6 +339,11 @@ GLOBALS = {
     "Python's limit of digits from 4300 to 0": lambda: sys.set_int_max_str_digits(0),
     "what torch holds (add)": lambda: setattr(torch, "add", None),
     "what torch.nn.modules.module.Module holds (eval)": lambda: setattr(nn.Module, "eval", None),
+    "what torch's classes hold (torch.nn.modules.linear.Linear.forward)":
+        lambda: setattr(nn.Linear, "forward", None),
+    "what torch's classes hold (torch.fx.graph.Graph.lint)": lambda: delattr(fx.Graph, "lint"),
+    "sys.modules (decimal, socket)":
+        lambda: [sys.modules.pop("socket"), sys.modules.pop("decimal")],
     "what builtins holds (print)": lambda: setattr(builtins, "print", None),
     "torch.backends.quantized.engine from x86 to qnnpack":
         lambda: setattr(torch.backends.quantized, "engine", "qnnpack"),
@@ -595,6 +606,90 @@ def test_what_is_changed_for_the_time_of_an_import_is_no_change(graph, library):
             import noisy_library  # noqa: F401
 
     assert ask(graph, act) == ()
+
+
+def test_a_module_that_an_import_takes_away_is_no_fault(graph, library):
+    library("import sys; sys.modules.pop('this', None); sys.modules['that'] = sys")
+    sys.modules["this"] = sys
+
+    def act(program):
+        import noisy_library  # noqa: F401
+
+    assert ask(graph, act) == ()
+    assert sys.modules.pop("that") is sys
+
+
+def test_of_many_names_a_message_has_some(graph):
+    gone = {name: module for name, module in sys.modules.items() if name.startswith("sympy.")}
+
+    def act(program):
+        for name in gone:
+            del sys.modules[name]
+
+    with pytest.raises(PluginError) as caught:
+        ask(graph, act)
+    names = f"{', '.join(sorted(gone)[:8])} and {len(gone) - 8} more"
+    assert f"changed sys.modules ({names}); " in str(caught.value)
+    assert gone.items() <= sys.modules.items()
+
+
+def begun(act, **kind):
+    thread = threading.Thread(target=act, name="heartbeat", **kind)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("hook", ["claim_nodes", "resolve_device"])
+def test_a_thread_that_is_left_running_is_named_once(hook):
+    stop = threading.Event()
+
+    class Plugin:
+        name = "a"
+
+        @hookimpl
+        def claim_nodes(self, program):
+            if hook == "claim_nodes":
+                begun(stop.wait)
+            return claim_adds(program)
+
+        @hookimpl
+        def resolve_device(self):
+            if hook == "resolve_device":
+                begun(stop.wait)
+
+    with pytest.warns(EtdevWarning) as caught:
+        Lowerer([Plugin()]).plan(AddMul(), PAIR)
+    stop.set()
+    assert [str(item.message) for item in caught if item.category is EtdevWarning] == [
+        f"a: {hook} for method 'forward' left threads running that Python waits for at its end: "
+        "heartbeat; join them before the hook returns, or make them daemons"
+    ]
+
+
+def test_threads_that_end_with_python_are_the_plugins_own(graph):
+    stop = threading.Event()
+    kept = []
+
+    def act(program):
+        begun(stop.wait, daemon=True)
+        begun(lambda: time.sleep(0.01))
+        kept.append(ThreadPoolExecutor(1))
+        kept[-1].submit(int).result()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ask(graph, act) == ()
+    stop.set()
+    kept.pop().shutdown()
+
+
+def test_who_began_a_thread_is_not_guessed(graph):
+    stop = threading.Event()
+    begun(stop.wait)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ask(graph, lambda program: begun(stop.wait) and None) == ()
+    stop.set()
 
 
 def test_a_lowering_leaves_the_random_numbers_where_they_were():

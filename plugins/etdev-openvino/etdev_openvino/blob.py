@@ -78,7 +78,7 @@ def generates_products(blob: bytes) -> bool:
 
 
 def _parsed(text: bytes) -> ElementTree.Element:
-    return ElementTree.fromstring(text)  # noqa: S314: OpenVINO wrote it in this process
+    return ElementTree.fromstring(text)  # OpenVINO wrote it in this process
 
 
 def _text(net: ElementTree.Element) -> bytes:
