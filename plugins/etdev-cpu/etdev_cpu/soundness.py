@@ -106,11 +106,14 @@ class Soundness:
     def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
         """Constants that these nodes read, what for, and what they must be prepared as."""
         for node in calls:
-            op, special = short(node), set[str]()
+            op, special, packed = short(node), set[str](), set[str]()
             if op in _LAYERS:
                 for name, reading in self._read_layer(node, op):
                     special.add(name)
                     yield (name, "value"), reading
+                packed = {_chain(_argument(node, i))[-1].name for i in _packed_places(node, op)}
+                # The runtime frees what XNNPACK has packed, and with it what others would read.
+                yield from (((name, "kept"), False) for name in packed)
             elif op == _NORM:
                 layer: Any = node.args[0]
                 # XNNPACK folds the norm into the layer before it, once for a weight.
@@ -125,6 +128,8 @@ class Soundness:
             for source in node.all_input_nodes:
                 if source.name in self._constants and source.name not in special:
                     yield (source.name, "value"), "as it is"
+                if source.name in self._constants and source.name not in packed:
+                    yield (source.name, "kept"), True
 
     def _read_layer(self, node: Node, op: str) -> Iterator[tuple[str, object]]:
         act, weight, bias = (None if i is None else _argument(node, i) for i in _LAYERS[op])
@@ -137,6 +142,11 @@ class Soundness:
         if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
             # A bias is quantised with the scales of the activation and of the weight.
             yield _chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
+
+
+def _packed_places(node: Node, op: str) -> Iterator[int]:
+    """Positions of a layer's weight and bias, as far as it has them."""
+    yield from (i for i in _LAYERS[op][1:] if i is not None and _argument(node, i) is not None)
 
 
 def is_layer(node: Node) -> bool:

@@ -208,7 +208,7 @@ def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, p
     assert caught.value.who.startswith("cpu (etdev-cpu ")
     assert problem in caught.value.what
     assert caught.value.cure == (
-        "its options are precisions, per_op, bf16, dynamic_weights, approximate, nan"
+        "its options are precisions, per_op, bf16, dynamic_weights, approximate, nan, empty"
     )
 
 

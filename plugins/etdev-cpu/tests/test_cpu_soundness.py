@@ -306,6 +306,30 @@ def test_a_linear_layer_whose_bias_is_written_is_left_to_others():
     assert lowered.verify([(x,), (x + 1,)]).calls == 3
 
 
+class ReadsWeights(nn.Module):
+    """Layers whose weights and biases other ops read, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.conv = nn.Linear(4, 4), nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        image = self.conv(x[None, :, :, None])
+        return self.layer(x), self.layer.weight * x[:1], image * self.conv.bias[:1], image
+
+
+def test_what_a_layer_packs_is_not_read_by_other_ops_of_its_delegate():
+    """The runtime frees it, and the process dies of SIGSEGV if the program was a file."""
+    x = torch.randn(3, 4)
+    lowered = Lowerer(["cpu"]).lower(ReadsWeights(), (x,))
+    plan = lowered.plan["forward"]
+    assert {plan.owner("aten_linear_default"), plan.owner("aten_convolution_default")} == {"cpu"}
+    assert "aten_mul_tensor" in plan.fallback
+    (verdict,) = plan.ledger["aten_mul_tensor"].verdicts
+    assert verdict.code == "shared"
+    assert lowered.verify([(x,), (x + 1,)]).calls == 3
+
+
 @pytest.mark.parametrize("scales", [torch.float32, torch.bfloat16])
 def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
     """XNNPACK keeps scales in bfloat16, as the README says; nothing else is rounded."""
