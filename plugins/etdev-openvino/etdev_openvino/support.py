@@ -180,10 +180,16 @@ class _Groups:
         self._group_of.update(dict.fromkeys(nodes, nodes))
 
     def _add_quantiser(self, node: Node) -> None:
-        if self.reasons.keys().isdisjoint(node.users):
-            self._open([node, *node.users], "fake quantiser")
-        else:
+        readers = {reader for user in node.users for reader in user.users}
+        if not self.reasons.keys().isdisjoint(node.users):
             self.reasons[node] = "quantised", "its dequantiser is not taken"
+        elif node.args[0] in self.reasons or self.reasons.keys() >= readers:
+            # Other backends know a quantised layer by its quantisers.
+            self.reasons[node] = "quantised", "it goes with an op that is not taken"
+        elif sum(map(self._leaves, node.users)) > 1:
+            self.reasons[node] = "quantised", "OpenVINO's delegate can't return a value twice"
+        else:
+            self._open([node, *node.users], "fake quantiser")
 
     def _add_scalar(self, node: Node) -> None:
         (user,) = node.users

@@ -1,0 +1,43 @@
+"""Fake quantisers beside layers that OpenVINO does not take."""
+
+import pytest
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+from etdev_openvino.plugin import OpenVinoPlugin
+
+
+class Residual(nn.Module):
+    """Two layers read one value, and so do two dequantisers of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return nn.functional.hardtanh(self.one(x)) + self.two(x)
+
+
+def test_quantisers_go_with_the_layers_that_are_left_to_others():
+    """Alone, they can't be compiled, and XNNPACK could no longer take the layers in 8 bits."""
+    inputs = (torch.randn(1, 3, 8, 8),)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    module = prepare_pt2e(torch.export.export(Residual().eval(), inputs).module(), quantizer)
+    module(*inputs)
+    module = convert_pt2e(module)
+    lowered = Lowerer([OpenVinoPlugin(precision="f32"), "cpu"]).lower(module, inputs)
+    plan = lowered.plan["forward"]
+    assert plan.owner("aten_convolution_default") == plan.owner("aten_convolution_default_1")
+    assert plan.owner("aten_convolution_default") == "cpu"
+    assert plan.owner("aten_hardtanh_default") == "OpenVinoPlugin"
+    assert_agrees(lowered, module, inputs, tolerance=0.05)
