@@ -246,7 +246,8 @@ def partitioned(module, *inputs):
 
 def test_a_partitioner_has_first_values_stored():
     manager = partitioned(Stateful(count, count=torch.full((4,), 5.0)), torch.ones(4))
-    loaded = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    buffer = manager.to_executorch().buffer
+    loaded = Runtime.get().load_program(buffer).load_method("forward")
     values = [loaded.execute([torch.ones(4)])[0].clone() for _ in range(2)]
     assert torch.equal(torch.stack(values), torch.tensor([[7.0] * 4, [9.0] * 4]))
 

@@ -142,7 +142,8 @@ def test_coordinates_that_executorch_would_declare_in_another_order_are_refused(
 def test_coordinates_that_are_read_in_any_order_pass():
     x = torch.tensor([0.0, 1.0, 2.0])
     manager = composed(lambda x: (x.nonzero(), x[x.nonzero()]), x)
-    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
     for output, expected in zip(method.execute([x]), (x.nonzero(), x[x.nonzero()]), strict=True):
         torch.testing.assert_close(output, expected)
 
@@ -238,7 +239,8 @@ def test_a_dynamic_size_of_a_channels_last_input_is_read():
     counted = Function(lambda x: (torch.relu(x), x.shape[0] * 2))
     program = torch.export.export(counted, (x,), dynamic_shapes=(sizes,))
     manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
-    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
     torch.testing.assert_close(method.execute([x])[0], torch.relu(x))
 
 

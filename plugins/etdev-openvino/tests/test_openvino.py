@@ -229,7 +229,8 @@ def test_a_mutated_buffer_stays_outside():
 
     lowered = Lowerer([OPENVINO]).lower(Counter(), (SIX,))
     assert {c.storage for p in lowered.plan.partitions for c in p.constants} == {"outside"}
-    method = Runtime.get().load_program(lowered.to_executorch().buffer).load_method("forward")
+    buffer = lowered.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
     for step in (1, 2, 3):
         torch.testing.assert_close(method.execute([SIX])[0], torch.tanh(step * SIX))
 
