@@ -16,7 +16,6 @@ from executorch.exir.program._program import (
 )
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
@@ -199,7 +198,7 @@ def _widen_ranges(program: ExportedProgram, given: ExportedProgram) -> None:
     ranges = program.range_constraints
     for symbol, bounds in given.range_constraints.items():
         if symbol in ranges and bounds.lower < ranges[symbol].lower:
-            ranges[symbol] = ValueRanges(bounds.lower, ranges[symbol].upper)
+            ranges[symbol] = type(bounds)(bounds.lower, ranges[symbol].upper)
 
 
 def rebuilt(

@@ -32,6 +32,7 @@ PRIVATE = {
         "executorch.exir.program._program._generate_edge_program",
         "executorch.exir.program._program.lift_constant_tensor_pass",
         "executorch.exir.tracer._default_decomposition_table",
+        "torch._check",
         "torch._decomp.decomposition_table",
         "torch._dispatch.python.enable_python_dispatcher",
         "torch._export.verifier.SpecViolationError",
@@ -45,6 +46,7 @@ PRIVATE = {
     ),
     "copies between devices": ("executorch.exir.passes._device_copy_ops_registry",),
     "what kind of thing an op, a value or a shape is": (
+        "torch._C",
         "torch._guards.active_fake_mode",
         "torch._ops",
         "torch._ops.HigherOrderOperator",
@@ -72,7 +74,6 @@ PRIVATE = {
         "torch.fx.graph_module._loader",
     ),
     "etdev.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
-        "torch._C",
         "torch._inductor",
         "torch.export.pt2_archive._package_weights.TensorProperties",
         "torch.export.pt2_archive._package_weights.Weights",
