@@ -25,13 +25,13 @@ def with_new_values(program: ExportedProgram) -> ExportedProgram:
     """
     graph = copy_graph(program.graph)
     position = {node: index for index, node in enumerate(graph.nodes)}
-    changed = [node for node in graph.nodes if _is_replaced(node, position)]
+    changed = [node for node in graph.nodes if _replace(node, position)]
     if not changed:
         return program
     return rebuilt(program, graph, program.graph_signature, program.graph_module)
 
 
-def _is_replaced(node: Node, position: dict[Node, int]) -> bool:
+def _replace(node: Node, position: dict[Node, int]) -> bool:
     """Have a node return a new value if it may; returns whether it does."""
     twin = _twin(node.target)
     if twin is None or not node.args or not isinstance(node.args[0], Node):

@@ -68,7 +68,8 @@ def may_hand_on(node: Node) -> bool:
     op = node.target
     if not isinstance(op, OpOverload) or not is_functional(op) or op._opname in _COMPOSED:
         return False
-    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    composed = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    return composed or op._opname == "_unsafe_view"
 
 
 def written_through(graph: Graph) -> list[Node]:
