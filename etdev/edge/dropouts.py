@@ -20,12 +20,13 @@ def with_idle_dropouts(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: An ATen program; it is not changed.
     """
-    graph = copy_graph(program.graph)
-    dropouts = [node for node in written_through(graph) if _is_idle(node)]
-    if not dropouts:
+    names = {node.name for node in written_through(program.graph) if _is_idle(node)}
+    if not names:
         return program
-    for node in dropouts:
-        node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
+    graph = copy_graph(program.graph)
+    for node in graph.nodes:
+        if node.name in names:
+            node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
     return rebuilt(program, graph, program.graph_signature, program.graph_module)
 
 

@@ -64,7 +64,10 @@ def _is_functional(program: ExportedProgram) -> bool:
 
 def _with_splits(program: ExportedProgram) -> ExportedProgram:
     """Write chunks as the splits that they are, which plugins may want whole."""
-    graph, chunk = copy_graph(program.graph), torch.ops.aten.chunk.default
+    chunk = torch.ops.aten.chunk.default
+    if not program.graph.find_nodes(op="call_function", target=chunk):
+        return program
+    graph = copy_graph(program.graph)
     for node in graph.find_nodes(op="call_function", target=chunk):
         tensor, number, dim = (*node.args, 0)[:3]
         size = tensor.meta["val"].shape[dim]
