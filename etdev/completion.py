@@ -15,6 +15,7 @@ from torch._export.verifier import Verifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
+from torch.fx import Graph, Node
 
 from etdev.composition import Composition
 from etdev.delegate.control_flow import keep_results, overwritten_results
@@ -30,7 +31,7 @@ from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import calls_in, graph_modules, is_complex, op_name
 from etdev.graph.ops import aten_op
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.source import where
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
@@ -66,18 +67,16 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
 def _with_indexed_masks(program: ExportedProgram) -> ExportedProgram:
     """Select by masks as indexing does, since `masked_select` is not Core ATen."""
     select = torch.ops.aten.masked_select.default
-    names = {
-        node.name
+    nodes = [
+        node
         for node in program.graph.find_nodes(op="call_function", target=select)
         if len({str(argument.meta["val"].shape) for argument in node.args}) == 1
-    }
-    if not names:
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.find_nodes(op="call_function", target=select):
-        if node.name in names:
-            node.target, node.args = torch.ops.aten.index.Tensor, (node.args[0], [node.args[1]])
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    ]
+    return with_changed(program, nodes, _index)
+
+
+def _index(graph: Graph, node: Node) -> None:
+    node.target, node.args = torch.ops.aten.index.Tensor, (node.args[0], [node.args[1]])
 
 
 def _decided(

@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 
 from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.symbols import copy_branches, fake_mode
+from etdev.graph.symbols import fake_mode, with_own_graphs
 
 _HIGHER = torch.ops.higher_order
 # The last argument of each are the values that its branches are given after all others.
@@ -41,9 +41,7 @@ def with_given_constants(program: ExportedProgram) -> ExportedProgram:
     branches = graph_modules(program.graph_module)[1:]
     if mode is None or not any(_held(branch) for branch in branches):
         return program
-    graph = copy_graph(program.graph)
-    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    copy_branches(copied.graph_module, lambda graph: None)
+    copied = with_own_graphs(program)
     _give(copied.graph_module, mode)
     return _lifted(copied)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from etdev.edge.writes import written_through
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import with_changed
 
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
@@ -20,14 +20,11 @@ def with_idle_dropouts(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: An ATen program; it is not changed.
     """
-    names = {node.name for node in written_through(program.graph) if _is_idle(node)}
-    if not names:
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.nodes:
-        if node.name in names:
-            node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return with_changed(program, filter(_is_idle, written_through(program.graph)), _alias)
+
+
+def _alias(graph: Graph, node: Node) -> None:
+    node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
 
 
 def _is_idle(node: Node) -> bool:

@@ -15,7 +15,7 @@ from etdev.edge.in_place import with_new_values
 from etdev.edge.overlaps import with_merged_buffers
 from etdev.edge.writes import Writes, owner_of, written_by, written_through
 from etdev.graph.ops import is_functional
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import with_changed
 
 # Views that a functional program keeps, and calls that become views and copies which have no
 # decomposition.
@@ -65,16 +65,20 @@ def _is_functional(program: ExportedProgram) -> bool:
 def _with_splits(program: ExportedProgram) -> ExportedProgram:
     """Write chunks as the splits that they are, which plugins may want whole."""
     chunk = torch.ops.aten.chunk.default
-    if not program.graph.find_nodes(op="call_function", target=chunk):
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.find_nodes(op="call_function", target=chunk):
-        tensor, number, dim = (*node.args, 0)[:3]
-        size = tensor.meta["val"].shape[dim]
-        if isinstance(size, int) and size > 0 and not node.kwargs:
-            node.target = torch.ops.aten.split.Tensor
-            node.args = (tensor, -(-size // number), dim)
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    chunks = program.graph.find_nodes(op="call_function", target=chunk)
+    return with_changed(program, filter(_has_known_size, chunks), _split)
+
+
+def _has_known_size(chunk: Node) -> bool:
+    tensor, _, dim = (*chunk.args, 0)[:3]
+    size = tensor.meta["val"].shape[dim]  # type: ignore[union-attr]
+    return isinstance(size, int) and size > 0 and not chunk.kwargs
+
+
+def _split(graph: Graph, chunk: Node) -> None:
+    tensor, number, dim = (*chunk.args, 0)[:3]
+    chunk.target = torch.ops.aten.split.Tensor
+    chunk.args = (tensor, -(-tensor.meta["val"].shape[dim] // number), dim)  # type: ignore[union-attr]
 
 
 def with_converted_sources(program: ExportedProgram) -> ExportedProgram:
@@ -85,16 +89,12 @@ def with_converted_sources(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: An ATen program; it is not changed.
     """
-    converted = {node.name for node in program.graph.nodes if _is_converting_copy(node)}
-    if not converted:
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.find_nodes(op="call_function", target=_COPY):
-        if node.name in converted:
-            with graph.inserting_before(node):
-                source = _as_like(graph, node.args[1], node.args[0].meta["val"])
-            node.args = (node.args[0], source, *node.args[2:])
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return with_changed(program, filter(_is_converting_copy, program.graph.nodes), _convert_source)
+
+
+def _convert_source(graph: Graph, copy: Node) -> None:
+    target, source, *others = copy.args
+    copy.args = (target, _as_like(graph, source, target.meta["val"]), *others)  # type: ignore[arg-type, union-attr]
 
 
 def _is_converting_copy(node: Node) -> bool:
@@ -127,18 +127,14 @@ def _with_own_sources(program: ExportedProgram) -> ExportedProgram:
     torch takes the source of a copy for the buffer's new value, whatever happens to it later, and
     refuses a program in which two buffers have one new value.
     """
-    shared = {node.name for node in _shared_copies(program.graph)}
-    if not shared:
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.find_nodes(op="call_function", target=_COPY):
-        if node.name in shared:
-            source = node.args[1]
-            with graph.inserting_before(node):
-                clone = graph.call_function(torch.ops.aten.clone.default, (source,))
-            clone.meta = dict(source.meta)
-            node.args = (node.args[0], clone, *node.args[2:])
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return with_changed(program, _shared_copies(program.graph), _clone_source)
+
+
+def _clone_source(graph: Graph, copy: Node) -> None:
+    target, source, *others = copy.args
+    clone = graph.call_function(torch.ops.aten.clone.default, (source,))
+    clone.meta = dict(source.meta)  # type: ignore[union-attr]
+    copy.args = (target, clone, *others)
 
 
 def _shared_copies(graph: Graph) -> Iterator[Node]:

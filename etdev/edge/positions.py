@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.node import map_arg
 
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
 
 aten = torch.ops.aten
@@ -31,23 +31,20 @@ def with_known_positions(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: An ATen program; it is not changed.
     """
-    unknown = {node.name for node in program.graph.nodes if _may_be_out(node)}
-    if not unknown:
-        return program
+    unknown = list(filter(_may_be_out, program.graph.nodes))
     # The new positions are symbols, which the caller's program must not know.
-    program = with_own_symbols(program)
-    graph = copy_graph(program.graph)
-    for node in graph.find_nodes(op="call_function", target=_SELECT):
-        if node.name in unknown:
-            source, dim, position = node.args
-            # What is made of sizes alone has nothing else to tell that it is fake.
-            with graph.inserting_before(node), source.meta["val"].fake_mode:
-                inside = _inside(graph, node, position, _size(graph, source, dim))
-            node.args = (source, dim, inside)
-            # Where its row begins is no longer a symbol of its own.
-            row = _SELECT(source.meta["val"], dim, inside.meta["val"])
-            node.meta = {**_described(node), "val": row}
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return with_changed(with_own_symbols(program), unknown, _look_up) if unknown else program
+
+
+def _look_up(graph: Graph, node: Node) -> None:
+    source, dim, position = node.args
+    # What is made of sizes alone has nothing else to tell that it is fake.
+    with source.meta["val"].fake_mode:  # type: ignore[union-attr]
+        inside = _inside(graph, node, position, _size(graph, source, dim))  # type: ignore[arg-type]
+    node.args = (source, dim, inside)
+    # Where its row begins is no longer a symbol of its own.
+    row = _SELECT(source.meta["val"], dim, inside.meta["val"])  # type: ignore[union-attr]
+    node.meta = {**_described(node), "val": row}
 
 
 def _may_be_out(node: Node) -> bool:

@@ -11,8 +11,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.graph.nodes import graph_modules
-from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.symbols import copy_branches
+from etdev.graph.symbols import with_own_graphs
 
 aten = torch.ops.aten
 _JOINING = (aten.cat.default, aten.stack.default)
@@ -32,9 +31,7 @@ def with_promoted_inputs(program: ExportedProgram) -> ExportedProgram:
     modules = graph_modules(program.graph_module)
     if not any(_inputs(node) for module in modules for node in module.graph.nodes):
         return program
-    graph = copy_graph(program.graph)
-    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    copy_branches(copied.graph_module, lambda graph: None)
+    copied = with_own_graphs(program)
     for module in graph_modules(copied.graph_module):
         for node in list(module.graph.nodes):
             _promote(module.graph, node)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import Graph, Node
 
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import with_changed
 
 aten = torch.ops.aten
 _LEFT = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
@@ -19,18 +19,15 @@ def with_multiplied_shifts(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: An ATen program; it is not changed.
     """
-    names = {node.name for node in program.graph.nodes if _is_plain(node)}
-    if not names:
-        return program
-    graph = copy_graph(program.graph)
-    for node in graph.nodes:
-        if node.name in names:
-            x, places = node.args
-            if node.target in _RIGHT:
-                node.kwargs = {"rounding_mode": "floor"}
-            node.target = aten.mul.Tensor if node.target in _LEFT else aten.div.Tensor_mode
-            node.args = (x, 1 << places)
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return with_changed(program, filter(_is_plain, program.graph.nodes), _multiply)
+
+
+def _multiply(graph: Graph, node: Node) -> None:
+    x, places = node.args
+    if node.target in _RIGHT:
+        node.kwargs = {"rounding_mode": "floor"}
+    node.target = aten.mul.Tensor if node.target in _LEFT else aten.div.Tensor_mode
+    node.args = (x, 1 << places)  # type: ignore[operator]
 
 
 def _is_plain(node: Node) -> bool:

@@ -17,7 +17,7 @@ Its constructor checks little, so this is what ExecuTorch takes for granted of a
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -44,6 +44,26 @@ def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
         # The signature names it, and Python has a function of that name.
         copies[node].name = node.name
     return copied
+
+
+def with_changed(
+    program: ExportedProgram, nodes: Iterable[Node], change: Callable[[Graph, Node], None]
+) -> ExportedProgram:
+    """Change some nodes of a program whose inputs and results stay.
+
+    Args:
+        program: It is not changed, and returned if there is nothing to change.
+        nodes: Nodes of its graph.
+        change: Given a copy of the graph and a copied node; calls it makes come before the node.
+    """
+    names = {node.name for node in nodes}
+    if not names:
+        return program
+    graph = copy_graph(program.graph)
+    for node in [node for node in graph.nodes if node.name in names]:
+        with graph.inserting_before(node):
+            change(graph, node)
+    return rebuilt(program, graph, program.graph_signature, program.graph_module)
 
 
 def rebuilt(

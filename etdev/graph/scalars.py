@@ -17,8 +17,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from etdev.graph.nodes import graph_modules
-from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.symbols import copy_branches, fake_mode
+from etdev.graph.symbols import fake_mode, with_own_graphs
 
 aten = torch.ops.aten
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "custom")
@@ -35,9 +34,7 @@ def with_exact_scalars(program: ExportedProgram) -> ExportedProgram:
     mode = fake_mode(program.graph.nodes)
     if mode is None or not any(rounded_in(program)):
         return program
-    graph = copy_graph(program.graph)
-    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    copy_branches(copied.graph_module, lambda graph: None)
+    copied = with_own_graphs(program)
     for module in graph_modules(copied.graph_module):
         with mode:
             _make_tensors(module.graph)

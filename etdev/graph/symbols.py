@@ -48,17 +48,25 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     graph = copy_graph(program.graph)
     own.renew(graph)
     copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
-    copy_branches(copied.graph_module, own.renew)
+    _copy_branches(copied.graph_module, own.renew)
     return copied
 
 
-def copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
+def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
+    """Copy a program whose graph and branches may be changed; it shares weights and symbols."""
+    graph = copy_graph(program.graph)
+    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    _copy_branches(copied.graph_module, lambda graph: None)
+    return copied
+
+
+def _copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
     """Copy the branches of control flow, which a copied graph still shares, and renew them."""
     for name, branch in list(module.named_children()):
         if isinstance(branch, GraphModule):
             copied = copy.deepcopy(branch)
             renew(copied.graph)
-            copy_branches(copied, renew)
+            _copy_branches(copied, renew)
             setattr(module, name, copied)
 
 
