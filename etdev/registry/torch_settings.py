@@ -69,16 +69,17 @@ def _attention(kernel: str) -> Setting:
 def _names(place: Any) -> Setting:
     """The functions and classes of a module or class, which libraries may wrap as they see fit."""
     title = place.__name__ if inspect.ismodule(place) else f"{place.__module__}.{place.__name__}"
-    names = [name for name, value in vars(place).items() if name[0] != "_" and callable(value)]
+    held = vars(place)
+    names = [name for name, value in held.items() if name[0] != "_" and callable(value)]
 
     def write(values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            if vars(place).get(name) is not value:
+            if held.get(name) is not value:
                 setattr(place, name, value)
 
     return Setting(
         f"what {title} holds",
-        lambda: {name: vars(place).get(name) for name in names},
+        lambda: {name: held.get(name) for name in names},
         write,
         imported=True,
         slow=True,
@@ -95,20 +96,20 @@ def _class_names(*places: Any) -> Setting:
         if inspect.isclass(value) and value.__module__.startswith("torch.")
     }
     functions = {
-        f"{title}.{name}": (owner, name)
+        f"{title}.{name}": (owner, vars(owner), name)
         for owner, title in classes.items()
         for name, value in vars(owner).items()
         if (name[0] != "_" or name in ("__init__", "__call__")) and callable(value)
     }
 
     def write(values: Mapping[str, Any]) -> None:
-        for title, (owner, name) in functions.items():
-            if vars(owner).get(name) is not values[title]:
+        for title, (owner, held, name) in functions.items():
+            if held.get(name) is not values[title]:
                 setattr(owner, name, values[title])
 
     return Setting(
         "what torch's classes hold",
-        lambda: {title: vars(owner).get(name) for title, (owner, name) in functions.items()},
+        lambda: {title: held.get(name) for title, (_, held, name) in functions.items()},
         write,
         imported=True,
         slow=True,
