@@ -35,6 +35,7 @@ from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
+from etdev.edge.shared_state import tell_of_shared_state
 from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method, methods_of
 from etdev.graph.expand import Expander
@@ -221,6 +222,8 @@ class Lowerer:
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}
+        sources = {name: reference.program for name, reference in references.items()}
+        tell_of_shared_state(sources, edge, self.composition.rules.strict)
         with stages.stage("plan"):
             names = [plugin.name for plugin in self.plugins]
             whole = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from attrs import frozen
@@ -19,6 +19,7 @@ from etdev.delegate.jobs import Job
 from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
+from etdev.graph.symbols import fake_mode, settled
 from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -66,7 +67,11 @@ class Call:
                 method.
         """
         try:
-            with waiting_for(self.first.plugin, self.what + place, limit_s):
+            with ExitStack() as stack:
+                for job in self.jobs:
+                    # Compilers that trace would look for symbols which ExecuTorch's passes lost.
+                    stack.enter_context(settled(fake_mode(job.program.graph.nodes)))
+                stack.enter_context(waiting_for(self.first.plugin, self.what + place, limit_s))
                 return self._compiled()
         except PluginError as error:
             # Only of waiting: what a backend raises is a CompileError.

@@ -25,6 +25,9 @@ def misfit(node: Node, kernels: Kernels) -> str | None:
     """Why a node, or one in its branches if it is control flow, can't be compiled; or None."""
     if not _is_known(node):
         return f"AOTInductor has neither a lowering nor a C shim for {op_name(node)}"
+    if aten_op(node.target) is torch.ops.aten.detach.default:
+        # Inductor lowers `detach`, and ExecuTorch's form of it reaches Inductor as it is.
+        return "AOTInductor would call ATen's detach_copy, which CudaBackend's runtime does not have"
     missing = kernels.missing(node)
     if missing is not None:
         call = "its ATen kernel" if missing == str(aten_op(node.target)) else f"ATen's {missing}"

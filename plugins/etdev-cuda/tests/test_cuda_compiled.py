@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from models import decoders, matrix, nets
+from torch import nn
 from toys import Takes
 from toys.aoti import NEEDS_1_5
 
@@ -46,6 +47,27 @@ def assert_compiles_and_computes(module, inputs, plugins=("cuda",), **options):
 
 def test_a_cache_is_kept_from_call_to_call():
     assert_compiles_and_computes(*decoders.cached_decoder())
+
+
+class Selecting(nn.Module):
+    """Counts its calls, selects rows by their values, and returns what it detaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("sums", torch.zeros(1, 1))
+
+    def forward(self, x):
+        self.calls += 1
+        self.sums.add_(x.sum())
+        scaled = x * self.calls
+        rows = x[(x[:, 0] > 0).nonzero().squeeze(-1)] + self.sums
+        return scaled, scaled.detach(), rows.sum(0)
+
+
+def test_counters_and_rows_that_depend_on_data_are_right_at_every_call():
+    """Inductor takes a buffer of one element for the number that it is at first."""
+    assert_compiles_and_computes(Selecting(), (torch.randn(4, 3),))
 
 
 @pytest.mark.suite
