@@ -27,11 +27,11 @@ def misfit(node: Node, kernels: Kernels) -> str | None:
         return f"AOTInductor has neither a lowering nor a C shim for {op_name(node)}"
     if aten_op(node.target) is torch.ops.aten.detach.default:
         # Inductor lowers `detach`, and ExecuTorch's form of it reaches Inductor as it is.
-        return "AOTInductor would call ATen's detach_copy, which CudaBackend's runtime does not have"
+        return _not_there("ATen's detach_copy")
     missing = kernels.missing(node)
     if missing is not None:
-        call = "its ATen kernel" if missing == str(aten_op(node.target)) else f"ATen's {missing}"
-        return f"AOTInductor would call {call}, which CudaBackend's runtime does not have"
+        own = missing == str(aten_op(node.target))
+        return _not_there("its ATen kernel" if own else f"ATen's {missing}")
     if reader := _reader_of_rows(node):
         return (
             "AOTInductor writes C++ code that does not compile if an op "
@@ -47,6 +47,10 @@ def misfit(node: Node, kernels: Kernels) -> str | None:
             if inner.op == "call_function" and (why := misfit(inner, kernels)):
                 return f"{inner.name} in {name}: {why}"
     return None
+
+
+def _not_there(kernel: str) -> str:
+    return f"AOTInductor would call {kernel}, which CudaBackend's runtime does not have"
 
 
 def _is_known(node: Node) -> bool:
