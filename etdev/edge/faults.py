@@ -122,7 +122,7 @@ UNFIT: Faults = {
     aten._native_batch_norm_legit.no_stats: (misuses.double, doubles.batch_norm),
     aten._upsample_bilinear2d_aa.default: (misuses.double, doubles.unknown),
     aten._upsample_bilinear2d_aa.vec: (misuses.double, doubles.unknown),
-    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, doubles.unknown),
+    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (misuses.always, kernels.max_pool2d_backward),
 }
 # The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
