@@ -254,6 +254,11 @@ def test_doubles_stay_doubles():
         lambda x: (torch.remainder(x, 0.3), x % x[0], x.remainder(-2.5)),
         lambda x: (layers.group_norm(x, 3), layers.group_norm(x, 2, x[0, :, 0], x[1, :, 0], 0.1)),
         lambda x: layers.adaptive_avg_pool2d(x, (4, 3)),
+        # Sums within a formula.
+        lambda x: torch.var_mean(x, 1, correction=1.3),
+        lambda x: torch.cond(
+            x.sum() > 0, lambda x: x.var(1, correction=2), lambda x: x.sum(1), (x,)
+        ),
     ]
     module, x = Calls(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
     lowered = Lowerer([]).lower(module, (x,))
