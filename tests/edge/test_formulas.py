@@ -183,6 +183,16 @@ def test_integers_beside_numbers_that_are_none():
     agree(functions, (x,), (x * 5,))
 
 
+def test_numbers_beside_tensors_without_dimensions():
+    def computed(*numbers):
+        wholes = [(x + 1, 1 - x, x * 2, x // 2, x / 2, x > 1) for x in numbers]
+        return [*wholes, *((x + 0.25, 0.25 - x, x / 0.5, x < 0.1) for x in numbers)]
+
+    dtypes = torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64
+    calls = [[torch.tensor(value).to(dtype) for dtype in dtypes] for value in (3, 200)]
+    agree([computed], *calls)
+
+
 def test_powers_with_large_exponents_overflow_as_in_pytorch():
     x = torch.tensor([-3, -2, -1, 0, 1, 2, 3, 10**9 + 7])
     y = torch.tensor([65537, 2**33, 2**33 + 1, 2**62, 2**62 + 1, 2**63 - 1, 64, 65536])
