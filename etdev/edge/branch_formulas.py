@@ -17,6 +17,7 @@ from torch.fx.node import map_arg
 from etdev.edge.kernels import refuse_node
 from etdev.graph.decomposition import Pieces
 from etdev.graph.expand import INHERITED, Expander
+from etdev.graph.ops import aten_op
 
 
 def with_branch_formulas(
@@ -41,24 +42,31 @@ def _rewrite(
 ) -> None:
     for _, branch, _ in get_control_flow_submodules(module):
         _rewrite(branch, program, expander, config)
-        changed = False
-        for node in list(branch.graph.nodes):
+        # With the ops whose formulas they are part of, which may have those ops on purpose.
+        nodes: list[tuple[Node, frozenset[Any]]] = [(n, frozenset()) for n in branch.graph.nodes]
+        while nodes:
+            node, inside = nodes.pop()
+            op = aten_op(node.target)
+            if op in inside:
+                continue
             if pieces := expander.formula_pieces(node, program):
-                _inline(branch, node, pieces)
-                changed = True
+                nodes += [(piece, inside | {op}) for piece in _inline(branch, node, pieces)]
             else:
                 refuse_node(node, config)
-        if changed:
-            branch.recompile()
+        branch.recompile()
 
 
-def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> None:
-    """Put pieces in place of a node; their constants become attributes of the branch."""
+def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> list[Node]:
+    """Put pieces in place of a node, and return them.
+
+    Their constants become attributes of the branch.
+    """
     inner = pieces.program
     constants = {**inner.constants, **inner.state_dict}
     targets = {s.arg.name: s.target for s in inner.graph_signature.input_specs if s.target}
     given = iter(node.all_input_nodes)
     inside: dict[Node, Node] = {}
+    added: list[Node] = []
     results: list[Any] = []
     with branch.graph.inserting_before(node):
         for piece in inner.graph.nodes:
@@ -68,6 +76,7 @@ def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> None:
                 inside[piece] = branch.graph.node_copy(piece, inside.__getitem__)
                 own = {key: node.meta[key] for key in INHERITED if key in node.meta}
                 inside[piece].meta = {**piece.meta, **own}
+                added.append(inside[piece])
             elif piece.name in targets:
                 name = f"_{node.name}__{piece.name}"
                 setattr(branch, name, constants[str(targets[piece.name])])
@@ -83,3 +92,4 @@ def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> None:
     else:
         node.replace_all_uses_with(results[0])
     branch.graph.erase_node(node)
+    return added

@@ -99,6 +99,9 @@ UNFIT: Faults = {
     aten._softmax.default: (misuses.widens, kernels.softmax),
     aten.constant_pad_nd.default: (misuses.crops, kernels.cropped),
     aten.cumsum.default: (misuses.single, kernels.cumsum_of_one),
+    aten.masked_select.default: (misuses.selects_more, doubles.unknown),
+    **{op: (misuses.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
+    torch.ops.dim_order_ops._to_dim_order_copy.default: (misuses.makes_complex, kernels.to_complex),
     # It takes the process down.
     aten.amax.default: (misuses.has_nothing, reductions.extreme_of_nothing),
     aten.amin.default: (misuses.has_nothing, reductions.extreme_of_nothing),
@@ -122,7 +125,7 @@ UNFIT: Faults = {
     aten._native_batch_norm_legit.no_stats: (misuses.double, doubles.batch_norm),
     aten._upsample_bilinear2d_aa.default: (misuses.double, doubles.unknown),
     aten._upsample_bilinear2d_aa.vec: (misuses.double, doubles.unknown),
-    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, doubles.unknown),
+    aten.upsample_bilinear2d.vec: (misuses.double_or_integers, sampling.bilinear),
     aten.max_pool2d_with_indices_backward.default: (misuses.always, kernels.max_pool2d_backward),
 }
 # The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
@@ -153,6 +156,7 @@ RARELY_UNFIT: Faults = {
     aten.fmod.Tensor: (misuses.integers, integers.fmod),
     aten.fmod.Scalar: (misuses.integers, integers.fmod),
     aten._cdist_forward.default: (misuses.counts, kernels.distances),
+    aten._pdist_forward.default: (misuses.counts_pairs, kernels.distances_of_pairs),
     aten.sum.dim_IntList: (misuses.sum_rounds, integers.total),
     aten.pow.Tensor_Scalar: (misuses.integers_or_root, _power),
     aten.pow.Tensor_Tensor: (misuses.integers, integers.power),

@@ -86,6 +86,24 @@ def samples_between(node: Node) -> bool:
     return (mode, padding) != (1, 0)
 
 
+def promotes(node: Node) -> bool:
+    """Whether a number beside a tensor makes it one of another dtype."""
+    return _result(node).dtype != _input(node).dtype
+
+
+def makes_complex(node: Node) -> bool:
+    known = (torch.float16, torch.float32, torch.float64)
+    return _result(node).dtype.is_complex and _input(node).dtype not in known
+
+
+def selects_more(node: Node) -> bool:
+    """Whether a mask may select more values than there are, some of them several times."""
+    x, mask = (_value(value) for value in node.args)
+    sizes = zip(reversed(x.shape), reversed(mask.shape), strict=False)
+    longer = any(size == 1 and other != 1 for size, other in sizes)
+    return longer or any(size != 1 for size in mask.shape[: max(mask.dim() - x.dim(), 0)])
+
+
 def seeks_in_nothing(node: Node) -> bool:
     """Whether the place of one value among all is asked for, of which there may be none."""
     return _argument(node, 1, "dim") is None and may_have_nothing(node)
@@ -168,6 +186,10 @@ def crops(node: Node) -> bool:
 def counts(node: Node) -> bool:
     norm = node.args[2]
     return isinstance(norm, (int, float)) and norm == 0
+
+
+def counts_pairs(node: Node) -> bool:
+    return bool(_argument(node, 1, "p") == 0)
 
 
 def _argument(node: Node, index: int, name: str) -> Any:

@@ -152,18 +152,21 @@ def _by_formula(
     A piece may be the same op, on what a kernel can compute.
     """
     op = aten_op(node.target)
-    used = False
+    inside = False
 
-    def once(*args: Any, **kwargs: Any) -> Any:
-        nonlocal used
-        # torch asks twice for an op of another library, none of whose pieces is that op.
-        if used and op.namespace == "aten":
+    def outside(*args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside:
             return table[op](*args, **kwargs) if op in table else NotImplemented
-        used = True
-        return formula(*args, **kwargs)
+        # torch may ask twice: for the sizes of the results, and for the pieces.
+        inside = True
+        try:
+            return formula(*args, **kwargs)
+        finally:
+            inside = False
 
     try:
-        decomposed = program.run_decompositions({**table, op: once})
+        decomposed = program.run_decompositions({**table, op: outside})
     except Exception:
         return None
     edge = _edge_of(decomposed, config)

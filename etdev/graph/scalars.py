@@ -1,7 +1,8 @@
 """Scalars: numbers that ops take for tensors, which ExecuTorch would round.
 
 It makes a float a tensor in float32, also beside one in float64, and a number that depends on data
-one in float32 or int32.
+one in float32 or int32. A tensor without dimensions then has no say in the dtype of the result, or
+less than such a number.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.node import map_arg
 
 from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import fake_mode, with_own_graphs
 
 aten = torch.ops.aten
+_CONVERT = aten._to_copy.default
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "custom")
 
 
@@ -32,12 +35,13 @@ def with_exact_scalars(program: ExportedProgram) -> ExportedProgram:
         program: An ATen program; it is not changed, and returned if nothing would be rounded.
     """
     mode = fake_mode(program.graph.nodes)
-    if mode is None or not any(rounded_in(program)):
+    if mode is None or not (any(rounded_in(program)) or any(_widened_in(program))):
         return program
     copied = with_own_graphs(program)
     for module in graph_modules(copied.graph_module):
         with mode:
             _make_tensors(module.graph)
+            _compute_wide(module.graph)
         module.recompile()
     return copied
 
@@ -58,6 +62,46 @@ def _make_tensors(graph: Graph) -> None:
         tensor.meta = {key: node.meta[key] for key in _INHERITED if key in node.meta}
         tensor.meta["val"] = torch.empty((), dtype=dtype)
         node.update_arg(index, tensor)
+
+
+def _compute_wide(graph: Graph) -> None:
+    """Compute in the dtype that a number would have, and convert the result."""
+    for node, wide in list(_widened(graph)):
+        given = {}
+        with graph.inserting_before(node):
+            for source in node.all_input_nodes:
+                given[source] = graph.call_function(_CONVERT, (source,), {"dtype": wide})
+            args = map_arg(node.args, given.__getitem__)
+            result = graph.call_function(node.target, args, dict(node.kwargs))  # type: ignore[arg-type]
+        for each in (*given.values(), result):
+            each.meta = {key: node.meta[key] for key in _INHERITED if key in node.meta}
+            each.meta["val"] = torch.empty((), dtype=wide)
+        # The node itself stays, since it may be a result.
+        node.target, node.args = _CONVERT, (result,)
+        node.kwargs = {"dtype": node.meta["val"].dtype}
+
+
+def _widened_in(program: ExportedProgram) -> Iterator[tuple[Node, torch.dtype]]:
+    for module in graph_modules(program.graph_module):
+        yield from _widened(module.graph)
+
+
+def _widened(graph: Graph) -> Iterator[tuple[Node, torch.dtype]]:
+    """What a number beside tensors without dimensions makes of another dtype, and of which."""
+    for node in graph.nodes:
+        result = node.meta.get("val")
+        if not isinstance(node.target, OpOverload) or not isinstance(result, torch.Tensor):
+            continue
+        values = list(_values(node))
+        numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
+        if not numbers or any(not isinstance(v, torch.Tensor) or v.dim() for v in values):
+            continue
+        wide = torch.float32 if any(isinstance(n, float) for n in numbers) else torch.int64
+        for value in values:
+            wide = torch.promote_types(wide, value.dtype)
+        # The result of a comparison is not of the dtype in which it is made.
+        if result.dtype not in (wide, torch.bool):
+            yield node, wide
 
 
 def rounded_scalars(graph: Graph) -> Iterator[tuple[Node, int, torch.dtype]]:

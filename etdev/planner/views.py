@@ -9,6 +9,7 @@ after it, whichever other ops are expanded with it. So owners, pins and reasons 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from attrs import define, field, frozen
 from torch.export import ExportedProgram
@@ -16,6 +17,7 @@ from torch.fx import Node
 
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
+from etdev.graph.ops import aten_op
 from etdev.planner.pinning import Pinning
 
 
@@ -52,6 +54,7 @@ class Views:
     pinning: Pinning
     plugins: Sequence[str]
     _forms: dict[frozenset[str], View] = field(factory=dict)
+    _inside: dict[str, frozenset[Any]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.pinning.note(self.program.graph)
@@ -98,17 +101,25 @@ class Views:
             For each of their pieces the name of the op.
         """
         # A formula may have the very op that it stands for, among those that make it right.
-        formulas = {n.name for n in self.program.graph.nodes if self._has_formula(n, ops)}
+        nodes = [node for node in self.program.graph.nodes if node.name in ops]
+        inside = {node.name: self._formulas_around(node) for node in nodes}
         expanded = self.expander.expand(self.program, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
         self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
-        plain = {piece for piece, op in expanded.pieces.items() if op not in formulas}
+        self._inside |= {piece: inside[op] for piece, op in expanded.pieces.items()}
         for node in self.program.graph.nodes:
-            if self._has_formula(node, plain):
+            if node.name in expanded.pieces and self._has_formula(node):
                 self.whole[node.name] = self.pinning.allowed(node.name, self.plugins)
         self._forms.clear()
         return expanded.pieces
 
-    def _has_formula(self, node: Node, names: Collection[str]) -> bool:
-        return node.name in names and self.expander.formula_of(node) is not None
+    def _formulas_around(self, node: Node) -> frozenset[Any]:
+        """The ops whose formulas the pieces of a node are part of."""
+        own = {aten_op(node.target)} if self._has_formula(node) else set()
+        return self._inside.get(node.name, frozenset()) | own
+
+    def _has_formula(self, node: Node) -> bool:
+        if aten_op(node.target) in self._inside.get(node.name, ()):
+            return False
+        return self.expander.formula_of(node) is not None

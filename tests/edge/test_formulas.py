@@ -167,6 +167,32 @@ def test_integers_that_no_float_holds_are_computed_exactly():
     agree(functions, (x, y), (-x, y))
 
 
+def test_bytes_are_shifted_out():
+    x = torch.tensor([0, 40, 160, 255], dtype=torch.uint8)
+    agree([lambda x: (x >> x, x >> 8, x >> 3, x << x)], (x,), (x // 20,))
+
+
+def test_integers_beside_numbers_that_are_none():
+    functions = [
+        lambda x: layers.pairwise_distance(x, x.flip(0)),
+        lambda x: layers.triplet_margin_loss(x, x.flip(0), x.flip(1)),
+        lambda x: aten.sub.Scalar(aten.add.Scalar(x, 1.5, 2), 1),
+        lambda x: (x.cfloat(), x.bool().cdouble()),
+    ]
+    x = torch.arange(40, 46, dtype=torch.uint8).reshape(2, 3)
+    agree(functions, (x,), (x * 5,))
+
+
+def test_numbers_beside_tensors_without_dimensions():
+    def computed(*numbers):
+        wholes = [(x + 1, 1 - x, x * 2, x // 2, x / 2, x > 1) for x in numbers]
+        return [*wholes, *((x + 0.25, 0.25 - x, x / 0.5, x < 0.1) for x in numbers)]
+
+    dtypes = torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64
+    calls = [[torch.tensor(value).to(dtype) for dtype in dtypes] for value in (3, 200)]
+    agree([computed], *calls)
+
+
 def test_powers_with_large_exponents_overflow_as_in_pytorch():
     x = torch.tensor([-3, -2, -1, 0, 1, 2, 3, 10**9 + 7])
     y = torch.tensor([65537, 2**33, 2**33 + 1, 2**62, 2**62 + 1, 2**63 - 1, 64, 65536])
@@ -254,6 +280,11 @@ def test_doubles_stay_doubles():
         lambda x: (torch.remainder(x, 0.3), x % x[0], x.remainder(-2.5)),
         lambda x: (layers.group_norm(x, 3), layers.group_norm(x, 2, x[0, :, 0], x[1, :, 0], 0.1)),
         lambda x: layers.adaptive_avg_pool2d(x, (4, 3)),
+        # Sums within a formula.
+        lambda x: torch.var_mean(x, 1, correction=1.3),
+        lambda x: torch.cond(
+            x.sum() > 0, lambda x: x.var(1, correction=2), lambda x: x.sum(1), (x,)
+        ),
     ]
     module, x = Calls(*functions), torch.randn(5, 6, 7, dtype=torch.float64)
     lowered = Lowerer([]).lower(module, (x,))
@@ -268,6 +299,12 @@ def test_small_matrices():
         lambda x: torch.linalg.cholesky_ex(x @ x.mT + torch.eye(4)),
     ]
     agree(functions, *((torch.randn(2, 4, 4) + 2 * torch.eye(4),) for _ in range(2)))
+
+
+def test_matrices_without_pivots_are_factored():
+    singular = torch.tensor([[0.0, 1, 2], [0, 0, 3], [0, 4, 5]])
+    calls = (singular,), (torch.zeros(3, 3),), (singular.flip(0),)
+    agree([torch.linalg.lu, torch.linalg.det], *calls)
 
 
 def test_matrices_are_inverted_and_solved_without_a_check():
@@ -298,6 +335,16 @@ def test_what_the_kernels_of_the_runtime_refuse():
 def test_statistics_of_a_batch():
     module = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3, track_running_stats=False))
     agree([module], *((torch.randn(2, 2, 4, 4),) for _ in range(2)))
+
+
+def test_statistics_of_infinite_values():
+    functions = [
+        lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 0, keepdim=True), *torch.var_mean(x)),
+        lambda x: torch.pdist(x, 0),
+    ]
+    x = torch.randn(3, 5)
+    x[0, 1], x[1, 4], x[2, 0] = math.inf, -math.inf, math.nan
+    agree(functions, (torch.randn(3, 5),), (x,), (x.flip(0, 1),))
 
 
 BODIES = (
@@ -339,6 +386,13 @@ def test_what_no_formula_computes_is_refused():
         "the portable kernel of aten._adaptive_avg_pool2d.default fails or is wrong for what "
         "aten__adaptive_avg_pool2d_default gives it at test_formulas.py:"
     )
+
+
+def test_a_mask_that_is_larger_than_what_it_selects_from_is_refused():
+    module = Calls(lambda x, mask: torch.masked_select(x, mask))
+    for shape in ((2, 3), (1,)):
+        with pytest.raises(LoweringError, match="masked_select"):
+            Lowerer([]).lower(module, (torch.randn(shape), torch.ones(4, *shape[:-1], 3) > 0))
 
 
 def test_an_op_for_which_the_caller_has_a_kernel_stays():

@@ -122,9 +122,10 @@ def left_shift(x: Tensor, places: Any) -> Tensor:
 
 def right_shift(x: Tensor, places: Any) -> Tensor:
     """With only the sign left where it is by more bits than there are."""
-    all_but_sign = torch.iinfo(x.dtype).bits - 1
-    near = torch.where(_outside(x, places), all_but_sign, places).to(x.dtype)
-    return torch.bitwise_right_shift(x, near)
+    outside = _outside(x, places)
+    near = torch.where(outside, torch.iinfo(x.dtype).bits - 1, places).to(x.dtype)
+    shifted = torch.bitwise_right_shift(x, near)
+    return shifted if x.dtype.is_signed else torch.where(outside, 0, shifted)
 
 
 def shift_by_all(x: Tensor, places: int) -> Tensor:
@@ -134,6 +135,8 @@ def shift_by_all(x: Tensor, places: int) -> Tensor:
 
 def shift_to_sign(x: Tensor, places: int) -> Tensor:
     """To the right by more bits than there are, or by fewer than none."""
+    if not x.dtype.is_signed:
+        return torch.zeros_like(x)
     return torch.bitwise_right_shift(x, torch.iinfo(x.dtype).bits - 1)
 
 

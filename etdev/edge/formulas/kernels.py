@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -77,6 +77,28 @@ def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tenso
     apart = x.unsqueeze(-2) - y.unsqueeze(-3)
     count = (apart != 0).to(x.dtype).sum(-1)
     return torch.where(torch.isnan(apart).any(-1), math.nan, count)
+
+
+def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
+    """As `distances`, of each row and every later one."""
+    rows = fixed(x.shape[0])
+    apart = distances(x, x, p, None)
+    return torch.cat([apart[row].narrow(0, row + 1, rows - row - 1) for row in range(rows)])
+
+
+def of_number(op: Any) -> Callable[..., Tensor]:
+    """Arithmetic with a number of another kind, in the dtype that torch promotes to."""
+
+    def formula(x: Tensor, number: Any, *args: Any) -> Tensor:
+        result: Tensor = op(x.to(torch.result_type(x, number)), number, *args)
+        return result
+
+    return formula
+
+
+def to_complex(x: Tensor, *, dtype: torch.dtype, **options: Any) -> Tensor:
+    """Of what the kernel makes no complex numbers of, with a dtype between."""
+    return x.to(torch.float64).to(dtype)
 
 
 def cropped(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:

@@ -56,7 +56,9 @@ def _factors(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         if step + 1 == rows:
             break
         top, below = a.narrow(-2, 0, step + 1), a.narrow(-2, step + 1, rows - step - 1)
-        factor = below.narrow(-1, step, 1) / _at(a, step, step)
+        largest = _at(a, step, step)
+        # Of a column without a pivot only zeros are left.
+        factor = below.narrow(-1, step, 1) / torch.where(largest == 0, 1, largest)
         rest = below.narrow(-1, step + 1, columns - step - 1)
         row = a.narrow(-2, step, 1).narrow(-1, step + 1, columns - step - 1)
         below = torch.cat([below.narrow(-1, 0, step), factor, rest - factor * row], -1)

@@ -24,7 +24,18 @@ def _var_mean(
     dims = list(dim) if dim else list(range(x.dim()))
     # None is one here, as it is everywhere.
     given = 1 if correction is None else correction
-    return torch.var(x, dims, correction=given, keepdim=keepdim), torch.mean(x, dims, keepdim)
+    mean = torch.mean(x, dims, keepdim)
+    mean = torch.where(_has_followed_infinity(x, dims).reshape(mean.shape), math.nan, mean)
+    return torch.var(x, dims, correction=given, keepdim=keepdim), mean
+
+
+def _has_followed_infinity(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Where PyTorch, which corrects a mean by one value after another, finds NaN."""
+    reduced = sorted({axis % x.dim() for axis in dims})
+    rest = [axis for axis in range(x.dim()) if axis not in reduced]
+    values = x.permute(*rest, *reduced).reshape(*(x.shape[axis] for axis in rest), -1)
+    places = torch.arange(values.shape[-1], device=x.device)
+    return (torch.isinf(values) & (places < values.shape[-1] - 1)).any(-1)
 
 
 def variance(

@@ -50,6 +50,13 @@ def linear(
     return value.to(x.dtype)
 
 
+def bilinear(x: Tensor, *options: Any) -> Tensor:
+    """Of float64; nothing rounds integers as PyTorch does, once in each dimension."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError("of integers")
+    return linear(x, *options)
+
+
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
     """With places that are NaN, infinite or far away, which the kernel takes for others.
 
