@@ -43,7 +43,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
-from etdev.graph.symbols import unbound
+from etdev.graph.symbols import unbound, widen_ranges
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
@@ -133,7 +133,7 @@ class Conversion:
                 # A new value of a buffer may be another's now, without the copy between them.
                 completed = state.with_own_updates(simplified(completed))
             if programs[method].dialect != "EDGE":
-                _widen_ranges(completed, programs[method])
+                widen_ranges(completed, programs[method].range_constraints)
             manager._edge_programs[method] = completed
         return manager
 
@@ -188,17 +188,6 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
-
-
-def _widen_ranges(program: ExportedProgram, given: ExportedProgram) -> None:
-    """Say in a program, which is changed, that sizes may be as small as they may be in another.
-
-    torch takes them for two or more while it traces, and forgets the rest.
-    """
-    ranges = program.range_constraints
-    for symbol, bounds in given.range_constraints.items():
-        if symbol in ranges and bounds.lower < ranges[symbol].lower:
-            ranges[symbol] = type(bounds)(bounds.lower, ranges[symbol].upper)
 
 
 def rebuilt(
