@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from etdev.composition import Composition
 from etdev.delegate.control_flow import keep_results, overwritten_results
-from etdev.edge import kernels
+from etdev.edge import kernels, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
@@ -125,6 +125,8 @@ def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
         decomposed = program.run_decompositions(_default_decomposition_table())
     except Exception:
         # The conversion says why, by name.
+        return True
+    if state.unkept(decomposed):
         return True
     opset, modules = Opset(config), graph_modules(decomposed.graph_module)
     return any(overwritten_results(module.graph) for module in modules) or any(

@@ -26,7 +26,7 @@ from etdev.edge.inputs import (
 )
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.outputs import refuse_outputs
-from etdev.edge.positions import with_known_positions
+from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
@@ -122,6 +122,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_inputs(self._method, ep)
             refuse_strides(self._method, ep)
             refuse_outputs(self._method, ep)
+            refuse_unknown_slices(ep)
             refuse_numbers(ep)
             refuse_rounded(ep)
             refuse_unconverted(ep)

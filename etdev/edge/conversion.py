@@ -33,7 +33,7 @@ from etdev.edge.inputs import (
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
-from etdev.edge.positions import with_known_positions
+from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.graph.expand import Expander
@@ -148,6 +148,7 @@ class Conversion:
 
         prepared = self._prepared(method, with_given_constants(program))
         prepared = with_known_positions(prepared)
+        refuse_unknown_slices(prepared)
         program = with_made_empties(without_checks(functional(prepared)))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)

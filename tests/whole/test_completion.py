@@ -82,6 +82,22 @@ def _rows(x):
     return rows.split([1, 2], 1), (x * 9).long() % 4, x.sort(1)
 
 
+class Swap(nn.Module):
+    """Exchanges two buffers, and counts in a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("first", torch.ones(3))
+        self.register_buffer("second", torch.zeros(3))
+        self.count = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x):
+        first = self.first.clone()
+        self.first.copy_(self.second)
+        self.second.copy_(first)
+        return x + self.first * 2 + self.count.add_(1)
+
+
 class Sum(nn.Module):
     """Reads its state by places that depend on data."""
 
@@ -120,6 +136,7 @@ X = torch.randn(2, 3)
         (Function(_written), (X,)),
         (Function(_rows), (X,)),
         (Sum(), (X,)),
+        (Swap(), (X,)),
     ],
     ids=[
         "integers",
@@ -136,6 +153,7 @@ X = torch.randn(2, 3)
         "written",
         "rows",
         "state",
+        "swap",
     ],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):

@@ -97,7 +97,7 @@ def _starts_before(node: Node) -> bool:
 
 
 def _leaves_with_its_source(node: Node, matched: Container[Node]) -> bool:
-    """Whether a delegate returns a copy, and also what it is a copy of or another copy of that.
+    """Whether a delegate returns a copy, and perhaps also its source or another copy of that.
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """
@@ -106,9 +106,13 @@ def _leaves_with_its_source(node: Node, matched: Container[Node]) -> bool:
         source = source.all_input_nodes[0]
     if source is node:
         return False
-    values = [value for value in _with_copies(source) if value.op == "call_function"]
-    leaving = [value for value in values if _leaves(value, matched)]
-    return len(leaving) > 1 and any(value in leaving for value in _with_copies(node))
+    # What else reads it may come to lie in another delegate.
+    read = [
+        value
+        for value in _with_copies(source)
+        if value.op == "call_function" and not all(map(_is_copy, value.users))
+    ]
+    return len(read) > 1 and any(_leaves(value, matched) for value in read)
 
 
 def _with_copies(node: Node) -> Iterator[Node]:
