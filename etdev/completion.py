@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 
 from etdev.composition import Composition
 from etdev.delegate.control_flow import keep_results, overwritten_results
-from etdev.edge import kernels
+from etdev.edge import kernels, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
@@ -27,13 +27,11 @@ from etdev.edge.dropouts import with_idle_dropouts
 from etdev.edge.formulas import corrections
 from etdev.edge.opset import Opset
 from etdev.edge.shifts import with_multiplied_shifts
-from etdev.errors import LoweringError
 from etdev.graph.expand import Expander
-from etdev.graph.nodes import calls_in, graph_modules, is_complex, op_name
+from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
 from etdev.graph.signature import renamed
-from etdev.graph.source import where
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.stages import guarded
 
@@ -57,11 +55,27 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
     with settled(fake_mode(own.graph.nodes)):
         decided = _decided(own, method, composition, config)
     values = [node.meta.get("val") for node in decided.graph.nodes]
-    if not unbacked(values):
-        return _as_aten(decided)
-    # torch can't trace such a program again with the symbols that formulas made.
-    _refuse_unknown(program, config)
-    return program
+    written = _as_aten(decided)
+    return _with_new_bindings(written) if unbacked(values) else written
+
+
+def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
+    """Trace a program whose passes did not note which node binds a symbol that depends on data.
+
+    ExecuTorch will trace it once more, when torch looks for the symbols that were noted.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            node.meta.pop("unbacked_bindings", None)
+    with settled(fake_mode(program.graph.nodes)):
+        traced: ExportedProgram = guarded(
+            "edge conversion",
+            lambda: program.run_decompositions({}),
+            lambda error: name_cause([program], error),
+        )
+    # Which is said to bind the symbols of the trace before.
+    traced.graph.output_node().meta.clear()
+    return traced
 
 
 def _with_indexed_masks(program: ExportedProgram) -> ExportedProgram:
@@ -110,33 +124,22 @@ def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
     except Exception:
         # The conversion says why, by name.
         return True
+    if state.unkept(decomposed):
+        return True
     opset, modules = Opset(config), graph_modules(decomposed.graph_module)
     return any(overwritten_results(module.graph) for module in modules) or any(
         kernels.fails(node)
         or is_complex(node)
+        or _is_misverified(node)
         or (isinstance(node.target, OpOverload) and not opset.has(node.target))
         for node in calls_in(decomposed.graph_module)
     )
 
 
-def _refuse_unknown(program: ExportedProgram, config: EdgeCompileConfig) -> None:
-    """Refuse ops that ExecuTorch doesn't take; the program is not changed."""
-    try:
-        own = with_own_symbols(program)
-        decomposed = own.run_decompositions(_default_decomposition_table())
-    except Exception:
-        # So does ExecuTorch's conversion, whose error has the cause.
-        return
-    opset = Opset(config)
-    for node in calls_in(decomposed.graph_module):
-        op = node.target
-        # What returns nothing is a check, which ExecuTorch drops.
-        if isinstance(op, OpOverload) and op._schema.returns and not opset.has(op):
-            raise LoweringError(
-                "partitioner",
-                f"ExecuTorch's own loop doesn't take {op_name(node)}{where(node)}",
-                "lower with etdev.Lowerer, which computes it with other ops",
-            )
+def _is_misverified(node: Node) -> bool:
+    """Whether ExecuTorch would fix a dynamic size; see `corrections`."""
+    split = node.target is torch.ops.aten.split_with_sizes.default
+    return split and not isinstance(node.meta["val"][0].shape[0], int)
 
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:

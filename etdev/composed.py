@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from etdev.edge.inputs import (
 )
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.outputs import refuse_outputs
-from etdev.edge.positions import with_known_positions
+from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
@@ -34,6 +35,7 @@ from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
+from etdev.graph.symbols import widen_ranges
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.misconversions import (
     refuse_numbers,
@@ -96,6 +98,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._method = method
         self._kept: set[str] = set()
         self._zero: set[str] = set()
+        self._ranges: dict[Any, Any] = {}
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Inputs and weights in the order that the runtime and backends read, and what torch and
@@ -119,10 +122,12 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_inputs(self._method, ep)
             refuse_strides(self._method, ep)
             refuse_outputs(self._method, ep)
+            refuse_unknown_slices(ep)
             refuse_numbers(ep)
             refuse_rounded(ep)
             refuse_unconverted(ep)
             refuse_wrong_losses(ep)
+            self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
         self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}
@@ -136,7 +141,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         state.mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
-        plan, _ = self._composition.planner().plan(exported_program, self._method, {})
+        sized = self._with_given_ranges(exported_program)
+        plan, _ = self._composition.planner().plan(sized, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._refuse_whole_ops(exported_program, plan)
@@ -158,6 +164,13 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
         return PartitionResult(exported_program, specs)
+
+    def _with_given_ranges(self, program: ExportedProgram) -> ExportedProgram:
+        """A program that knows which sizes may be 0, with the nodes of another."""
+        sized = copy.copy(program)
+        sized._range_constraints = dict(program.range_constraints)
+        widen_ranges(sized, self._ranges)
+        return sized
 
     def _say_missing(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Say which ops no kernel computes; the .pte fails to load without it."""

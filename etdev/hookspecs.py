@@ -140,7 +140,8 @@ def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
     """Say why a partition may not run where it was put.
 
     Called once per partition, on the plugin that owns it, after its device is settled, given or
-    derived. The device stays; the plan keeps the answer beside it and a warning shows it.
+    derived. The device stays; the plan keeps the answer beside it and a warning shows it, which is
+    an error under `strict` unless the user gave the device.
 
     Args:
         program: Edge-dialect program of one method.

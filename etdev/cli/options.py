@@ -102,7 +102,8 @@ _LOWERING = (
         "--strict",
         is_flag=True,
         default=None,
-        help="Refuse assumed devices, and pins that match nothing or aren't kept.",
+        help="Refuse assumed devices, what may not run where it is put, pins that match nothing "
+        "or aren't kept.",
     ),
     click.option(
         "--simplify/--no-simplify",

@@ -6,9 +6,11 @@ import re
 from collections.abc import Collection
 
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.edge.branches import name_writes
 from etdev.edge.complex_numbers import name_complex
+from etdev.edge.positions import unknown
 from etdev.errors import LoweringError, first_line
 from etdev.graph.nodes import op_name
 from etdev.graph.source import where
@@ -38,6 +40,8 @@ def _name_node(programs: Collection[ExportedProgram], error: Exception) -> None:
     for program in programs:
         for node in program.graph.nodes:
             if node.name in names and node.op == "call_function":
+                if isinstance(error, GuardOnDataDependentSymNode):
+                    raise unknown(node, error.cond) from error
                 raise LoweringError(
                     "edge conversion",
                     f"ExecuTorch failed on {op_name(node)}{where(node)} with {first_line(error)}",

@@ -33,7 +33,7 @@ from etdev.edge.inputs import (
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
-from etdev.edge.positions import with_known_positions
+from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.graph.expand import Expander
@@ -43,7 +43,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
-from etdev.graph.symbols import unbound
+from etdev.graph.symbols import unbound, widen_ranges
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 
@@ -133,7 +133,7 @@ class Conversion:
                 # A new value of a buffer may be another's now, without the copy between them.
                 completed = state.with_own_updates(simplified(completed))
             if programs[method].dialect != "EDGE":
-                _widen_ranges(completed, programs[method])
+                widen_ranges(completed, programs[method].range_constraints)
             manager._edge_programs[method] = completed
         return manager
 
@@ -148,6 +148,7 @@ class Conversion:
 
         prepared = self._prepared(method, with_given_constants(program))
         prepared = with_known_positions(prepared)
+        refuse_unknown_slices(prepared)
         program = with_made_empties(without_checks(functional(prepared)))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)
@@ -188,17 +189,6 @@ class Conversion:
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
         return self.expander.decomposable(program, unwanted)
-
-
-def _widen_ranges(program: ExportedProgram, given: ExportedProgram) -> None:
-    """Say in a program, which is changed, that sizes may be as small as they may be in another.
-
-    torch takes them for two or more while it traces, and forgets the rest.
-    """
-    ranges = program.range_constraints
-    for symbol, bounds in given.range_constraints.items():
-        if symbol in ranges and bounds.lower < ranges[symbol].lower:
-            ranges[symbol] = type(bounds)(bounds.lower, ranges[symbol].upper)
 
 
 def rebuilt(

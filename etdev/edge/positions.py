@@ -14,11 +14,16 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.node import map_arg
 
+from etdev.errors import LoweringError
+from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import with_changed
-from etdev.graph.symbols import with_own_symbols
+from etdev.graph.source import where
+from etdev.graph.symbols import unbacked, with_own_symbols
 
 aten = torch.ops.aten
 _SELECT = aten.select.int
+# How far the arguments go, after a tensor and its dimension, that may count from the end.
+_LIMITS = {aten.slice.Tensor: 4, aten.narrow.default: 3}
 _CHECK = aten._assert_scalar.default
 
 
@@ -45,6 +50,30 @@ def _look_up(graph: Graph, node: Node) -> None:
     # Where its row begins is no longer a symbol of its own.
     row = _SELECT(source.meta["val"], dim, inside.meta["val"])  # type: ignore[union-attr]
     node.meta = {**_described(node), "val": row}
+
+
+def refuse_unknown_slices(program: ExportedProgram) -> None:
+    """Refuse slices whose limits depend on data and may be negative, which torch can't trace.
+
+    Raises:
+        LoweringError: There is one.
+    """
+    for node in program.graph.nodes:
+        for limit in node.args[2 : _LIMITS.get(node.target, 0)]:
+            value = limit.meta["val"] if isinstance(limit, Node) else limit
+            if unbacked(value) and not any(map(statically_known_true, (value >= 0, value < 0))):
+                raise unknown(node, value < 0)
+
+
+def unknown(node: Node, condition: Any) -> LoweringError:
+    """The error for an op for which torch would have to know a number that depends on data."""
+    return LoweringError(
+        "edge conversion",
+        f"torch can't tell whether {condition} for {op_name(node)}{where(node)}, since that "
+        "depends on data",
+        "say what the number is where it is read, such as with torch._check(n >= 0) and "
+        "torch._check(n <= x.shape[0])",
+    )
 
 
 def _may_be_out(node: Node) -> bool:

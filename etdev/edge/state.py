@@ -100,15 +100,19 @@ def refuse_unkept(program: ExportedProgram) -> None:
     Raises:
         LoweringError: It writes a parameter, an input, or a buffer without a new value of its own.
     """
-    specs = program.graph_signature.output_specs
-    lost = [specs[index] for index in _shared_results(program)]
-    lost += [spec for spec in specs if spec.kind in _WRITES[1:]]
-    for spec in lost:
+    for spec in unkept(program):
         raise LoweringError(
             "partitioner",
             f"ExecuTorch would not write {spec.target or spec.arg.name!r} as the model does",
             "lower with etdev.Lowerer, which completes such a program or says what to change",
         )
+
+
+def unkept(program: ExportedProgram) -> list[OutputSpec]:
+    """What a program writes that ExecuTorch's own loop would not write as the model does."""
+    specs = program.graph_signature.output_specs
+    lost = [specs[index] for index in _shared_results(program)]
+    return lost + [spec for spec in specs if spec.kind in _WRITES[1:]]
 
 
 def _shared_results(program: ExportedProgram) -> Iterator[int]:

@@ -93,11 +93,15 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
         warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
 
 
-def warn_of_caveats(partitions: Iterable[tuple[Partition, str]]) -> None:
-    """Warn of what plugins have to say about where partitions run; once, if it is the same.
+def say_caveats(partitions: Iterable[tuple[Partition, str]], strict: bool) -> None:
+    """Say what plugins have to say about where partitions run; once, if it is the same.
 
     Args:
         partitions: The partitions, with that.
+        strict: It is an error, not a warning, but for a device that the user gave.
+
+    Raises:
+        DeviceError: This is strict, and there is such a partition.
     """
     alike: dict[tuple[str, ...], list[Partition]] = {}
     for partition, caveat in partitions:
@@ -106,8 +110,11 @@ def warn_of_caveats(partitions: Iterable[tuple[Partition, str]]) -> None:
             alike.setdefault(key, []).append(partition)
     for (plugin, device, source, caveat), (first, *others) in alike.items():
         where = f"{first.where} and {len(others)} more are" if others else f"{first.where} is"
-        what = f"{plugin}: {where} put on {device} ({source}), but {caveat}"
-        warnings.warn(what, EtdevWarning, stacklevel=2)
+        what = f"{where} put on {device} ({source}), but {caveat}"
+        if strict and source != "pinned":
+            pin = f'or pin the device, devices={{"{plugin}": "{device}"}}, or lower without strict'
+            raise DeviceError(plugin, what, pin)
+        warnings.warn(f"{plugin}: {what}", EtdevWarning, stacklevel=2)
 
 
 def with_caveat(partition: Partition, caveat: str) -> Partition:

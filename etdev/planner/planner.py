@@ -15,7 +15,7 @@ from etdev.planner.constants import settle
 from etdev.planner.copies import plan_copies
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
-from etdev.planner.placement import place, refuse_devices_in_branches, warn_of_caveats, with_caveat
+from etdev.planner.placement import place, refuse_devices_in_branches, say_caveats, with_caveat
 from etdev.planner.rules import Rules
 from etdev.planner.views import Views
 from etdev.registry import answers
@@ -113,7 +113,7 @@ class Planner:
                 answers.device_caveat(owner, graph.program, partition)
                 for owner, partition in zip(asked, placed, strict=True)
             ]
-        warn_of_caveats(zip(placed, caveats, strict=True))
+        say_caveats(zip(placed, caveats, strict=True), self.rules.strict)
         return list(map(with_caveat, placed, caveats))
 
     def _place(self, program: ExportedProgram, partition: Partition) -> Partition:

@@ -55,6 +55,17 @@ def test_sums_of_integers_are_exact():
     agree(sums, (large,), (-large,))
 
 
+def test_pieces_keep_dynamic_sizes():
+    def pieces(x):
+        kept = x[x.sum(1) > -9].split(3, 1)
+        return x.split([1, 3], 1), x.chunk(2, 1), kept, x.T.split(2)
+
+    calls = [(torch.randn(rows, 4),) for rows in (3, 1, 0, 8)]
+    sizes = ({0: torch.export.Dim("n", max=8)},)
+    program = torch.export.export(Function(pieces), calls[0], dynamic_shapes=(sizes,))
+    assert_agrees(Lowerer([]).lower(program), Function(pieces), *calls)
+
+
 def test_products_that_may_sum_nothing_are_right_when_they_do():
     def products(x):
         return x.mT @ x, torch.bmm(x.mT[None], x[None]), x @ x.mT

@@ -11,6 +11,7 @@ from toys.runtime import assert_agrees
 
 import etdev
 from etdev import Lowerer
+from etdev.edge.inputs import refuse_fixed_sizes
 from etdev.errors import EtdevWarning, LoweringError
 
 ORDERS = ([], ["cpu"])
@@ -115,3 +116,12 @@ def test_each_dynamic_size_without_an_upper_bound_is_named_once(entrance):
         "ExecuTorch plans memory for 4, the example's; larger inputs fail at run time, so export "
         "it with Dim(..., max=...)"
     ]
+
+
+def test_a_size_that_was_fixed_is_refused():
+    sizes = ({0: Dim("n", max=8)},)
+    program = export(nn.ReLU(), (torch.randn(3, 4),), dynamic_shapes=sizes)
+    (x,) = program.graph.find_nodes(op="placeholder")
+    assert int(x.meta["val"].shape[0]) == 3
+    with pytest.raises(LoweringError, match="fixes dynamic size 0 of input 'input' of method 'f"):
+        refuse_fixed_sizes("forward", program)

@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from models.small import Function
 from torch import nn
 from toys.runtime import assert_agrees, execute
 
+import etdev
 from etdev import Lowerer
+from etdev.errors import LoweringError
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 ROWS = [(X, torch.tensor(row)) for row in (1, 0, 2, -1, -3)]
@@ -84,3 +87,18 @@ def test_a_row_out_of_range_fails_as_in_eager(function):
             function(X, torch.tensor(row))
         with pytest.raises(RuntimeError, match="failed"):
             execute(lowered, (X, torch.tensor(row)))
+
+
+@pytest.mark.parametrize(
+    "place", [lambda x, n: x[:n], lambda x, n: x[n:], lambda x, n: x.narrow(0, n, 2)]
+)
+def test_slices_by_numbers_of_which_nothing_is_known_are_refused_with_their_line(place):
+    def rows(x, i):
+        return place(x, i.item())
+
+    program = torch.export.export(Function(rows), (torch.randn(3, 4), torch.tensor(1)))
+    said = r"whether u\d+ < 0 for aten.\w+.\w+ at .*; say what the .* torch._check\(n >= 0\)"
+    with pytest.raises(LoweringError, match=said):
+        Lowerer(["cpu"]).plan(program)
+    with pytest.raises(LoweringError, match=said):
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])

@@ -216,12 +216,18 @@ def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
 
 
-def test_a_size_that_executorch_fixes_is_refused():
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 doesn't ask for a new program")
+def test_a_size_that_executorch_would_fix_stays_dynamic():
     sizes = ({0: torch.export.Dim("n", max=8)},)
-    split = Function(lambda x: x.split([1, 3], 1))
-    program = torch.export.export(split, (torch.randn(3, 4),), dynamic_shapes=(sizes,))
-    with pytest.raises(LoweringError, match="ExecuTorch fixes dynamic size 0 of input"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    recurrent = nn.GRU(4, 3, batch_first=True).eval()
+    calls = [(torch.randn(rows, 2, 4),) for rows in (3, 1, 0, 8)]
+    program = torch.export.export(recurrent, calls[0], dynamic_shapes=sizes)
+    manager = to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for inputs in calls:
+        for output, expected in zip(method.execute(inputs), recurrent(*inputs), strict=True):
+            torch.testing.assert_close(output, expected)
 
 
 def test_an_order_that_executorch_writes_down_otherwise_is_refused():

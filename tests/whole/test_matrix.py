@@ -46,6 +46,7 @@ DELEGATES = {
     "cond": "0+0 2+0 0+2 2+0 2+2 0+2",
     "map_rows": "0+0 2+0 0+2 2+0 2+2 0+2",
     "dynamic_batch": "0+0 2+0 0+0 2+0 2+0 0+0",
+    "dynamic_attention": "0+0 8+0 0+0 8+0 8+0 0+0",
     "two_methods": "0+0 4+0 0+3 4+2 2+3 0+2",
     "int8_conv_net": "0+0 2+0 0+3 2+1 3+3 0+2",
     "minilm_l6": "0+0 23+0 0+37 23+23 36+37 0+1",
@@ -69,8 +70,6 @@ STORED_AGAIN = {
     ("minilm_l6", "openvino, xnnpack"): 44,
 }
 REFUSED = {
-    "dynamic_attention": "edge conversion: ExecuTorch fixes dynamic size 0 of input 'x' of method "
-    "'forward' to 4; export it with that size, or without the op that needs it fixed",
     "while_loop": "to_executorch: ExecuTorch can't run while_loop, and no plugin took while_loop "
     "at matrix.py:LINE; unroll the loop, or write it with torch's scan and a fixed number of steps",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -103,6 +104,18 @@ def _binary_cross_entropy(
     return unless(outside, loss)
 
 
+def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+    """In slices, if the first size of the pieces is dynamic: ExecuTorch's verifier would fix it.
+
+    It takes the first piece for the list of them, and asks for its length.
+    """
+    if not sizes or isinstance(x.shape[0] if dim % x.dim() else sizes[0], int):
+        return NotImplemented
+    ends = list(accumulate(sizes))
+    starts = [0, *ends[:-1]]
+    return [aten.slice.Tensor(x, dim, *limits) for limits in zip(starts, ends, strict=True)]
+
+
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     """What torch has for an op."""
     result: Tensor = decomposition_table[op](*args, **options)
@@ -119,6 +132,7 @@ CORRECTED: Mapping[Any, Callable[..., Any]] = {
     aten.one_hot.default: _one_hot,
     **{op: partial(_linear, op=op) for op in _LINEAR},
     aten.roll.default: _roll,
+    aten.split_with_sizes.default: _split_with_sizes,
 }
 # What torch decomposes wrongly for ordinary values.
 WRONG = ("multilabel_margin_loss", "multilabel_margin_loss_forward")

@@ -19,7 +19,8 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
     constants = unwritten_constants(program)
     signature = program.graph_signature
     buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
-    for node in nodes:
+    matched = dict.fromkeys(nodes)
+    for node in matched:
         sources = [_origin(weight) for weight in node.all_input_nodes[1:]]
         origins = [source.name for source in sources]
         if _name(node).startswith("convolution") and any(map(_is_channels_last, sources)):
@@ -33,7 +34,7 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
             yield node, f"XNNPACK crashes on a bias of {_name(node)} that is not constant"
         if _starts_before(node):
             yield node, "XNNPACK can't compile a slice that starts before the first row"
-        if _returned_with_its_source(node):
+        if _leaves_with_its_source(node, matched):
             yield node, "XNNPACK has no copy of one of its outputs"
 
 
@@ -95,8 +96,8 @@ def _starts_before(node: Node) -> bool:
     return isinstance(start, int) and isinstance(size, int) and start < -size
 
 
-def _returned_with_its_source(node: Node) -> bool:
-    """Whether a method returns a copy, and also what it is a copy of or another copy of that.
+def _leaves_with_its_source(node: Node, matched: Container[Node]) -> bool:
+    """Whether a delegate returns a copy, and perhaps also its source or another copy of that.
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """
@@ -105,8 +106,13 @@ def _returned_with_its_source(node: Node) -> bool:
         source = source.all_input_nodes[0]
     if source is node:
         return False
-    values = [value for value in _with_copies(source) if value.op == "call_function"]
-    return sum(map(_is_returned, values)) > 1 and any(map(_is_returned, _with_copies(node)))
+    # What else reads it may come to lie in another delegate.
+    read = [
+        value
+        for value in _with_copies(source)
+        if value.op == "call_function" and not all(map(_is_copy, value.users))
+    ]
+    return len(read) > 1 and any(_leaves(value, matched) for value in read)
 
 
 def _with_copies(node: Node) -> Iterator[Node]:
@@ -115,8 +121,8 @@ def _with_copies(node: Node) -> Iterator[Node]:
         yield from _with_copies(user)
 
 
-def _is_returned(node: Node) -> bool:
-    return any(user.op == "output" for user in node.users)
+def _leaves(node: Node, matched: Container[Node]) -> bool:
+    return any(user not in matched for user in node.users)
 
 
 def _is_copy(node: Node) -> bool:

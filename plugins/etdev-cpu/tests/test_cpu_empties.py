@@ -5,12 +5,15 @@ import warnings
 import pytest
 import torch
 from etdev_cpu.plugin import CpuPlugin
+from executorch.exir import to_edge_transform_and_lower
 from models.small import Function
 from torch import nn
 from torch.export import Dim
 from toys.runtime import assert_agrees
 
+import etdev
 from etdev import EtdevWarning, Lowerer
+from etdev.errors import DeviceError
 
 CALLS = [(torch.randn(rows, 1, 6, 6), torch.randn(2, rows, 4)) for rows in (3, 0, 8)]
 
@@ -55,6 +58,21 @@ def test_ignored_takes_it_and_names_the_size():
         'export it with Dim(..., min=1), or write empty = "exact"'
     )
     assert_agrees(result, net, CALLS[0], CALLS[2])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_partitioner_names_it_too_and_is_strict_about_it(strict):
+    shapes = ({0: Dim("rows", max=8)},)
+    layer = nn.Conv2d(3, 2, 3).eval()
+    program = torch.export.export(layer, (torch.randn(2, 3, 4, 4),), dynamic_shapes=shapes)
+    said = "XNNPACK's convolution fails where size 0 of input 'input_?1?' is 0, which its range"
+    sayings = pytest.raises(DeviceError, match=said) if strict else pytest.warns(match=said)
+    with sayings:
+        to_edge_transform_and_lower(
+            program, partitioner=[etdev.partitioner(["cpu"], strict=strict)]
+        )
+    with sayings:
+        Lowerer(["cpu"], strict=strict).plan(program)
 
 
 def test_a_size_that_is_never_0_is_not_named():
