@@ -33,13 +33,14 @@ _DTYPES = {
     **{0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64},
     **{5: torch.float16, 6: torch.float32, 7: torch.float64, 11: torch.bool, 15: torch.bfloat16},
 }
-# Kernels that are called on CPUs where GPUs have Triton's code: products, convolutions, scans.
+# Kernels that are called on CPUs where GPUs have Triton's code: products, convolutions, scans, and
+# the joining of bytes.
 _TRITON_ON_GPUS = {
     *(f"aoti_torch_cpu_{name}" for name in ("mm_out", "addmm_out", "bmm_out", "baddbmm_out")),
-    *("aoti_torch_cpu_convolution", "aoti_torch_cpu__mm_plus_mm_out"),
+    *("aoti_torch_cpu_convolution", "aoti_torch_cpu__mm_plus_mm_out", "aoti_torch_cpu__int_mm_out"),
     *(f"at::_ops::{name}::call" for name in ("cumsum", "cumprod", "logcumsumexp")),
     *(f"at::_ops::{name}::call" for name in ("cummax", "cummin", "bucketize_Tensor")),
-    "at::_ops::searchsorted_Tensor::call",
+    *("at::_ops::searchsorted_Tensor::call", "at::_ops::cat::call"),
 }
 
 
