@@ -75,6 +75,11 @@ def _written(x):
     return y
 
 
+def _spread(x):
+    places = torch.tensor([2, 0])[:, None].expand_as(x)
+    return torch.zeros(4, 3).scatter_reduce(0, places, x, "amax", include_self=False)
+
+
 X = torch.randn(2, 3)
 
 
@@ -99,6 +104,7 @@ X = torch.randn(2, 3)
         (Joined(), (X,)),
         (Function(lambda x: x.masked_select(x > 0)), (X,)),
         (Function(_written), (X,)),
+        (Function(_spread), (X,)),
     ],
     ids=[
         "integers",
@@ -113,6 +119,7 @@ X = torch.randn(2, 3)
         "joined",
         "mask",
         "written",
+        "spread",
     ],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
