@@ -96,7 +96,7 @@ def _starts_before(node: Node) -> bool:
 
 
 def _returned_with_its_source(node: Node) -> bool:
-    """Whether a method returns a copy, and also what it is a copy of or another copy of that.
+    """Whether a method returns a copy, and others read what it is a copy of or another copy.
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """
@@ -106,13 +106,18 @@ def _returned_with_its_source(node: Node) -> bool:
     if source is node:
         return False
     values = [value for value in _with_copies(source) if value.op == "call_function"]
-    return sum(map(_is_returned, values)) > 1 and any(map(_is_returned, _with_copies(node)))
+    return sum(map(_may_leave, values)) > 1 and any(map(_is_returned, _with_copies(node)))
 
 
 def _with_copies(node: Node) -> Iterator[Node]:
     yield node
     for user in filter(_is_copy, node.users):
         yield from _with_copies(user)
+
+
+def _may_leave(node: Node) -> bool:
+    """Whether others read a value, who may be outside of its delegate."""
+    return not all(map(_is_copy, node.users))
 
 
 def _is_returned(node: Node) -> bool:
