@@ -149,6 +149,9 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
         for node in module.graph.nodes:
             if node.op == "call_function":
                 node.target = aten_op(node.target)
+                if node.target == torch.ops.aten.view.default:
+                    # What was a copy is a view now, such as of an expanded value.
+                    node.target = torch.ops.aten.reshape.default
         module.recompile()
     # The constructor verifies what it is given.
     program._verifiers = [Verifier]

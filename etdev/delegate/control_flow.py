@@ -1,9 +1,9 @@
 """Control flow: what ExecuTorch would read in the wrong place, or overwrite, is cloned.
 
 ExecuTorch plans the memory of all branches of a graph in one place, each as if it ran alone, and
-the result of a `torch.cond` stays there. It gives the bodies of maps and scans memory for all their
-inputs, and views of them are read there, though only rows are ever put there: what is carried or
-captured stays where it is.
+the result of a `torch.cond` stays there, while a view of it is read where nothing was put. It gives
+the bodies of maps and scans memory for all their inputs, and views of them are read there, though
+only rows are ever put there: what is carried or captured stays where it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VIEW = "aten.view_copy.default"
 
 
 def keep_results(graph: Graph, root: Mapping[str, Any]) -> dict[Node, Node]:
-    """Clone results of branches that are read after another has run, and what bodies view.
+    """Clone results of branches that are viewed or outlive another, and what bodies view.
 
     Args:
         graph: The graph; it and its branches are changed.
@@ -81,7 +81,7 @@ def misplaced_views(graph: Graph, root: Mapping[str, Any]) -> Iterator[Node]:
 
 
 def overwritten_results(graph: Graph, late: Mapping[str, int] | None = None) -> list[Node]:
-    """The results of `torch.cond` in a graph that are read after another branch has run.
+    """The results of flows in a graph that are viewed, or of `torch.cond` and outlive the next.
 
     Args:
         graph: The graph; its branches are not looked at.
@@ -89,15 +89,26 @@ def overwritten_results(graph: Graph, late: Mapping[str, int] | None = None) -> 
     """
     late = late or {}
     position = {node: late.get(node.name, index) for index, node in enumerate(graph.nodes)}
-    flows = [index for node, index in position.items() if _is_flow(node)]
     return [
         result
-        for cond in graph.find_nodes(op="call_function", target=_COND)
-        for result in cond.users
+        for flow in graph.nodes
+        if _is_flow(flow)
+        for result in flow.users
         if result.target is operator.getitem
         and isinstance(result.meta.get("val"), torch.Tensor)
-        and any(position[cond] < flow <= _last_read(result, position) for flow in flows)
+        and (_is_viewed(result) or (flow.target is _COND and _is_outlived(result, flow, position)))
     ]
+
+
+def _is_viewed(result: Node) -> bool:
+    """Whether a view is taken of it, which ExecuTorch plans where nothing was put, or refuses."""
+    return any(op_name(user) == _VIEW for user in result.users)
+
+
+def _is_outlived(result: Node, cond: Node, position: Mapping[Node, int]) -> bool:
+    """Whether it is read after another flow has run."""
+    last = _last_read(result, position)
+    return any(position[cond] < index <= last for node, index in position.items() if _is_flow(node))
 
 
 def all_overwritten_results(program: ExportedProgram, late: Mapping[str, int]) -> list[Node]:

@@ -160,7 +160,15 @@ def test_integers_that_no_float_holds_are_computed_exactly():
         lambda x, y: (x.sum(0), x.sum(1, keepdim=True), x[0].sum(), torch.mv(x, y[0])),
         lambda x, y: (x**3, x**0, 3 ** y.abs(), x**y, x.int() ** y.int()),
         lambda x, y: tuple(torch.div(x, d, rounding_mode="trunc") for d in (y, -7)),
-        lambda x, y: (x << y, x >> y, x << 70, x >> 70, x.to(torch.int8) << y.to(torch.int8)),
+        lambda x, y: (
+            x << y,
+            x >> y,
+            x << 70,
+            x >> 70,
+            x.to(torch.int8) << y.to(torch.int8),
+            3 << y,
+            99 >> y,
+        ),
         lambda x, y: (torch.arange(WIDE, WIDE + 6, 2) + x[0], x + x[0, 0].item()),
         lambda x, y: torch.arange(0.1, -7.9, -4.0, dtype=torch.int64) + y[:, :2],
     ]

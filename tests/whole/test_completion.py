@@ -110,6 +110,11 @@ class Sum(nn.Module):
         return self.sum[x > 0], (self.sum * 9).long() % 4
 
 
+def _spread(x):
+    places = torch.tensor([2, 0])[:, None].expand_as(x)
+    return torch.zeros(4, 3).scatter_reduce(0, places, x, "amax", include_self=False)
+
+
 X = torch.randn(2, 3)
 
 
@@ -137,6 +142,7 @@ X = torch.randn(2, 3)
         (Function(_rows), (X,)),
         (Sum(), (X,)),
         (Swap(), (X,)),
+        (Function(_spread), (X,)),
     ],
     ids=[
         "integers",
@@ -154,6 +160,7 @@ X = torch.randn(2, 3)
         "rows",
         "state",
         "swap",
+        "spread",
     ],
 )
 def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):

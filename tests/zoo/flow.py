@@ -156,3 +156,12 @@ def conditions_on_two_states(net, x):
     net.a.add_(1)
     net.b.add_(y.mean().abs() + 0.4)
     return y, z
+
+
+@model(*BOTH, edges=False, b=torch.zeros(2, 12))
+def views_of_what_flows_return(net, x):
+    y = cond(x.sum() > 0, lambda x: x * 3, lambda x: x - 2, (x,))
+    net.b[torch.tensor([1])] = y.view(12)
+    z = mapped(lambda row: row * 2, x)
+    _, sums = scan(lambda h, row: (h + row, h * row), x[0].clone(), x)
+    return y.view(2, 6) + 1, net.b.sum(0), z.view(-1) - 1, sums.reshape(6, 2) * 2

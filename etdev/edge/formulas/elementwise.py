@@ -107,6 +107,16 @@ def _integral(x: Tensor) -> Tensor:
     return x
 
 
+def _number_to_left(number: int, places: Tensor) -> Tensor:
+    dtype = torch.result_type(number, places)
+    return torch.bitwise_left_shift(torch.full((), number, dtype=dtype), places.to(dtype))
+
+
+def _number_to_right(number: int, places: Tensor) -> Tensor:
+    dtype = torch.result_type(number, places)
+    return torch.bitwise_right_shift(torch.full((), number, dtype=dtype), places.to(dtype))
+
+
 def floating(x: Tensor) -> Tensor:
     """A tensor as torch promotes it for functions that have no integer results."""
     return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
@@ -127,4 +137,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.__lshift__.Scalar: _left_shift,
     aten.__rshift__.Tensor: _right_shift,
     aten.__rshift__.Scalar: _right_shift,
+    aten.bitwise_left_shift.Scalar_Tensor: _number_to_left,
+    aten.bitwise_right_shift.Scalar_Tensor: _number_to_right,
 }

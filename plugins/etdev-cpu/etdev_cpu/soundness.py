@@ -101,7 +101,9 @@ class Soundness:
             return reason
         if self.full and (reason := empty_problem(self.program, node)):
             return reason
-        return nan_problem(short(node), _dtypes(node.all_input_nodes)) if self.exact else None
+        if not self.exact:
+            return None
+        return nan_problem(node, short(node), _dtypes(node.all_input_nodes))
 
     def _read(self, calls: Iterable[Node]) -> Iterator[tuple[tuple[str, str], object]]:
         """Constants that these nodes read, what for, and what they must be prepared as."""

@@ -34,6 +34,9 @@ OPS = {
     "elu": nn.functional.elu,
     "mean": lambda x: x.mean((2, 3), keepdim=True),
     "conv": lambda x: nn.functional.conv2d(x, torch.ones(2, 2, 2, 2, dtype=x.dtype)),
+    "conv of channels": lambda x: nn.functional.conv2d(
+        x, torch.ones(2, 1, 2, 3, dtype=x.dtype), groups=2
+    ),
     "linear": lambda x: nn.functional.linear(x, torch.eye(4, dtype=x.dtype)),
     "product": lambda x: x[0] @ x[0].mT,
 }

@@ -80,6 +80,9 @@ class _Settings(bytes):
 def _compiled(
     program: ExportedProgram, specs: list[CompileSpec], settings: Mapping[str, str]
 ) -> PreprocessResult:
+    if any("group_norm" in str(node.target) for node in program.graph.nodes):
+        # In float32 it generates code for them, and ends the process on some ops behind them.
+        settings = {**settings, **_PLAIN}
     own = CompileSpec("config", _Settings.of(settings))
     try:
         return OpenvinoBackend.preprocess(program, [*specs, own])

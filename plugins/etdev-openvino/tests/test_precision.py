@@ -63,7 +63,25 @@ def every_product():
     return Function(products), (torch.randn(32, 32), torch.randn(32, 16))
 
 
+class ScaledNorm(nn.Module):
+    """A norm of groups with computed scales, as of diffusion models; OpenVINO ended the process."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.scales = nn.GroupNorm(2, 8), nn.Linear(16, 16)
+
+    def forward(self, x, time):
+        scale, shift = self.scales(time)[..., None, None].chunk(2, 1)
+        return self.norm(x) * (1 + scale) + shift
+
+
+def scaled_norm():
+    torch.manual_seed(0)
+    return ScaledNorm().eval(), (torch.randn(2, 8, 4, 4), torch.randn(2, 16))
+
+
 MODELS = {
+    "scaled_norm": scaled_norm,
     "products": every_product,
     "attention": attention,
     "mlp": nets.mlp,
