@@ -15,8 +15,9 @@ from etdev.graph.symbols import with_own_graphs
 
 aten = torch.ops.aten
 _JOINING = (aten.cat.default, aten.stack.default)
+_QUOTIENT = aten.floor_divide.default
 # Ops whose kernels promote every mixture but this one.
-_CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor)
+_CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
 _HALVES = {torch.float16, torch.bfloat16}
 # Their kernels compare integers with halves in a wider dtype than PyTorch does.
 _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
@@ -53,7 +54,7 @@ def _promote(graph: Graph, node: Node) -> None:
 
 def _inputs(node: Node) -> list[Node]:
     """The inputs of a node that have to be converted."""
-    if node.target not in (*_JOINING, *_CHOOSING, *_COMPARING):
+    if node.target not in (*_JOINING, *_CHOOSING, *_COMPARING, _QUOTIENT):
         return []
     values = dict.fromkeys(_values(node))
     dtypes = {value.meta["val"].dtype for value in values}

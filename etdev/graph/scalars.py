@@ -55,7 +55,7 @@ def rounded_in(program: ExportedProgram) -> Iterator[tuple[Node, int, torch.dtyp
 def _make_tensors(graph: Graph) -> None:
     for node, index, dtype in list(rounded_scalars(graph)):
         value = node.args[index]
-        known = isinstance(value, float)
+        known = isinstance(value, float | int)
         op, args = (aten.full, ((), value)) if known else (aten.scalar_tensor, (value,))
         with graph.inserting_before(node):
             tensor = graph.call_function(op.default, args, {"dtype": dtype})
@@ -111,7 +111,7 @@ def rounded_scalars(graph: Graph) -> Iterator[tuple[Node, int, torch.dtype]]:
             continue
         beside = {v.dtype for v in _values(node) if isinstance(v, torch.Tensor)}
         for index, value in _scalars(node):
-            if dtype := _exact(value, beside):
+            if dtype := _exact(value, beside) or _divided(node, value):
                 yield node, index, dtype
 
 
@@ -139,6 +139,19 @@ def _exact(value: Any, beside: set[torch.dtype]) -> torch.dtype | None:
         wide = torch.int64 in beside or any(dtype.is_floating_point for dtype in beside)
         return torch.int64 if wide and not _is_small(value) else None
     return None
+
+
+def _divided(node: Node, value: Any) -> torch.dtype | None:
+    """What an integer that is divided by or into has to be made, beside smaller ones.
+
+    If a plugin keeps the op whole, ExecuTorch's verifier refuses what is not of one dtype.
+    """
+    result = node.meta.get("val")
+    if node.target is not aten.floor_divide.default or type(value) is not int:
+        return None
+    assert isinstance(result, torch.Tensor)
+    same = result.dtype == torch.int64 or result.dtype.is_floating_point
+    return None if same else result.dtype
 
 
 def _rounds(value: float) -> bool:

@@ -377,3 +377,22 @@ def test_a_view_is_a_copy_in_the_edge_dialect():
     assert (edge_name(split), edge_name(silu)) == ("aten.split_copy.Tensor", "aten.silu.default")
     assert aten_op(torch.ops.aten.split_copy.Tensor) == split
     assert aten_op(torch.ops.aten._to_copy.default) == torch.ops.aten._to_copy.default
+
+
+class Quotients(nn.Module):
+    def forward(self, x, half, other):
+        quotients = x // 3, 100 // x, x // x, half.remainder(other), half.fmod(other)
+        return *quotients, half.floor_divide(other)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+def test_quotients_that_are_kept_whole_are_of_one_dtype(dtype):
+    """ExecuTorch's verifier refuses others, and makes int64 of a number."""
+    aten = torch.ops.aten
+    ops = (aten.floor_divide.default, aten.remainder.Tensor, aten.fmod.Tensor)
+    x = torch.tensor([-9, -2, 3, 7]).to(dtype)
+    x = torch.where(x == 0, 1, x)
+    half, other = torch.tensor([5.5, -3.0, 2.0, 9.0]), torch.tensor([2.0, 2.0, -3.0, 4.0])
+    inputs = x, half.half(), other.bfloat16()
+    lowered = Lowerer([Takes("keeper", (), ops)]).lower(Quotients(), inputs)
+    assert_agrees(lowered, Quotients(), inputs)
