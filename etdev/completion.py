@@ -6,8 +6,6 @@ what `Lowerer` would decide is written down in ATen ops, and ExecuTorch converts
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.tracer import _default_decomposition_table
@@ -24,10 +22,10 @@ from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
 from etdev.edge.dropouts import with_idle_dropouts
+from etdev.edge.expander import expander_of
 from etdev.edge.formulas import corrections
 from etdev.edge.opset import Opset
 from etdev.edge.shifts import with_multiplied_shifts
-from etdev.graph.expand import Expander
 from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
@@ -96,7 +94,7 @@ def _index(graph: Graph, node: Node) -> None:
 def _decided(
     program: ExportedProgram, method: str, composition: Composition, config: EdgeCompileConfig
 ) -> ExportedProgram:
-    expander = Expander(config, functools.partial(kernels.formula_of, config))
+    expander = expander_of(config)
     asked = composition.plugins
     conversion = Conversion(asked, config, expander, simplify=False, prepare=False)
     manager = guarded(

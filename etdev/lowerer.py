@@ -16,7 +16,6 @@ programs taken apart and put together by etdev/graph; the values they hand on ar
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -33,6 +32,7 @@ from etdev.delegate.cache.cache import Cache
 from etdev.edge import kernels
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
+from etdev.edge.expander import expander_of
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import tell_of_shared_state
@@ -218,7 +218,7 @@ class Lowerer:
         stages = Stages(self.listener)
         config = settings.compile_config
         simplify = simplified_pieces if self.composition.simplify else None
-        expander = Expander(config, functools.partial(kernels.formula_of, config), simplify)
+        expander = expander_of(config, simplify)
         references = self._export(methods, stages)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}

@@ -22,7 +22,6 @@ from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.branch_formulas import with_branch_formulas
 from etdev.edge.checks import without_checks
 from etdev.edge.empties import with_made_empties
-from etdev.edge.formulas.corrections import CORRECTED
 from etdev.edge.functional import functional
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
@@ -154,7 +153,7 @@ class Conversion:
         program = state.with_own_updates(program)
         ops = ask(program).ops
         self._kept.update(dict.fromkeys(ops))
-        table = {**self.expander.table, **CORRECTED}
+        table = dict(self.expander.table)
         for op in ops:
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)

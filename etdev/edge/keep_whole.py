@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -40,7 +40,12 @@ class Wishes:
             plugin.name: answers.keep_whole(plugin, self.program, self.method)
             for plugin in self.plugins
         }
-        self.by_plugin = {name: wish for name, wish in wishes.items() if wish}
+        self.by_plugin = {
+            # ExecuTorch has other ops for numbers, and torch can't trace `item` of some views.
+            name: evolve(wish, ops=tuple(op for op in wish.ops if not _is_number(op)))
+            for name, wish in wishes.items()
+            if wish
+        }
 
     @property
     def ops(self) -> list[OpOverload]:
@@ -57,6 +62,12 @@ class Wishes:
             mark = {_MARK: (edge_name(node.target), *wishers)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
         return bool(wishers)
+
+
+def _is_number(op: OpOverload) -> bool:
+    """Whether an op returns a number, as `item` does."""
+    (*types,) = (str(value.type) for value in op._schema.returns)
+    return bool(types) and set(types) <= {"number", "bool", "int", "float"}
 
 
 def wishers(node: Node) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from etdev.graph.signature import argument
 from etdev.graph.symbols import settled, unbacked, unbound, unify
 
 Table = Mapping[Any, Callable[..., Any]]
+Finish = Callable[[ExportedProgram, Table], ExportedProgram]
 
 
 @frozen(eq=False)
@@ -85,6 +86,7 @@ def decompose(
     compile_config: EdgeCompileConfig,
     table: Table,
     formula: Callable[..., Any] | None = None,
+    finish: Finish = lambda program, table: program,
 ) -> Pieces:
     """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
 
@@ -94,6 +96,7 @@ def decompose(
         compile_config: The edge conversion's; not changed.
         table: ExecuTorch's decompositions.
         formula: Its decomposition, if that is not ExecuTorch's.
+        finish: What else the conversion does with a program that is decomposed by the table.
 
     Raises:
         LoweringError: Its pieces have side effects, such as a check of a matrix.
@@ -128,7 +131,7 @@ def decompose(
         edge = _by_formula(program, node, config, table, formula) if formula else None
         if edge is not None:
             return Pieces(edge, trivial=False)
-        edge = _edge_of(program.run_decompositions(dict(table)), config)
+        edge = _edge_of(finish(program.run_decompositions(dict(table)), table), config)
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(
             op_name(node),

@@ -19,7 +19,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.decomposition import Pieces, Table, decompose, key_of
+from etdev.graph.decomposition import Finish, Pieces, Table, decompose, key_of
 from etdev.graph.nodes import module_paths
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import rebuilt
@@ -57,18 +57,22 @@ class Expander:
         compile_config: The edge conversion's; not changed.
         formula_of: The decomposition of a node that ExecuTorch leaves whole; None if it has none.
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
-        table: ExecuTorch's decompositions, but for the ops that its caller wants whole.
+        corrected: Decompositions instead of ExecuTorch's.
+        finish: What else the conversion does with a program that is decomposed by the table.
+        table: All decompositions, but for the ops that its caller wants whole.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     formula_of: FormulaOf = field(default=lambda node: None)
     simplify: Simplify | None = None
+    corrected: Table = field(factory=dict)
+    finish: Finish = field(default=lambda program, table: program)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _simpler: dict[Hashable, Pieces] = field(factory=dict)
     table: Table = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        table = dict(_default_decomposition_table())
+        table = {**_default_decomposition_table(), **self.corrected}
         for op in self.compile_config.preserve_ops:
             table.pop(op, None)
         self.table = table
@@ -127,7 +131,12 @@ class Expander:
         key = key_of(node)
         if key not in self._known:
             self._known[key] = decompose(
-                node, program, self.compile_config, self.table, self.formula_of(node)
+                node,
+                program,
+                self.compile_config,
+                self.table,
+                self.formula_of(node),
+                self.finish,
             )
         return self._known[key]
 

@@ -396,3 +396,19 @@ def test_quotients_that_are_kept_whole_are_of_one_dtype(dtype):
     inputs = x, half.half(), other.bfloat16()
     lowered = Lowerer([Takes("keeper", (), ops)]).lower(Quotients(), inputs)
     assert_agrees(lowered, Quotients(), inputs)
+
+
+class Path(nn.Module):
+    """Solves a system, and follows places that depend on data."""
+
+    def forward(self, x, steps):
+        places = [steps[0].argmax()]
+        for step in steps:
+            places.append(step[places[-1]])
+        return torch.linalg.solve(x @ x.mT + torch.eye(3), x), torch.stack(places)
+
+
+def test_what_is_kept_whole_and_not_taken_is_computed_without_checks_and_numbers():
+    inputs = torch.randn(3, 3), torch.tensor([[2, 0, 1], [1, 2, 0]])
+    lowered = Lowerer([CudaClaims(takes=False)]).lower(Path(), inputs)
+    assert_agrees(lowered, Path(), inputs, (inputs[0] * 2, 2 - inputs[1]))

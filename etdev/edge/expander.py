@@ -1,0 +1,30 @@
+"""The expander of a lowering: single ops are decomposed as the conversion does whole programs."""
+
+from __future__ import annotations
+
+import functools
+
+from executorch.exir import EdgeCompileConfig
+from torch.export import ExportedProgram
+
+from etdev.edge import kernels
+from etdev.edge.checks import without_checks
+from etdev.edge.formulas.corrections import CORRECTED
+from etdev.edge.opset import Opset, Table
+from etdev.graph.expand import Expander, Simplify
+
+
+def expander_of(config: EdgeCompileConfig, simplify: Simplify | None = None) -> Expander:
+    """An expander with etdev's formulas and corrections.
+
+    Args:
+        config: The edge conversion's; not changed.
+        simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
+    """
+    opset = Opset(config)
+
+    def finish(program: ExportedProgram, table: Table) -> ExportedProgram:
+        return opset.decomposed(without_checks(program), table)
+
+    formula_of = functools.partial(kernels.formula_of, config)
+    return Expander(config, formula_of, simplify, CORRECTED, finish)
