@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 
 from executorch.exir import EdgeCompileConfig
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from etdev.edge import kernels
 from etdev.edge.checks import without_checks
 from etdev.edge.formulas.corrections import CORRECTED
-from etdev.edge.opset import Opset, Table
+from etdev.edge.opset import Opset, Table, further_pieces
 from etdev.graph.expand import Expander, Simplify
 
 
@@ -26,5 +27,8 @@ def expander_of(config: EdgeCompileConfig, simplify: Simplify | None = None) -> 
     def finish(program: ExportedProgram, table: Table) -> ExportedProgram:
         return opset.decomposed(without_checks(program), table)
 
+    def finishes(op: object) -> bool:
+        return isinstance(op, OpOverload) and not opset.has(op) and bool(further_pieces(op))
+
     formula_of = functools.partial(kernels.formula_of, config)
-    return Expander(config, formula_of, simplify, CORRECTED, finish)
+    return Expander(config, formula_of, simplify, CORRECTED, finish, finishes)

@@ -74,7 +74,7 @@ class Opset:
         result = program
         while wanted := [op for op in self._missing(result) if op not in tried]:
             tried.update(wanted)
-            known = {op: pieces for op in wanted if (pieces := _pieces(op))}
+            known = {op: pieces for op in wanted if (pieces := further_pieces(op))}
             attempts = [known, *({op: pieces} for op, pieces in known.items())]
             for attempt in attempts[: 1 if len(known) < 2 else None] if known else ():
                 # One of them may fail on this program, which is no reason to leave the others.
@@ -142,7 +142,7 @@ def _source(node: Node) -> str:
     return " ({}:{} in {})".format(*frames[-1]) if frames else ""
 
 
-def _pieces(op: OpOverload) -> Callable[..., Any] | None:
+def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
     """How torch decomposes an op; for a primitive, the ATen op that it stands for."""
     if op.namespace == "prims":
         primitive = getattr(torch._prims, op._opname, None)

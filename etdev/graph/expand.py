@@ -59,6 +59,7 @@ class Expander:
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
         corrected: Decompositions instead of ExecuTorch's.
         finish: What else the conversion does with a program that is decomposed by the table.
+        finishes: Whether that decomposes an op.
         table: All decompositions, but for the ops that its caller wants whole.
     """
 
@@ -67,6 +68,7 @@ class Expander:
     simplify: Simplify | None = None
     corrected: Table = field(factory=dict)
     finish: Finish = field(default=lambda program, table: program)
+    finishes: Callable[[object], bool] = field(default=lambda op: False)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _simpler: dict[Hashable, Pieces] = field(factory=dict)
     table: Table = field(init=False)
@@ -113,7 +115,7 @@ class Expander:
     def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
         # Most ops are in no table, which spares tracing them.
         op = aten_op(node.target)
-        if op not in self.table and self.formula_of(node) is None:
+        if op not in self.table and self.formula_of(node) is None and not self.finishes(op):
             return False
         return not self._pieces(node, program).trivial
 
