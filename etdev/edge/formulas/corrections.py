@@ -18,6 +18,7 @@ from etdev.edge.formulas.sizes import least
 
 aten = torch.ops.aten
 _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
+_FILLS = (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 _MEAN, _SUM = 1, 2
 
 
@@ -95,6 +96,12 @@ def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return _known(aten.index_copy.default, x, dim, places, source)
 
 
+def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, op: Any) -> Tensor:
+    """Of places that may count from the end, unlike those of the copy that torch makes of it."""
+    size = x.shape[dim] if x.dim() else 1
+    return _known(op, x, dim, torch.where(index < 0, index + size, index), value)
+
+
 def _binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
@@ -128,6 +135,7 @@ CORRECTED: Mapping[Any, Callable[..., Any]] = {
     aten.binary_cross_entropy.default: _binary_cross_entropy,
     aten.index_add.default: _index_add,
     aten.index_copy.default: _index_copy,
+    **{op: partial(_index_fill, op=op) for op in _FILLS},
     aten.logsumexp.default: _logsumexp,
     aten.one_hot.default: _one_hot,
     **{op: partial(_linear, op=op) for op in _LINEAR},
