@@ -75,10 +75,13 @@ def _writes_outside(node: Node) -> bool:
 
 def to_edge(program: ExportedProgram, ask: Ask, config: EdgeCompileConfig) -> ExportedProgram:
     """Convert a program, keeping wanted ops whole only outside its branches."""
+    # Verified once, by the manager, instead of after every step.
+    config = copy.copy(config)
+    config._check_ir_validity = False
     # With gradients, torch traces each branch once more, and takes symbols of the program for its.
     with torch.no_grad():
         manager = to_edge_transform_and_lower(
-            program, partitioner=[_KeepsWhole(ask)], compile_config=copy.copy(config)
+            program, partitioner=[_KeepsWhole(ask)], compile_config=config
         )
     return manager.exported_program()  # type: ignore[no-any-return]
 

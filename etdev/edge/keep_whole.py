@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from attrs import define, evolve, field
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
@@ -18,6 +19,7 @@ from etdev.schema.claims import KeepWhole
 # Key of the mark: the node's edge op, then the plugins that want it whole. It is in `custom`, the
 # metadata that torch.export preserves through decompositions.
 _MARK = "etdev.kept_whole"
+_COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 
 @define(eq=False)
@@ -41,8 +43,7 @@ class Wishes:
             for plugin in self.plugins
         }
         self.by_plugin = {
-            # ExecuTorch has other ops for numbers, and torch can't trace `item` of some views.
-            name: evolve(wish, ops=tuple(op for op in wish.ops if not _is_number(op)))
+            name: evolve(wish, ops=tuple(op for op in wish.ops if not _becomes_another(op)))
             for name, wish in wishes.items()
             if wish
         }
@@ -64,10 +65,15 @@ class Wishes:
         return bool(wishers)
 
 
-def _is_number(op: OpOverload) -> bool:
-    """Whether an op returns a number, as `item` does."""
+def _becomes_another(op: OpOverload) -> bool:
+    """Whether ExecuTorch has another op for it and no pieces.
+
+    Copies are others where it knows the order of dimensions, and so are ops that return a number;
+    torch can't trace `item` of some views if that is kept.
+    """
     (*types,) = (str(value.type) for value in op._schema.returns)
-    return bool(types) and set(types) <= {"number", "bool", "int", "float"}
+    is_number = bool(types) and set(types) <= {"number", "bool", "int", "float"}
+    return is_number or op in _COPIES
 
 
 def wishers(node: Node) -> tuple[str, ...]:

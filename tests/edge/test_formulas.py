@@ -6,6 +6,7 @@ import runpy
 import pytest
 import torch
 from executorch.exir import EdgeCompileConfig
+from models.small import Function
 from torch import nn
 from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from toys.runtime import assert_agrees, execute
@@ -298,6 +299,12 @@ def test_doubles_stay_doubles():
     lowered = Lowerer([]).lower(module, (x,))
     assert_agrees(lowered, module, (x,), tolerance=1e-12)
     assert lowered.verify().calls == 3
+
+
+def test_products_of_bytes():
+    x, y = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((20, 32), (32, 8)))
+    module = Function(torch._int_mm)
+    assert_agrees(Lowerer([]).lower(module, (x, y)), module, (x, y), (-x, y))
 
 
 def test_small_matrices():

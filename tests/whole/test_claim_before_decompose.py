@@ -412,3 +412,26 @@ def test_what_is_kept_whole_and_not_taken_is_computed_without_checks_and_numbers
     inputs = torch.randn(3, 3), torch.tensor([[2, 0, 1], [1, 2, 0]])
     lowered = Lowerer([CudaClaims(takes=False)]).lower(Path(), inputs)
     assert_agrees(lowered, Path(), inputs, (inputs[0] * 2, 2 - inputs[1]))
+
+
+class Scanned(nn.Module):
+    """Copies state that a loop goes on from, in whose body an op is wanted whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, x):
+        def step(state, x):
+            state = state * 0.5 + torch.nn.functional.silu(x)
+            return state, state * 2
+
+        state, results = torch._higher_order_ops.scan(step, self.state.clone(), x, dim=0)
+        self.state.copy_(state)
+        return results
+
+
+def test_copies_beside_a_loop_with_wanted_ops_are_written():
+    x = torch.randn(4, 3)
+    lowered = Lowerer([CudaClaims(takes=False)]).lower(Scanned(), (x,))
+    assert_agrees(lowered, Scanned(), (x,), (x * 2,))

@@ -204,9 +204,15 @@ def _triangles(factors: Tensor) -> tuple[Tensor, Tensor]:
     return lower, torch.triu(factors.narrow(-2, 0, least))
 
 
+def _int_mm(x: Tensor, y: Tensor) -> Tensor:
+    """A product of bytes, whose sums are in int32."""
+    return torch.mm(x.to(torch.int32), y.to(torch.int32))
+
+
 # torch 2.14 no longer has it.
 _CHOLESKY = (aten.cholesky.default,) if hasattr(aten, "cholesky") else ()
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    aten._int_mm.default: _int_mm,
     aten._linalg_det.default: _det,
     aten._linalg_slogdet.default: _slogdet,
     aten._linalg_solve_ex.default: _solve_ex,
