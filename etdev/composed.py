@@ -17,6 +17,7 @@ from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import with_converted_sources
+from etdev.edge.initial_values import is_zero, mark_initial_values
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
     refuse_inputs,
@@ -130,7 +131,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.
-        self._zero |= {name for name, value in ep.state_dict.items() if state.is_zero(value)}
+        self._zero |= {name for name, value in ep.state_dict.items() if is_zero(value)}
         return ops, wanted
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
@@ -138,7 +139,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         refuse_fixed_sizes(self._method, exported_program)
         warn_of_unbounded_sizes(self._method, exported_program)
         state.refuse_unkept(exported_program)
-        state.mark_initial_values(exported_program, self._zero)
+        mark_initial_values(exported_program, self._zero)
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
         sized = self._with_given_ranges(exported_program)

@@ -16,7 +16,8 @@ from torch.fx.node import map_arg
 
 from etdev.edge.kernels import refuse_node
 from etdev.graph.decomposition import Pieces
-from etdev.graph.expand import INHERITED, Expander
+from etdev.graph.expand import Expander
+from etdev.graph.inlining import INHERITED
 from etdev.graph.ops import aten_op
 
 

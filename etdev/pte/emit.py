@@ -87,7 +87,7 @@ def emit(
         warnings.catch_warnings(),
         settling.during(),
     ):
-        # The initial state of buffers is complete, see edge/state.py.
+        # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:
             program = manager.to_executorch(completed)
