@@ -26,6 +26,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from etdev.runtime.loading import load_runtime
 from etdev.tuning.target.facts import facts
@@ -34,6 +35,7 @@ from etdev.tuning.target.work import Work
 
 HELLO = "etdev-worker 1"
 _LOG = "run.log"
+_FACTS_LIMIT_S = 20.0
 
 
 def main() -> None:
@@ -78,15 +80,24 @@ def serve(client: Client) -> None:
                 os.remove(os.path.basename(order["name"]))
                 client.send(wire({}))
             elif order["order"] == "facts":
-                client.send(wire({"facts": facts()}))
+                client.send(forked(client, known_facts, _FACTS_LIMIT_S))
             else:
-                client.send(forked(client, Work(order)))
+                client.send(forked(client, Work(order).answer, float(order["timeout_s"])))
         except OSError as error:
             client.send(wire(refusal(error)))
 
 
-def forked(client: Client, work: Work) -> bytes:
-    """Run in a process of its own; its answer, or how it ended."""
+def known_facts() -> bytes:
+    """What the target is.
+
+    To ask whether a backend is there loads its libraries, and OpenVINO's, loaded before a run fixes
+    its threads, takes as many as there are processors, and twice the time.
+    """
+    return wire({"facts": facts()})
+
+
+def forked(client: Client, work: Callable[[], bytes], limit_s: float) -> bytes:
+    """Work in a process of its own; its answer, or how it ended."""
     results, end = os.pipe()
     child = os.fork()
     if not child:
@@ -98,25 +109,25 @@ def forked(client: Client, work: Work) -> bytes:
     os.close(end)
     data: bytes | None = None
     try:
-        data = received(client, results, work.limit_s)
+        data = received(client, results, limit_s)
     finally:
         os.close(results)
         if data is None:
             os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
     if data is None:
-        return wire({"failure": ["hang", f"took longer than {work.limit_s:g} s"]})
+        return wire({"failure": ["hang", f"took longer than {limit_s:g} s"]})
     if status:
         return wire({"failure": ["crash", ended(status) + logged()]})
     return data
 
 
-def run(work: Work, end: int) -> int:
+def run(work: Callable[[], bytes], end: int) -> int:
     """What the new process does; its exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
-        data = work.answer()
+        data = work()
     except OSError as error:
         data = wire(refusal(error))
     except Exception as error:

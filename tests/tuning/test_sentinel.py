@@ -1,6 +1,9 @@
 """A busy or throttled target is noticed."""
 
+import tracemalloc
+
 from etdev.tuning.sentinel import Sentinel
+from etdev.tuning.target.usage import sentinel_ns
 
 QUIET = (10_000_000, 10_400_000, 10_100_000)
 
@@ -35,3 +38,10 @@ def test_all_measurements_are_summed_up():
     for others in (0.0, 1.0, 2.0):
         sentinel.disturbance(QUIET, others)
     assert sentinel.summary == "2 of 3 measurements were disturbed (busy 2 times)"
+
+
+def test_the_fixed_calculation_takes_no_memory():
+    tracemalloc.start()
+    sentinel_ns()
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

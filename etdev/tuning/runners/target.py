@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from etdev.errors import RunError
 from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
@@ -46,6 +47,9 @@ class Target:
             RunError: The target can't be reached, or has no Python with ExecuTorch.
         """
         answer, _ = self._session.ask({"order": "facts"}, "telling what it is", GRACE_S)
+        if "failure" in answer:
+            what = f"it can't tell what it is: {Failure(*answer['failure'])}"
+            raise RunError(self.name, what, "see that ExecuTorch and its backends load there")
         facts: Mapping[str, str] = answer["facts"]
         return facts
 

@@ -10,6 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# In memory before any run: the first touch of new pages takes as long as the calculation, and
+# depends on what the process has freed by then.
+_SENTINEL = b"\1" * (4 << 20)
+
 
 def use_threads(count: int) -> None:
     """Fix the threads of the runtime and of its delegates, before either has any."""
@@ -38,7 +42,7 @@ def threads() -> int | None:
 def sentinel_ns() -> int:
     """How long one fixed calculation takes: some milliseconds on one processor."""
     start = time.perf_counter_ns()
-    hashlib.blake2b(bytes(4 << 20)).digest()
+    hashlib.blake2b(_SENTINEL).digest()
     return time.perf_counter_ns() - start
 
 

@@ -24,7 +24,6 @@ class Work:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.order = order
-        self.limit_s = float(order["timeout_s"])
         self._programs: list[Any] = []
 
     def answer(self) -> bytes:

@@ -195,6 +195,17 @@ def test_a_fingerprint_names_what_times_depend_on(local: Local) -> None:
     assert "XnnpackBackend" in facts["backends"]
 
 
+def test_a_fingerprint_leaves_no_backend_loaded_for_the_runs() -> None:
+    pytest.importorskip("openvino")
+    runner = open_runner("local")
+    assert "OpenvinoBackend" in runner.fingerprint()["backends"]
+    workers = [p for p in psutil.Process().children() if "-u" in p.cmdline()]
+    mapped = [each.path for worker in workers for each in worker.memory_maps()]
+    assert any("libexecutorch.so" in path for path in mapped)
+    assert not [path for path in mapped if "libopenvino_c" in path]
+    runner.close()
+
+
 def test_nothing_stays_behind(mlp_pte: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
