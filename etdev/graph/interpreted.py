@@ -63,11 +63,11 @@ def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
     ExecuTorch 1.4 then fails to fuse a batch norm, for one.
 
     Args:
-        program: Not changed; the copy has the same weights, in dicts of its own.
+        program: Not changed; the copy has the same weights, in dicts and a signature of its own.
     """
     graph, signature = copy_graph(program.graph, InterpretedGraph()), program.graph_signature
     names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
     if all(target.replace(".", "_").isidentifier() for target in names):
-        return rebuilt(program, graph, signature, program.graph_module)
+        return rebuilt(program, graph, with_targets(signature, {}), program.graph_module)
     signature = with_targets(signature, names)
     return rebuilt(program, graph, signature, program.graph_module, renamed=names)

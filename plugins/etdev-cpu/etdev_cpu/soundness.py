@@ -25,7 +25,13 @@ from etdev.graph import unwritten_constants
 from etdev_cpu.edges import nan_problem
 from etdev_cpu.empties import empty_problem
 from etdev_cpu.misfits import of_constants_alone
-from etdev_cpu.quantisers import Reason, is_quantiser, quantiser_problem, short
+from etdev_cpu.quantisers import (
+    Reason,
+    float_beside_integers,
+    is_quantiser,
+    quantiser_problem,
+    short,
+)
 
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
@@ -214,6 +220,8 @@ def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
     if not is_layer(node):
         return None
     act, weight = (_argument(node, index) for index in _LAYERS[short(node)][:2])
+    if float_beside_integers(node, act, weight):
+        return "quantised", "XNNPACK can't compile a one-dimensional float layer beside integers"
     for dequantiser in (n for n in _chain(weight) if is_dequant(n) and n in match):
         if act is None or not is_dequant(act):
             return "quantised", "XNNPACK has no layer of a quantised weight and a float input"

@@ -330,6 +330,62 @@ def test_what_a_layer_packs_is_not_read_by_other_ops_of_its_delegate():
     assert lowered.verify([(x,), (x + 1,)]).calls == 3
 
 
+class OneDimensional(nn.Module):
+    """Convolutions that are called more than once, one of them with its norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.back = nn.Conv1d(3, 3, 3, padding=1), nn.ConvTranspose1d(3, 3, 1)
+        self.norm = nn.BatchNorm1d(3)
+        nn.init.uniform_(self.norm.running_mean)
+
+    def forward(self, x, y):
+        first, second = (self.norm(self.conv(each)) for each in (x, y))
+        return self.conv(first), self.back(self.back(second)), second
+
+
+def test_one_dimensional_convolutions_share_a_kernel_in_a_delegate():
+    torch.manual_seed(0)
+    module, x = OneDimensional().eval(), torch.randn(2, 3, 6)
+    lowered = Lowerer(["cpu"]).lower(module, (x, x + 1))
+    assert len(lowered.plan.partitions) == 1
+    assert lowered.verify([(x, x + 1), (x * 2, x)]).calls == 3
+
+
+def test_one_dimensional_convolutions_share_integers_as_a_kernel():
+    torch.manual_seed(0)
+    own = torch.randint(-127, 127, (4, 4, 3), dtype=torch.int8)
+
+    def network(module, x):
+        kernel = floats(module.own, 0.004, 0, -127, 127)
+        for _ in range(2):
+            x = nn.functional.conv1d(floats(integers(x)), kernel)
+        return floats(integers(x))
+
+    x = torch.randn(1, 4, 9)
+    lowered = Lowerer(["cpu"]).lower(Calls(network, own=own), (x,))
+    assert len(lowered.plan.partitions) == 1
+    assert lowered.verify([(x,), (x * 2,)]).calls == 3
+
+
+@pytest.mark.parametrize("between", ["nothing", "relu", "sigmoid"])
+def test_one_dimensional_convolutions_in_floats_beside_quantised_ones_are_left_to_others(between):
+    torch.manual_seed(0)
+    function = {"nothing": torch.clone, "relu": torch.relu, "sigmoid": torch.sigmoid}[between]
+    own = torch.randint(-127, 127, (4, 4, 3), dtype=torch.int8)
+
+    def network(module, x):
+        kernel = floats(module.own, 0.004, 0, -127, 127)
+        before = function(nn.functional.conv1d(x, module.weight, padding=1))
+        middle = floats(integers(nn.functional.conv1d(floats(integers(before)), kernel)))
+        return nn.functional.conv1d(middle, module.weight)
+
+    module, x = Calls(network, own=own, weight=torch.randn(4, 4, 3)), torch.randn(1, 4, 9)
+    lowered = Lowerer(["cpu"]).lower(module, (x,))
+    assert lowered.plan["forward"].owner("aten_convolution_default_1") == "cpu"
+    assert lowered.verify([(x,), (x * 2,)]).calls == 3
+
+
 @pytest.mark.parametrize("scales", [torch.float32, torch.bfloat16])
 def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
     """XNNPACK keeps scales in bfloat16, as the README says; nothing else is rounded."""
