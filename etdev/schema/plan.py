@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen, validators
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
+# Inductor takes a written buffer of one element, such as a counter, for the number that it is at
+# first, so that every call of these backends would begin anew.
+_INDUCTOR = ("CudaBackend", "MetalBackend")
 
 
 @frozen
@@ -75,8 +79,11 @@ class Draft:
         return f"{self.method}/{self.name}"
 
     def may_hold(self, constant: Constant) -> bool:
-        """Whether its delegate can hold a constant: only its own nodes write it."""
-        return constant.update is None or constant.update in self.nodes
+        """Whether its delegate can hold a constant: only its own nodes write it, and that lasts."""
+        if constant.update is None:
+            return True
+        folded = self.backend_id in _INDUCTOR and math.prod(constant.shape) == 1
+        return constant.update in self.nodes and not folded
 
 
 @frozen

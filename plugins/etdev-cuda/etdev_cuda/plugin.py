@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -87,17 +86,8 @@ class CudaPlugin:
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
-        """All of them; a buffer that the method writes only if this delegate writes it.
-
-        Inductor takes a written buffer of one element, such as a counter, for the number that it
-        is at first, so that every call would begin anew.
-        """
-        return [
-            constant
-            for constant in partition.constants
-            if partition.may_hold(constant)
-            and (constant.update is None or math.prod(constant.shape) != 1)
-        ]
+        """All of them; a buffer that the method writes only if this delegate can keep it."""
+        return [constant for constant in partition.constants if partition.may_hold(constant)]
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:

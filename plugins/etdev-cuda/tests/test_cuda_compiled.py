@@ -4,11 +4,14 @@ import copy
 
 import pytest
 import torch
+from executorch.backends.cuda.cuda_backend import CudaBackend
+from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from models import decoders, matrix, nets
 from torch import nn
 from toys import Takes
 from toys.aoti import NEEDS_1_5
 
+import etdev
 from etdev import Lowerer
 from etdev.runtime.compare import compare, flat
 from etdev.testing import aoti_cpu
@@ -68,6 +71,26 @@ class Selecting(nn.Module):
 def test_counters_and_rows_that_depend_on_data_are_right_at_every_call():
     """Inductor takes a buffer of one element for the number that it is at first."""
     assert_compiles_and_computes(Selecting(), (torch.randn(4, 3),))
+
+
+def test_an_adapted_partitioner_leaves_counters_outside_too():
+    """They would be right only at the first call, as with ExecuTorch's own loop."""
+    theirs = CudaPartitioner([CudaBackend.generate_method_name_compile_spec("forward")])
+
+    class Averages(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.tensor(0.0))
+            self.register_buffer("sums", torch.zeros(2, 3))
+
+        def forward(self, x):
+            self.calls += 1
+            self.sums += x
+            return self.sums / self.calls
+
+    plan = Lowerer([etdev.adapt(theirs, name="theirs")]).plan(Averages(), (torch.ones(2, 3),))
+    storage = {c.target: c.storage for part in plan.partitions for c in part.constants}
+    assert (storage["calls"], storage["sums"]) == ("outside", "owned")
 
 
 @pytest.mark.suite
