@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, ClassVar
@@ -145,10 +146,13 @@ class CudaPlugin:
         variables = options.variables(self._options())
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
+        # Inductor raises it and leaves it raised.
+        recursion = sys.getrecursionlimit()
         try:
             with torch.cuda.device(device.index):
                 yield
         finally:
+            sys.setrecursionlimit(recursion)
             for name, value in before.items():
                 if value is None:
                     del os.environ[name]

@@ -68,6 +68,7 @@ class Selecting(nn.Module):
         return scaled, scaled.detach(), rows.sum(0)
 
 
+@pytest.mark.filterwarnings("error::etdev.EtdevWarning")
 def test_counters_and_rows_that_depend_on_data_are_right_at_every_call():
     """Inductor takes a buffer of one element for the number that it is at first."""
     assert_compiles_and_computes(Selecting(), (torch.randn(4, 3),))
