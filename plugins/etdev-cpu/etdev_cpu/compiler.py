@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from etdev.graph import interpreted_copy
 from etdev.shelf import keep, kept
-from etdev_cpu.own_kernels import give_own_kernels
+from etdev_cpu.own_weights import give_own_weights
 from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.structure import Structure, structure_of
 from etdev_cpu.template import Template, template_of
@@ -80,7 +80,7 @@ def _remember(structure: Structure, template: Template) -> None:
 def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:
     # XNNPACK's passes change the graph and put other weights in place of some, but write to none.
     copied = interpreted_copy(program)
-    give_own_kernels(copied)
+    give_own_weights(copied)
     for node in copied.graph.nodes:
         # Every pass copies all that this says of the passes before it, and nothing here reads it.
         node.meta.pop("from_node", None)

@@ -50,14 +50,15 @@ def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> s
 
 
 def with_static_weights(match: Sequence[Node]) -> list[Node]:
-    """A match with all weights of its convolutions.
+    """A match with all weights of its convolutions and batch norms.
 
-    A partitioner that may leave the weights of linear layers outside forgets the bias of these.
+    A partitioner that may leave the weights of linear layers outside forgets the bias of these, and
+    weights that a match before had, too.
     """
     weights = (
         weight
         for node in match
-        if node.op == "call_function" and _name(node).startswith("convolution")
+        if node.op == "call_function" and _name(node).startswith(_STATIC)
         for weight in node.all_input_nodes[1:]
         if weight.op == "placeholder"
     )

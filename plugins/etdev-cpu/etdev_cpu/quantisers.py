@@ -17,6 +17,7 @@ from etdev.graph import op_name
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
+NORM = "_native_batch_norm_legit_no_training"
 # Dimensions of the weight of a one-dimensional convolution, and what is computed with its layer.
 _ONE_DIMENSIONAL = 3
 _FUSED = ("relu", "hardtanh", "clamp")

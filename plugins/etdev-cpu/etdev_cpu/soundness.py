@@ -26,6 +26,7 @@ from etdev_cpu.edges import nan_problem
 from etdev_cpu.empties import empty_problem
 from etdev_cpu.misfits import of_constants_alone
 from etdev_cpu.quantisers import (
+    NORM,
     Reason,
     float_beside_integers,
     is_quantiser,
@@ -37,7 +38,6 @@ _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constant
 
 # Positions of the activation, the weight and the bias among the arguments.
 _LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
-_NORM = "_native_batch_norm_legit_no_training"
 # XNNPACK unpacks groups of 4-bit weights in blocks of this size.
 _BLOCK = 32
 # What XNNPACK computes with the channels last, in a batch.
@@ -122,7 +122,7 @@ class Soundness:
                 packed = {_chain(_argument(node, i))[-1].name for i in _packed_places(node, op)}
                 # The runtime frees what XNNPACK has packed, and with it what others would read.
                 yield from (((name, "kept"), False) for name in packed)
-            elif op == _NORM:
+            elif op == NORM:
                 layer: Any = node.args[0]
                 # XNNPACK folds the norm into the layer before it, once for a weight.
                 for source in layer.all_input_nodes[1:]:
@@ -210,8 +210,10 @@ def _arguments_problem(node: Node, op: str) -> Reason | None:
     source: Any = node.args[0] if node.args else None
     if op in _OF_IMAGES and source.meta["val"].dim() != 4:
         return "arguments", f"XNNPACK can't compile {op} of other than 4 dimensions"
-    if op == _NORM and source.meta["val"].dim() == 2 and not is_layer(source):
+    if op == NORM and source.meta["val"].dim() == 2 and not is_layer(source):
         return "arguments", "XNNPACK can't compile a batch norm of 2 dimensions without its layer"
+    if op == NORM and source.target is operator.getitem and short(source.args[0]) == NORM:
+        return "arguments", "XNNPACK can't compile a batch norm of what another one gives"
     return None
 
 

@@ -352,6 +352,38 @@ def test_one_dimensional_convolutions_share_a_kernel_in_a_delegate():
     assert lowered.verify([(x, x + 1), (x * 2, x)]).calls == 3
 
 
+class Norms(nn.Module):
+    """Batch norms that share weights or have none, after layers and without."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.BatchNorm2d(3, affine=False) for _ in range(2))
+        self.third, self.conv = nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)
+        for norm in (self.first, self.second, self.third):
+            nn.init.uniform_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 1)
+        nn.init.uniform_(self.third.weight)
+
+    def other(self, x, bias=None):
+        norm = nn.functional.batch_norm
+        return norm(x, self.first.running_mean, self.third.running_var, self.third.weight, bias)
+
+    def forward(self, x):
+        after = self.first(self.conv(x)), self.second(self.conv(x + 1)), self.other(self.conv(x))
+        alone = self.first(x), self.second(x), self.third(x), self.other(x, self.third.bias)
+        return *after, *alone, self.third(self.second(x * 2))
+
+
+def test_batch_norms_have_their_own_weights_in_a_delegate():
+    torch.manual_seed(0)
+    module, x = Norms().eval(), torch.randn(2, 3, 4, 4)
+    lowered = Lowerer(["cpu"]).lower(module, (x,))
+    plan = lowered.plan["forward"]
+    # The convolution has one norm folded into it, and a norm of a norm can't be compiled.
+    assert sum("batch_norm" in name for name in plan.fallback) == 3
+    assert lowered.verify([(x,), (x * 2,)]).calls == 3
+
+
 def test_one_dimensional_convolutions_share_integers_as_a_kernel():
     torch.manual_seed(0)
     own = torch.randint(-127, 127, (4, 4, 3), dtype=torch.int8)
