@@ -18,9 +18,6 @@ from etdev.graph import op_name
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
 NORM = "_native_batch_norm_legit_no_training"
-# Dimensions of the weight of a one-dimensional convolution, and what is computed with its layer.
-_ONE_DIMENSIONAL = 3
-_FUSED = ("relu", "hardtanh", "clamp")
 
 
 def short(node: Node) -> str:
@@ -45,20 +42,6 @@ def quantiser_problem(node: Node) -> Reason | None:
     if is_dequant(node) and is_quant(source) and node.args[1:3] != source.args[1:3]:
         return "quantised", "XNNPACK ignores that its scale is not the quantiser's"
     return None
-
-
-def float_beside_integers(layer: Node, act: Node | None, weight: Node | None) -> bool:
-    """Whether a one-dimensional convolution in floats is given integers, or gives some.
-
-    Between it and them XNNPACK puts the reshapes that make it a two-dimensional one.
-    """
-    if act is None or weight is None or short(layer) != "convolution" or is_dequant(weight):
-        return False
-    users = list(layer.users)
-    if len(users) == 1 and short(users[0]) in _FUSED:
-        users = list(users[0].users)
-    image = len(weight.meta["val"].shape) > _ONE_DIMENSIONAL
-    return not image and (is_dequant(act) or all(map(is_quant, users)))
 
 
 def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:

@@ -25,10 +25,10 @@ from etdev.graph import unwritten_constants
 from etdev_cpu.edges import nan_problem
 from etdev_cpu.empties import empty_problem
 from etdev_cpu.misfits import of_constants_alone
+from etdev_cpu.mixtures import beside_integers
 from etdev_cpu.quantisers import (
     NORM,
     Reason,
-    float_beside_integers,
     is_quantiser,
     quantiser_problem,
     short,
@@ -197,7 +197,7 @@ def _node_problem(node: Node) -> Reason | None:
         return "dtype", f"XNNPACK computes {op} in floating point"
     if any(value.dim() > _RANK for value in _values([node, *node.all_input_nodes])):
         return "rank", f"XNNPACK has no tensors of more than {_RANK} dimensions"
-    return _arguments_problem(node, op)
+    return beside_integers(node) or _arguments_problem(node, op)
 
 
 def _arguments_problem(node: Node, op: str) -> Reason | None:
@@ -222,8 +222,6 @@ def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
     if not is_layer(node):
         return None
     act, weight = (_argument(node, index) for index in _LAYERS[short(node)][:2])
-    if float_beside_integers(node, act, weight):
-        return "quantised", "XNNPACK can't compile a one-dimensional float layer beside integers"
     for dequantiser in (n for n in _chain(weight) if is_dequant(n) and n in match):
         if act is None or not is_dequant(act):
             return "quantised", "XNNPACK has no layer of a quantised weight and a float input"

@@ -352,6 +352,33 @@ def test_one_dimensional_convolutions_share_a_kernel_in_a_delegate():
     assert lowered.verify([(x, x + 1), (x * 2, x)]).calls == 3
 
 
+def padded(x):
+    return nn.functional.pad(floats(integers(x)), (1, 1))
+
+
+BESIDE_INTEGERS = {
+    "pad": lambda module, x: padded(x),
+    "pad and relu": lambda module, x: padded(x).relu(),
+    "pad and float layer": lambda module, x: module.conv(padded(x)),
+    "pad and both": lambda module, x: floats(integers(padded(x))) + padded(x),
+    "pads": lambda module, x: nn.functional.pad(padded(x), (0, 0, 1, 1)),
+    "norm after": lambda module, x: module.norm(floats(integers(x[..., 0]))).relu(),
+    "norm before": lambda module, x: floats(integers(module.norm(x[..., 0]).relu())),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_INTEGERS)
+def test_floats_beside_integers_can_be_loaded_and_are_right(name):
+    torch.manual_seed(0)
+    module = Calls(BESIDE_INTEGERS[name])
+    module.conv, module.norm = nn.Conv2d(3, 3, 3), nn.BatchNorm1d(3)
+    nn.init.uniform_(module.norm.running_mean)
+    x = torch.randn(2, 3, 6, 6)
+    lowered = Lowerer(["cpu"]).lower(module.eval(), (x,))
+    assert any(part.plugin == "cpu" for part in lowered.plan.partitions)
+    assert lowered.verify([(x,), (x * 2,)]).calls == 3
+
+
 class Norms(nn.Module):
     """Batch norms that share weights or have none, after layers and without."""
 
