@@ -9,6 +9,7 @@ from typing import Any
 
 from executorch.exir import EdgeProgramManager
 from executorch.exir.tensor import dim_order_from_stride
+from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -19,6 +20,8 @@ from etdev.graph.symbols import unbacked
 
 # Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
 _WITHOUT_KERNELS = "Missing out variants"
+# Ops of sizes have none and need none.
+_TORCH = ("aten", "prim", "prims", "executorch_prim")
 
 
 def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
@@ -29,17 +32,23 @@ def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
     """
     if "upper bound" in str(error):
         _name_unbounded(manager, error)
-    if _WITHOUT_KERNELS in str(error):
-        _name_without_kernels(manager, error)
     if isinstance(error, GuardOnDataDependentSymNode):
         _name_unordered(manager, error)
+    # Its passes call ops that have no kernel, which may fail with errors of their own.
+    _name_without_kernels(manager, error)
 
 
 def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> None:
     """Name the ops that no plugin took and that have no form for a kernel."""
-    ops = {name.replace("::", ".") for name in re.findall(r"'(\w+::\w+)", str(error))}
+    named = re.findall(r"'(\w+::\w+)", str(error)) if _WITHOUT_KERNELS in str(error) else ()
+    ops = {name.replace("::", ".") for name in named}
     roots = [manager.exported_program(name).graph_module for name in manager.methods]
-    nodes = [n for root in roots for n in calls_in(root) if op_name(n).rpartition(".")[0] in ops]
+    nodes = [
+        node
+        for root in roots
+        for node in calls_in(root)
+        if op_name(node).rpartition(".")[0] in ops or _has_no_out_variant(node)
+    ]
     if nodes:
         raise LoweringError(
             "to_executorch",
@@ -47,6 +56,16 @@ def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> N
             "variant of the op",
             "write it with other ops, give it to a plugin, or register its out variant and kernel",
         ) from error
+
+
+def _has_no_out_variant(node: Node) -> bool:
+    """Whether a node is an op of somebody's library that has none."""
+    op = getattr(node.target, "_op", node.target)
+    if not isinstance(op, OpOverload) or op.namespace in _TORCH:
+        return False
+    packet = op.overloadpacket
+    schemas = (getattr(packet, name)._schema for name in packet.overloads())
+    return not any(argument.is_out for schema in schemas for argument in schema.arguments)
 
 
 def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
