@@ -14,8 +14,8 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("checks", "edges", "empties", "misfits", "notes", "quantisers", "soundness"),
-        *("compiler", "flatbuffer", "structure", "template"),
+        *("checks", "edges", "empties", "misfits", "mixtures", "notes", "own_weights"),
+        *("compiler", "flatbuffer", "quantisers", "soundness", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
