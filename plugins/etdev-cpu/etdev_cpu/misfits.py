@@ -12,6 +12,9 @@ from etdev.graph import is_channels_last, unwritten_constants
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = ("convolution", "_native_batch_norm")
+_RESHAPES = ("squeeze_copy", "unsqueeze_copy")
+# Dimensions of what a one-dimensional layer gives.
+_ONE_DIMENSIONAL = 3
 
 
 def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
@@ -32,6 +35,8 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
         bias = _bias(node)
         if bias is not None and _origin(bias).name not in constants:
             yield node, f"XNNPACK crashes on a bias of {_name(node)} that is not constant"
+        if _reshapes_two_dynamic_sizes(node):
+            yield node, f"XNNPACK can't reshape {_name(node)} with more than one dynamic size"
         if _starts_before(node):
             yield node, "XNNPACK can't compile a slice that starts before the first row"
         if _leaves_with_its_source(node, matched):
@@ -86,6 +91,15 @@ def _origin(node: Node) -> Node:
 
 def _is_channels_last(weight: Node) -> bool:
     return is_channels_last(weight.meta.get("val"))
+
+
+def _reshapes_two_dynamic_sizes(node: Node) -> bool:
+    """Whether a node is a reshape with several dynamic sizes, or a layer that gets reshapes."""
+    name, value = _name(node), node.meta.get("val")
+    shape = getattr(value[0] if isinstance(value, (list, tuple)) else value, "shape", ())
+    reshape = name.startswith(_RESHAPES)
+    layer = name.startswith(_STATIC) and len(shape) == _ONE_DIMENSIONAL
+    return (reshape or layer) and sum(not isinstance(size, int) for size in shape) > 1
 
 
 def _starts_before(node: Node) -> bool:

@@ -352,6 +352,24 @@ def test_one_dimensional_convolutions_share_a_kernel_in_a_delegate():
     assert lowered.verify([(x, x + 1), (x * 2, x)]).calls == 3
 
 
+def test_one_dimensional_layers_of_two_dynamic_sizes_are_left_to_others():
+    torch.manual_seed(0)
+
+    class Dynamic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv1d(3, 3, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.conv(x).relu(), self.norm(x), x.unsqueeze(-1) * 2
+
+    sizes = ({0: torch.export.Dim("b", min=1, max=4), 2: torch.export.Dim("t", min=4, max=9)},)
+    x = torch.randn(2, 3, 6)
+    lowered = Lowerer(["cpu"]).lower(Dynamic().eval(), (x,), dynamic_shapes=sizes)
+    assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
+    assert lowered.verify([(x,), (torch.randn(4, 3, 9),), (torch.randn(1, 3, 4),)]).calls >= 3
+
+
 def padded(x):
     return nn.functional.pad(floats(integers(x)), (1, 1))
 
