@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,30 +20,38 @@ _Weight = tuple[InputSpec, torch.Tensor]
 
 
 def with_merged_buffers(program: ExportedProgram) -> ExportedProgram:
-    """Make buffers that are one tensor one input, if the method writes to it.
+    """Make buffers that are one tensor one input, if the method writes to it by any of its names.
 
     Raises:
         LoweringError: Buffers share memory otherwise.
     """
     written = {node.name for node in Writes(program.graph).places}
     same: dict[str, str] = {}
-    for (spec, value), (other, earlier) in _neighbours(program):
-        if written.isdisjoint((spec.arg.name, other.arg.name)):
+    for weights in _storages(program):
+        if written.isdisjoint(spec.arg.name for spec, _ in weights):
             continue
-        if _layout(value) == _layout(earlier):
-            same.setdefault(spec.arg.name, other.arg.name)
-        elif _overlap(value, earlier):
-            raise LoweringError(
-                "edge conversion",
-                f"buffers {other.target!r} and {spec.target!r} share memory, the method writes to "
-                "it, and a .pte would keep them apart",
-                "register the whole tensor, and take views of it in the method",
-            )
+        kept: dict[Any, _Weight] = {}
+        for spec, value in weights:
+            first, _ = kept.setdefault(_layout(value), (spec, value))
+            if first is not spec:
+                same[spec.arg.name] = first.arg.name
+        _refuse_overlaps(list(kept.values()), {same.get(name, name) for name in written})
     return _without(program, same) if same else program
 
 
-def _neighbours(program: ExportedProgram) -> Iterator[tuple[_Weight, _Weight]]:
-    """Pairs of weights that are in one storage, the earlier one second."""
+def _refuse_overlaps(weights: Sequence[_Weight], written: Container[str]) -> None:
+    for (one, value), (two, other) in itertools.combinations(weights, 2):
+        if (one.arg.name in written or two.arg.name in written) and _overlap(value, other):
+            raise LoweringError(
+                "edge conversion",
+                f"buffers {one.target!r} and {two.target!r} share memory, the method writes to "
+                "it, and a .pte would keep them apart",
+                "register the whole tensor, and take views of it in the method",
+            )
+
+
+def _storages(program: ExportedProgram) -> Iterable[Sequence[_Weight]]:
+    """The weights that are in one storage, for each storage."""
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
     storages: dict[int, list[_Weight]] = {}
     for spec in program.graph_signature.input_specs:
@@ -51,9 +60,8 @@ def _neighbours(program: ExportedProgram) -> Iterator[tuple[_Weight, _Weight]]:
             continue
         # Neither has memory of its own: a fake, and a quantised weight made of several tensors.
         if not isinstance(value, FakeTensor) and not is_traceable_wrapper_subclass(value):
-            weights = storages.setdefault(value.untyped_storage().data_ptr(), [])
-            yield from (((spec, value), earlier) for earlier in weights)
-            weights.append((spec, value))
+            storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
+    return storages.values()
 
 
 def _layout(value: torch.Tensor) -> tuple[Any, ...]:

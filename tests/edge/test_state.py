@@ -202,6 +202,30 @@ def test_a_tensor_that_is_registered_twice_is_one_buffer():
     assert_agrees(lowered, eager, *calls(4))
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+@EACH
+def test_a_module_with_several_names_has_one_state(plugins):
+    class Uses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = self.two = Counting()
+            self.rest = nn.Sequential(self.one, nn.ReLU(), self.one)
+
+        def forward(self, x):
+            return self.rest(self.one(x)) + self.two(x), self.two.calls * 1
+
+    assert_keeps_state(Uses(), calls(4), plugins)
+
+
 def test_written_buffers_that_overlap_are_refused():
     def step(module, x):
         module.one.add_(1)
