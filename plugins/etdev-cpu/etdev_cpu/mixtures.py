@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from torch.fx import Node
@@ -32,8 +33,9 @@ def beside_integers(node: Node) -> Reason | None:
 
 def _stays_quantised(pad: Node, users: Sequence[Node]) -> bool:
     """Whether what reads a pad takes it for integers, or XNNPACK doesn't."""
+    amounts: Any
     amounts, value = (*pad.args[1:], 0.0)[:2]
-    if value or min(amounts, default=0) < 0:  # type: ignore[arg-type]
+    if value or any(isinstance(amount, int) and amount < 0 for amount in amounts):
         return True
     layers = (short(user) == "convolution" and is_dequant(user.args[1]) for user in users)
     return all(map(is_quant, users)) or all(layers)
