@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from etdev.schema.device import CPU, Device, Probe
     from etdev.schema.limits import Limits
     from etdev.schema.outcomes import Bypass, Outcome
+    from etdev.schema.partition import Assumed, Draft, Partition
     from etdev.schema.pins import Pin
-    from etdev.schema.plan import Assumed, Draft, Partition, Plan
+    from etdev.schema.plan import Plan
     from etdev.schema.tensors import Constant, Tensor
     from etdev.tuning.tune import tune
     from etdev.tuning.tuning import Tuning
@@ -70,7 +71,8 @@ _HOMES = {
     "schema.outcomes": ("Bypass", "Outcome"),
     "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
-    "schema.plan": ("Assumed", "Draft", "Partition", "Plan"),
+    "schema.partition": ("Assumed", "Draft", "Partition"),
+    "schema.plan": ("Plan",),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
     "tuning.tune": ("tune",),

@@ -33,7 +33,7 @@ from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.schema.ledger import Verdict
 from etdev.schema.outcomes import Forecast
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.stages import Stages, Step
 

@@ -21,7 +21,8 @@ from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
 from etdev.pte import causes
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 

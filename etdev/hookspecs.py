@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from etdev.schema.claims import Claim, KeepWhole
     from etdev.schema.device import Device, Probe
     from etdev.schema.outcomes import Bypass
-    from etdev.schema.plan import Assumed, Draft, Partition
+    from etdev.schema.partition import Assumed, Draft, Partition
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"

@@ -11,7 +11,7 @@ from executorch.exir.backend.backend_details import BackendDetails
 
 from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 
 def compiler_of(partition: Partition) -> str:

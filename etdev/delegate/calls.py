@@ -24,7 +24,7 @@ from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 from etdev.waiting import waiting_for
 
 # More source modules than these are counted instead of named.

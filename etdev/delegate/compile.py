@@ -21,7 +21,7 @@ from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 # Told of a partition, what state it is in now, and what it took in seconds.
 Tell = Callable[[Partition, str, float], None]

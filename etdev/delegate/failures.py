@@ -7,7 +7,7 @@ from etdev.delegate.tasks import Done
 from etdev.errors import CompileError
 from etdev.heap import settled_heap
 from etdev.registry import answers
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 
 def guilty(done: Done) -> list[tuple[Partition, CompileError]]:

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from etdev.delegate.backends import compiler_of, has_own
 from etdev.delegate.split import Split
 from etdev.schema.device import Device
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 _ISOLATE = "copy_exported_program_for_preprocess"
 

@@ -23,7 +23,7 @@ from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 
 @define(eq=False)

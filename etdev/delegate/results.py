@@ -11,7 +11,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.backends import compiler_of
 from etdev.errors import CompileError
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 _CURE = "return PreprocessResult(processed_bytes=...) from preprocess"
 

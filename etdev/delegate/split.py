@@ -27,7 +27,7 @@ from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.heap import settled_heap
 from etdev.registry.answers import Annotations
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

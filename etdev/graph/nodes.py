@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from etdev.errors import DeviceError
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import DELEGATE
-from etdev.schema.plan import TARGET_DEVICE
+from etdev.schema.partition import TARGET_DEVICE
 from etdev.schema.tensors import SCALAR, Tensor
 
 # A getitem of a delegate has the value of some op, but must not be taken for that op.

@@ -9,7 +9,7 @@ from executorch.exir.delegate import executorch_call_delegate
 from torch.fx import Graph, Node
 
 from etdev.graph.nodes import op_name
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 # A node outside all partitions, or the position of a partition.
 Unit = Node | int

@@ -14,7 +14,8 @@ from etdev.page.order import run_order
 from etdev.schema.colours import colours_of
 from etdev.schema.explanation import Explanation, Missed
 from etdev.schema.ledger import Entry
-from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.plan_sheets import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
 

@@ -11,7 +11,8 @@ from etdev.page.order import run_order
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import Entry
 from etdev.schema.modules import common
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Copy
 
 

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
-from etdev.schema.plan import Draft, Partition
+from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
 
 # With it ExecuTorch's own path orders what a delegate reads otherwise, and a delegate's bytes have

@@ -11,7 +11,7 @@ from torch.fx import Node
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import delegate_device, describe
 from etdev.schema.device import CPU, Device
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 from etdev.schema.tensors import Copy
 
 

@@ -22,7 +22,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Verdict
 from etdev.schema.limits import Limits
-from etdev.schema.plan import Draft
+from etdev.schema.partition import Draft
 from etdev.schema.tensors import Constant
 
 # What was said of nodes, by plugin.

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from etdev.errors import DeviceError, EtdevWarning
 from etdev.graph.nodes import delegate_device
 from etdev.schema.device import CPU, Device, Probe
-from etdev.schema.plan import Assumed, Partition
+from etdev.schema.partition import Assumed, Partition
 
 
 def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:

@@ -21,8 +21,9 @@ from etdev.planner.views import Views
 from etdev.registry import answers
 from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
+from etdev.schema.partition import Partition
 from etdev.schema.pins import Pin
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.plan import MethodPlan
 
 
 @define(eq=False)

@@ -14,8 +14,8 @@ from etdev.planner.pinning import Pinning
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
+from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin
-from etdev.schema.plan import Draft
 
 
 @define

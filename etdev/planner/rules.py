@@ -18,8 +18,9 @@ from etdev.schema.budget import Budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
 from etdev.schema.ledger import listed
 from etdev.schema.limits import Limits, limits
+from etdev.schema.partition import Draft
 from etdev.schema.pins import PORTABLE, Pin, pins
-from etdev.schema.plan import Draft, MethodPlan
+from etdev.schema.plan import MethodPlan
 
 Devices = Mapping[str, Mapping[str, Device]]
 

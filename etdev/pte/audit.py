@@ -7,7 +7,8 @@ from itertools import zip_longest
 
 from etdev.errors import AuditError
 from etdev.pte.artifact import Delegate, MethodArtifact
-from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
 
 
 def audit(

@@ -12,7 +12,8 @@ from etdev.pte.delegates import device
 from etdev.pte.opening import opened, program_of
 from etdev.pte.read import COPIES, dtype_of, operator_name
 from etdev.schema.ledger import Entry, Ledger
-from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import Copy, Tensor
 
 _BITS = {"bool": 8}

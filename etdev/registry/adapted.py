@@ -12,7 +12,7 @@ from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe, for_method, per_method
-from etdev.schema.plan import Draft, Partition
+from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:

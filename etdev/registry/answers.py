@@ -21,7 +21,7 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
-from etdev.schema.plan import Assumed, Draft, Partition
+from etdev.schema.partition import Assumed, Draft, Partition
 from etdev.schema.tensors import Constant
 from etdev.waiting import waiting_for
 

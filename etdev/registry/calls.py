@@ -11,7 +11,7 @@ from etdev.alarm import INTERRUPTIONS
 from etdev.errors import ClaimError, EtdevError, PluginError, first_line, shown
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
-from etdev.schema.plan import Draft
+from etdev.schema.partition import Draft
 from etdev.waiting import waiting_for
 
 if TYPE_CHECKING:

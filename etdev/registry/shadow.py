@@ -19,7 +19,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import FOREIGN_META, describe
 from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 TAG = "delegation_tag"
 _TAKEN = "taken"

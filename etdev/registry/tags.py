@@ -21,7 +21,7 @@ from etdev.registry.shadow import TAG
 from etdev.schema.claims import Claim, Group, Refusal
 from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.device import DEVICE_TYPES, Device
-from etdev.schema.plan import TARGET_DEVICE
+from etdev.schema.partition import TARGET_DEVICE
 
 
 @frozen

@@ -32,7 +32,8 @@ from etdev.pte.strides import PlainStrides
 from etdev.runtime.compare import Difference, compare
 from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.stages import guarded
 
 # The programs hold delegate calls, which the edge verifier rejects.

@@ -20,8 +20,8 @@ from etdev.runtime.bisect import UNVERIFIED, Bisection, alone, emitted
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.tolerance import Tolerance
 from etdev.runtime.wrong import wrong
+from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
-from etdev.schema.plan import Partition
 
 
 @frozen(eq=False)

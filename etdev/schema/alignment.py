@@ -8,7 +8,8 @@ from difflib import SequenceMatcher
 from attrs import evolve
 
 from etdev.schema.ledger import Entry, Ledger
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Copy
 
 # Comparing sequences takes the product of their lengths.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 
 def matched(

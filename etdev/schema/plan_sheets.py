@@ -11,7 +11,8 @@ from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Tensor
 
 if TYPE_CHECKING:
-    from etdev.schema.plan import MethodPlan, Partition
+    from etdev.schema.partition import Partition
+    from etdev.schema.plan import MethodPlan
 
 # More lines than these are counted.
 _PLACES = 3

@@ -8,7 +8,8 @@ from functools import cached_property
 from attrs import frozen
 
 from etdev.schema.ledger import Entry, Offered, Verdict
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.schema.reasons import CLAIMED, RESERVED, SILENT
 from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Copy

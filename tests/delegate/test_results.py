@@ -9,7 +9,7 @@ from toys.accelerator import Accelerator
 from etdev import Lowerer
 from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 
 ONE, TWO = (Partition(f"a_{n}", "forward", "a", "B", ("mul",)) for n in range(2))
 STEP = Partition("a_0", "step", "a", "B", ("mul",))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from etdev import Plan
 from etdev.schema.ledger import Entry
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Constant
 from golden.plugin import Asked
 

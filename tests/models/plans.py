@@ -7,7 +7,8 @@ from attrs import evolve
 from etdev import Device, Plan, Tensor
 from etdev.schema.device import CPU
 from etdev.schema.ledger import Entry, Ledger, Verdict
-from etdev.schema.plan import MethodPlan, Partition
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Constant, Copy
 
 GPU = Device("cuda", 1)

@@ -11,7 +11,7 @@ from toys.accelerator import Accelerator
 from etdev import Lowerer, hookimpl
 from etdev.errors import DeviceError, PluginError
 from etdev.schema.device import CPU, Device
-from etdev.schema.plan import Assumed
+from etdev.schema.partition import Assumed
 
 
 @define(eq=False)

@@ -6,7 +6,7 @@ from etdev.planner.pinning import Pinning
 from etdev.planner.reporter import Reporter
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Verdict
-from etdev.schema.plan import Draft
+from etdev.schema.partition import Draft
 
 
 def ledger(reporter, nodes, plugins):

@@ -12,7 +12,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import HOOKS
 from etdev.registry.selection import from_object
 from etdev.schema.device import CPU, Probe
-from etdev.schema.plan import Partition
+from etdev.schema.partition import Partition
 from etdev.schema.reasons import RESERVED
 from etdev.schema.tensors import Constant
 

@@ -7,7 +7,8 @@ import pytest
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import Device
 from etdev.schema.ledger import Entry, Ledger, Verdict
-from etdev.schema.plan import MethodPlan, Partition, Plan
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import Constant, Copy, Tensor
 
 OPS = {"conv": "aten.conv", "add": "aten.add", "add_1": "aten.add", "mul": "aten.mul"}

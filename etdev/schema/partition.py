@@ -1,0 +1,120 @@
+"""Partitions: the nodes that become one delegate, with their constants and device."""
+
+from __future__ import annotations
+
+import math
+
+from attrs import evolve, field, frozen, validators
+
+from etdev.errors import DeviceError, PluginError
+from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.device import CPU, Device
+from etdev.schema.tensors import Constant, Tensor
+
+# From the strongest to the weakest; every device has one.
+DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
+TARGET_DEVICE = "target_device"
+# Inductor takes a written buffer of one element, such as a counter, for the number that it is at
+# first, so that every call of these backends would begin anew.
+_INDUCTOR = ("CudaBackend", "MetalBackend")
+
+
+@frozen
+class Assumed:
+    """A device that a plugin had to guess: a warning, or an error under `strict`."""
+
+    device: Device = field(validator=validators.instance_of(Device))
+    why: str = field(validator=validators.instance_of(str))
+
+
+@frozen
+class Draft:
+    """A partition whose constants and device are not settled yet.
+
+    What `claim_constants` is asked about: which values enter the delegate depends on the answer.
+
+    Args:
+        name: Unique in its method, such as `cpu_0`.
+        method: Method of the program, such as `forward`.
+        plugin: The plugin that owns it.
+        backend_id: ExecuTorch backend that runs it.
+        nodes: Names of its nodes in graph order, getitems included.
+        constants: Parameters, buffers and lifted tensors that its nodes read.
+        device_types: Device types that its backend runs on, see `Claim`.
+        named_data: Its backend stores equal constants once, see `Claim`.
+        compile_specs: What the backend gets.
+        split_by: The node that kept it from being one with an earlier partition; None for the
+            first.
+        compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.
+    """
+
+    name: str
+    method: str
+    plugin: str
+    backend_id: str
+    nodes: tuple[str, ...]
+    constants: tuple[Constant, ...] = ()
+    device_types: tuple[str, ...] = ("cpu",)
+    named_data: bool = False
+    compile_specs: tuple[CompileSpec, ...] = ()
+    split_by: str | None = None
+    compiler: str | None = None
+
+    @property
+    def where(self) -> str:
+        """Method and name, for messages: `forward/cpu_0`."""
+        return f"{self.method}/{self.name}"
+
+    def may_hold(self, constant: Constant) -> bool:
+        """Whether its delegate can hold a constant: only its own nodes write it, and that lasts."""
+        if constant.update is None:
+            return True
+        folded = self.backend_id in _INDUCTOR and math.prod(constant.shape) == 1
+        return constant.update in self.nodes and not folded
+
+
+@frozen
+class Partition(Draft):
+    """The convex set of nodes that becomes one delegate; a draft, settled.
+
+    Args:
+        inputs: Values it takes from outside, in the order its nodes read them.
+        outputs: Values that others read.
+        device: Where it runs; `compile_specs` has its `target_device` unless it is the CPU.
+        device_source: `pinned`, `derived`, `assumed` or `default`.
+        device_note: Why a device was assumed, and why it may not run there.
+    """
+
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    device: Device = CPU
+    device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
+    device_note: str = ""
+
+    def on(self, device: Device, source: str, note: str = "") -> Partition:
+        """Put this partition on a device: one `target_device` spec, or none on the CPU.
+
+        Raises:
+            DeviceError: Its backend doesn't run on a device of that type.
+            PluginError: Its plugin gave a `target_device` spec itself.
+        """
+        if device.type not in self.device_types:
+            what = (
+                f"{self.backend_id} does not run on {device}, where {self.where} was put ({source})"
+            )
+            raise DeviceError(self.plugin, what, f"it runs on {' and '.join(self.device_types)}")
+        if any(spec.key == TARGET_DEVICE for spec in self.compile_specs):
+            raise PluginError(
+                self.plugin,
+                f"gives its own {TARGET_DEVICE} compile spec for {self.where}",
+                "return the device from resolve_device",
+            )
+        # ExecuTorch would plan copies to a target device `cpu`, too, and fail at run time.
+        spec = () if device.is_cpu else (CompileSpec(TARGET_DEVICE, str(device).encode()),)
+        return evolve(
+            self,
+            device=device,
+            device_source=source,
+            device_note=note,
+            compile_specs=self.compile_specs + spec,
+        )
