@@ -7,7 +7,6 @@ as they are. Torch has more tables: those of its reference implementations and o
 from __future__ import annotations
 
 import operator
-import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from etdev.edge.formulas import FORMULAS
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, op_name
 from etdev.graph.ops import is_functional
+from etdev.graph.source import ops_with_lines
 
 # Not Core ATen, but portable kernels compute them.
 WITH_KERNELS = (
@@ -36,7 +36,6 @@ WITH_KERNELS = (
     torch.ops.aten.masked_select.default,
 )
 Table = Mapping[Any, Callable[..., Any]]
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class Opset:
@@ -110,10 +109,9 @@ class Opset:
             if not self.has(node.target) or _is_two_sided(node) or is_unknown_of_numbers(node)
         ]
         if nodes:
-            names = dict.fromkeys(f"{op_name(node)}{_source(node)}" for node in nodes)
             raise LoweringError(
                 "edge conversion",
-                f"neither ExecuTorch nor torch decomposes {', '.join(names)} into Core ATen",
+                f"neither ExecuTorch nor torch decomposes {ops_with_lines(nodes)} into Core ATen",
                 "write them with other ops, or name those that your runtime has kernels for in "
                 "EdgeCompileConfig(_core_aten_ops_exception_list=...)",
             )
@@ -134,12 +132,6 @@ def is_unknown_of_numbers(node: Node) -> bool:
 def _is_two_sided(node: Node) -> bool:
     """Whether a node is a Fourier transform whose kernel fails whatever it is given."""
     return op_name(node) == "aten._fft_r2c.default" and node.args[3:] == (False,)
-
-
-def _source(node: Node) -> str:
-    """The line of the user's code that a node comes from, as ` (model.py:12 in forward)`."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return " ({}:{} in {})".format(*frames[-1]) if frames else ""
 
 
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:

@@ -14,7 +14,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("checks", "edges", "empties", "misfits", "mixtures", "notes", "own_weights"),
+        *("checks", "edges", "empties", "layers", "misfits", "mixtures", "notes", "own_weights"),
         *("compiler", "flatbuffer", "quantisers", "soundness", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},

@@ -9,12 +9,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from etdev_cpu.layers import CONVOLUTION, NORM
 from etdev_cpu.quantisers import Reason, short
 
 # Seen in ExecuTorch's runtime; all others take tensors without elements.
 _FAILING = frozenset(
     (
-        *("convolution", "_native_batch_norm_legit_no_training", "bmm"),
+        *(CONVOLUTION, NORM, "bmm"),
         *("avg_pool2d", "max_pool2d", "max_pool2d_with_indices"),
     )
 )

@@ -9,12 +9,11 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import is_channels_last, unwritten_constants
+from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, shape_of
 
 # Ops whose weights XNNPACK packs when it compiles.
-_STATIC = ("convolution", "_native_batch_norm")
+_STATIC = (CONVOLUTION, NORM)
 _RESHAPES = ("squeeze_copy", "unsqueeze_copy")
-# Dimensions of what a one-dimensional layer gives.
-_ONE_DIMENSIONAL = 3
 
 
 def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
@@ -26,7 +25,7 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
     for node in matched:
         sources = [_origin(weight) for weight in node.all_input_nodes[1:]]
         origins = [source.name for source in sources]
-        if _name(node).startswith("convolution") and any(map(_is_channels_last, sources)):
+        if _name(node).startswith(CONVOLUTION) and any(map(_is_channels_last, sources)):
             yield node, f"XNNPACK needs the weights of {_name(node)} contiguous"
         if _name(node).startswith(_STATIC) and not constants.keys() >= set(origins):
             what = f"XNNPACK needs the weights of {_name(node)} constant"
@@ -44,7 +43,10 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
 
 
 def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> set[Node]:
-    """The nodes that compute with constants and nothing else, such as the transpose of a weight."""
+    """The nodes that compute with constants and nothing else, such as the transpose of a weight.
+
+    What is made of nothing, such as `arange`, is computed at run time.
+    """
     alone: set[Node] = set()
     for node in program.graph.nodes:
         sources = [] if node.op != "call_function" else node.all_input_nodes
@@ -95,11 +97,9 @@ def _is_channels_last(weight: Node) -> bool:
 
 def _reshapes_two_dynamic_sizes(node: Node) -> bool:
     """Whether a node is a reshape with several dynamic sizes, or a layer that gets reshapes."""
-    name, value = _name(node), node.meta.get("val")
-    shape = getattr(value[0] if isinstance(value, (list, tuple)) else value, "shape", ())
-    reshape = name.startswith(_RESHAPES)
-    layer = name.startswith(_STATIC) and len(shape) == _ONE_DIMENSIONAL
-    return (reshape or layer) and sum(not isinstance(size, int) for size in shape) > 1
+    reshape = _name(node).startswith(_RESHAPES)
+    layer = _name(node).startswith(_STATIC) and is_one_dimensional(node)
+    return (reshape or layer) and sum(not isinstance(size, int) for size in shape_of(node)) > 1
 
 
 def _starts_before(node: Node) -> bool:

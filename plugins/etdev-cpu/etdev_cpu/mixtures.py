@@ -9,11 +9,11 @@ from typing import Any
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from torch.fx import Node
 
-from etdev_cpu.quantisers import NORM, Reason, short
+from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional
+from etdev_cpu.quantisers import Reason, short
 
 _PAD = "constant_pad_nd"
-# Dimensions of what a one-dimensional layer gives, and what XNNPACK computes along with a layer.
-_ONE_DIMENSIONAL = 3
+# What XNNPACK computes along with a layer.
 _ALONG = ("relu", "hardtanh", "clamp")
 
 
@@ -24,7 +24,7 @@ def beside_integers(node: Node) -> Reason | None:
     users = list(node.users)
     if op == _PAD and given and not _stays_quantised(node, users):
         return "quantised", "XNNPACK takes what is padded for integers, as its input was"
-    if op in (NORM, "convolution") and _is_one_dimensional(node):
+    if op in (NORM, CONVOLUTION) and is_one_dimensional(node):
         floats = op == NORM or not is_dequant(node.args[1])
         if floats and (given or all(map(is_quant, _readers(node)))):
             return "quantised", "XNNPACK can't compile a one-dimensional float layer of integers"
@@ -37,13 +37,8 @@ def _stays_quantised(pad: Node, users: Sequence[Node]) -> bool:
     amounts, value = (*pad.args[1:], 0.0)[:2]
     if value or any(isinstance(amount, int) and amount < 0 for amount in amounts):
         return True
-    layers = (short(user) == "convolution" and is_dequant(user.args[1]) for user in users)
+    layers = (short(user) == CONVOLUTION and is_dequant(user.args[1]) for user in users)
     return all(map(is_quant, users)) or all(layers)
-
-
-def _is_one_dimensional(layer: Node) -> bool:
-    value = layer.meta["val"]
-    return len((value[0] if isinstance(value, (list, tuple)) else value).shape) == _ONE_DIMENSIONAL
 
 
 def _readers(layer: Node) -> list[Node]:

@@ -16,10 +16,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec, TensorArgument
 from torch.fx import Node
 
-from etdev_cpu.quantisers import NORM, short
+from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional
+from etdev_cpu.quantisers import short
 
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
-_ONE_DIMENSIONAL = 3
 
 
 def give_own_weights(program: ExportedProgram) -> None:
@@ -34,8 +34,8 @@ def give_own_weights(program: ExportedProgram) -> None:
         op = short(node) if node.op == "call_function" else ""
         if op == NORM:
             _complete(program, node)
-        chain = list(_chain(node.args[_WEIGHT])) if op in (NORM, "convolution") else []
-        if not chain or (op != NORM and chain[-1].meta["val"].dim() != _ONE_DIMENSIONAL):
+        chain = list(_chain(node.args[_WEIGHT])) if op in (NORM, CONVOLUTION) else []
+        if not chain or (op == CONVOLUTION and not is_one_dimensional(node)):
             continue
         if chain[-1] in seen:
             _give(program, node, chain)

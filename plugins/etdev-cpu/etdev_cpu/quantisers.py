@@ -17,7 +17,6 @@ from etdev.graph import op_name
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
-NORM = "_native_batch_norm_legit_no_training"
 
 
 def short(node: Node) -> str:

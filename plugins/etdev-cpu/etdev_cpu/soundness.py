@@ -24,10 +24,10 @@ from torch.fx import Node
 from etdev.graph import unwritten_constants
 from etdev_cpu.edges import nan_problem
 from etdev_cpu.empties import empty_problem
+from etdev_cpu.layers import CONVOLUTION, NORM
 from etdev_cpu.misfits import of_constants_alone
 from etdev_cpu.mixtures import beside_integers
 from etdev_cpu.quantisers import (
-    NORM,
     Reason,
     is_quantiser,
     quantiser_problem,
@@ -37,7 +37,7 @@ from etdev_cpu.quantisers import (
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
 # Positions of the activation, the weight and the bias among the arguments.
-_LAYERS = {"convolution": (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
+_LAYERS = {CONVOLUTION: (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
 # XNNPACK unpacks groups of 4-bit weights in blocks of this size.
 _BLOCK = 32
 # What XNNPACK computes with the channels last, in a batch.
@@ -144,8 +144,8 @@ class Soundness:
         assert weight is not None
         scales = [n.args[1:] for n in _chain(weight) if is_dequant(n)]
         source = _chain(weight)[-1]
-        layout = (bool(node.args[6]), node.args[8]) if op == "convolution" and node.args[6] else op
-        if source.name in self._constants and (op == "convolution" or scales):
+        layout = (bool(node.args[6]), node.args[8]) if op == CONVOLUTION and node.args[6] else op
+        if source.name in self._constants and (op == CONVOLUTION or scales):
             yield source.name, ("weight", layout, *scales)
         if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
             # A bias is quantised with the scales of the activation and of the weight.
