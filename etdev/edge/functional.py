@@ -40,9 +40,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     """
     if _is_functional(program):
         return program
-    easier = with_new_values(_with_splits(program))
-    if _is_functional(easier):
-        return easier
+    if not _has_vmaps(program):
+        easier = with_new_values(_with_splits(program))
+        if _is_functional(easier):
+            return easier
     program = with_converted_sources(_with_own_sources(with_merged_buffers(program)))
     program = with_idle_dropouts(program)
     ops = {node.target for node in written_through(program.graph)}
@@ -58,6 +59,14 @@ def _is_functional(program: ExportedProgram) -> bool:
         not isinstance(node.target, OpOverload)
         or is_functional(node.target)
         or node.target._opname in _PLAIN_VIEWS
+        for node in program.graph.nodes
+    )
+
+
+def _has_vmaps(program: ExportedProgram) -> bool:
+    """Whether a program enters `torch.vmap`, whose values compute only between its calls."""
+    return any(
+        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
         for node in program.graph.nodes
     )
 

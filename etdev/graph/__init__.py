@@ -8,8 +8,11 @@ from etdev.graph.layout import is_channels_last, with_contiguous_weights
 from etdev.graph.nodes import is_complex, op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.signature import computed_from, unwritten_constants
+from etdev.graph.source import CALLS, NO_CALL
 
 __all__ = [
+    "CALLS",
+    "NO_CALL",
     "aten_op",
     "computed_from",
     "interpreted_copy",

@@ -131,13 +131,7 @@ def decompose(
         edge = _by_formula(program, node, config, table, formula) if formula else None
         if edge is not None:
             return Pieces(edge, trivial=False)
-        edge = _edge_of(finish(program.run_decompositions(dict(table)), table), config)
-    if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
-        raise LoweringError(
-            op_name(node),
-            "its pieces have side effects, and no plugin took it whole",
-            "write it with other ops",
-        )
+        edge = _edge_of(node, finish(program.run_decompositions(dict(table)), table), config)
     unify(edge, node.meta["val"])
     same = edge.graph.find_nodes(op="call_function", target=node.target)
     return Pieces(edge, trivial=bool(formula or same))
@@ -172,14 +166,21 @@ def _by_formula(
         decomposed = program.run_decompositions({**table, op: outside})
     except Exception:
         return None
-    edge = _edge_of(decomposed, config)
+    edge = _edge_of(node, decomposed, config)
     unify(edge, node.meta["val"])
     return edge
 
 
-def _edge_of(decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
+def _edge_of(node: Node, decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
     with unbound(decomposed):
-        return generate(config, decomposed, config.preserve_ops)
+        edge = generate(config, decomposed, config.preserve_ops)
+    if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
+        raise LoweringError(
+            op_name(node),
+            "its pieces have side effects, and no plugin took it whole",
+            "write it with other ops",
+        )
+    return edge
 
 
 def _results(graph: Graph, call: Node) -> list[Node]:

@@ -1,4 +1,4 @@
-"""Source lines: the line of the user's code that a node comes from."""
+"""Sources: the line of the user's code that a node comes from, and the call."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from etdev.graph.nodes import op_name
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 # What torch generates is numbered through the process, so that its names are not the same twice.
 _FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
+# The key of `node.meta` for the calls in Python that a node comes from, by which some backends put
+# nodes together; and what says that it comes from none, and from no module either.
+CALLS = "source_fn_stack"
+NO_CALL = (("", None),)
 
 
 def where(node: Node) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from executorch.exir import EdgeProgramManager
 from executorch.exir.tensor import dim_order_from_stride
 from torch._ops import OpOverload
@@ -15,16 +16,19 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, op_name, upper_bound
-from etdev.graph.source import ops_with_lines, where
+from etdev.graph.ops import aten_op
+from etdev.graph.source import where
 from etdev.graph.symbols import unbacked
 
 # Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
 _WITHOUT_KERNELS = "Missing out variants"
+# Calls an op in its order among others with effects.
+_ORDERED = torch.ops.higher_order.with_effects
 # Ops of sizes have none and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
 
 
-def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
+def name_cause(manager: EdgeProgramManager, error: Exception) -> None:
     """Say which nodes an error of ExecuTorch is about, if it is a known one.
 
     Raises:
@@ -38,7 +42,7 @@ def name_cause(manager: EdgeProgramManager, error: RuntimeError) -> None:
     _name_without_kernels(manager, error)
 
 
-def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> None:
+def _name_without_kernels(manager: EdgeProgramManager, error: Exception) -> None:
     """Name the ops that no plugin took and that have no form for a kernel."""
     named = re.findall(r"'(\w+::\w+)", str(error)) if _WITHOUT_KERNELS in str(error) else ()
     ops = {name.replace("::", ".") for name in named}
@@ -49,18 +53,26 @@ def _name_without_kernels(manager: EdgeProgramManager, error: RuntimeError) -> N
         for node in calls_in(root)
         if op_name(node).rpartition(".")[0] in ops or _has_no_out_variant(node)
     ]
+    names = dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes)
     if nodes:
         raise LoweringError(
             "to_executorch",
-            f"no plugin took {ops_with_lines(nodes)}, and ExecuTorch has no kernel without an out "
+            f"no plugin took {', '.join(names)}, and ExecuTorch has no kernel without an out "
             "variant of the op",
             "write it with other ops, give it to a plugin, or register its out variant and kernel",
         ) from error
 
 
+def _called(node: Node) -> Any:
+    """The op that a node calls, in its order or anyhow."""
+    return node.args[1] if node.target is _ORDERED else op_name(node)
+
+
 def _has_no_out_variant(node: Node) -> bool:
-    """Whether a node is an op of somebody's library that has none."""
-    op = getattr(node.target, "_op", node.target)
+    """Whether a node is an op of somebody's library that has none, or one with effects."""
+    if node.target is _ORDERED:
+        return True
+    op = aten_op(node.target)
     if not isinstance(op, OpOverload) or op.namespace in _TORCH:
         return False
     packet = op.overloadpacket
@@ -68,7 +80,7 @@ def _has_no_out_variant(node: Node) -> bool:
     return not any(argument.is_out for schema in schemas for argument in schema.arguments)
 
 
-def _name_unbounded(manager: EdgeProgramManager, error: RuntimeError) -> None:
+def _name_unbounded(manager: EdgeProgramManager, error: Exception) -> None:
     """Say which value has a size that depends on data and that nothing bounds."""
     for method in manager.methods:
         for node in manager.exported_program(method).graph.nodes:
@@ -96,7 +108,7 @@ def unbounded(who: str, method: str, node: Node) -> LoweringError | None:
     )
 
 
-def _name_unordered(manager: EdgeProgramManager, error: RuntimeError) -> None:
+def _name_unordered(manager: EdgeProgramManager, error: Exception) -> None:
     """Say which value has strides that ExecuTorch can't put in order."""
     for method in manager.methods:
         for node in manager.exported_program(method).graph.nodes:

@@ -17,7 +17,7 @@ from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.errors import DeviceError
+from etdev.errors import DeviceError, EtdevError
 from etdev.graph.nodes import delegate_device, op_name
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
@@ -91,7 +91,9 @@ def emit(
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:
             program = manager.to_executorch(completed)
-        except RuntimeError as error:
+        except EtdevError:
+            raise
+        except Exception as error:
             name_cause(manager, error)
             raise
     emitted = Emitted(

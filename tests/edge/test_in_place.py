@@ -81,6 +81,14 @@ def read_before_and_after(x):
     return before, y, y.mul_(3), before * y
 
 
+def written_in_a_vmap(x):
+    y = x * 2
+    torch.vmap(lambda row: row.add_(row.sum()))(y)
+    return y, torch.vmap(
+        lambda row: row.new_zeros(6).index_put_((torch.tensor([1, 3]),), row[0, :2])
+    )(y)
+
+
 def compared_in_place(x):
     y = x * 2
     return y.gt_(0.5), y + 1
@@ -122,7 +130,7 @@ def by_a_number(x):
 NEVER_SEEN = [read_before_and_after, of_another_layout]
 SEEN = [
     *(written_view, written_through_dropout, written_through_einsum, written_behind_dropout),
-    *(written_behind_other_dropouts, written_through_many, compared_in_place),
+    *(written_behind_other_dropouts, written_through_many, written_in_a_vmap, compared_in_place),
     *(of_another_dtype, rows_of_a_value, filled, by_a_number),
 ]
 

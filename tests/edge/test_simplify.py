@@ -439,6 +439,25 @@ def test_ops_of_others_keep_what_they_read() -> None:
     assert theirs.node not in {each.node for each in plan["forward"].simplified}
 
 
+def test_what_is_left_of_a_call_does_not_pass_for_all_of_it() -> None:
+    """Backends take all nodes of `linear` for a layer with its weight's transpose."""
+    turned = torch.ones(4, 4).tril()
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x[0], turned.t()) + x.relu()
+
+    with torch.no_grad():
+        exported = torch.export.export(Function(forward), (torch.ones(3, 4),), strict=True)
+    edge = Lowerer([]).lower(exported).edge.exported_program()
+    calls = {
+        op_name(n): n.meta["source_fn_stack"][-1][1]
+        for n in edge.graph.nodes
+        if n.meta.get("source_fn_stack")
+    }
+    assert calls["aten.mm.default"] is None
+    assert calls["aten.relu.default"] is not None
+
+
 def test_branches_stay_as_they_are_and_what_they_take_too() -> None:
     class Chosen(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,7 @@
 """Emission: what ExecuTorch can't write is refused by name."""
 
+import re
+
 import pytest
 import torch
 from models.small import Function
@@ -53,6 +55,26 @@ def test_an_op_that_no_kernel_can_run_is_named_with_its_line():
             lowered = Lowerer([]).lower(Function(torch.ops.etdev_tests.halved), (torch.ones(3),))
             failures += [True] * fails
             with pytest.raises(LoweringError, match=r"took etdev_tests\.halved\.default at small"):
+                lowered.to_executorch()
+
+
+def test_ops_with_effects_are_named_with_their_lines():
+    def told(x):
+        torch.ops.aten._print("told")
+        return x + 1
+
+    def written(x):
+        y = x.clone()
+        torch.ops.etdev_tests.increase_(y)
+        return y * 2
+
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        library.define("increase_(Tensor(a!) x) -> ()")
+        library.impl("increase_", lambda x: x.add_(1) and None, "CPU")
+        library.impl("increase_", lambda x: None, "Meta")
+        for function, name in ((told, "aten._print"), (written, "etdev_tests.increase_")):
+            lowered = Lowerer([]).lower(Function(function), (torch.ones(3),))
+            with pytest.raises(LoweringError, match=rf"took {re.escape(name)}\.default at small"):
                 lowered.to_executorch()
 
 

@@ -17,7 +17,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.program._fake_program import get_fake_program
 from models import nets
-from models.small import Attention
+from models.small import Attention, Function
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional
@@ -25,6 +25,7 @@ from toys import Takes
 from toys.runtime import assert_agrees
 
 from etdev import Claim, Group, KeepWhole, Lowerer, hookimpl
+from etdev.errors import LoweringError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op, edge_name
 from etdev.graph.order import run_order
@@ -435,3 +436,17 @@ def test_copies_beside_a_loop_with_wanted_ops_are_written():
     x = torch.randn(4, 3)
     lowered = Lowerer([CudaClaims(takes=False)]).lower(Scanned(), (x,))
     assert_agrees(lowered, Scanned(), (x,), (x * 2,))
+
+
+def test_an_op_kept_whole_whose_pieces_have_effects_is_refused_by_name():
+    def told(x):
+        torch.ops.aten._print("told")
+        return x * 2
+
+    with torch.library._scoped_library("etdev_tests", "FRAGMENT") as library:
+        library.define("told(Tensor x) -> Tensor")
+        library.impl("told", told, "CompositeImplicitAutograd")
+        keeper = Takes("keeper", (), whole=(torch.ops.etdev_tests.told.default,))
+        function = Function(lambda x: torch.ops.etdev_tests.told(x) + 1)
+        with pytest.raises(LoweringError, match=r"told\.default: its pieces have side"):
+            Lowerer([keeper]).lower(function, (torch.ones(3),))

@@ -14,8 +14,9 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("checks", "edges", "empties", "layers", "misfits", "mixtures", "notes", "own_weights"),
-        *("compiler", "flatbuffer", "quantisers", "soundness", "structure", "template"),
+        *("checks", "compiler", "edges", "empties", "flatbuffer", "layers", "misfits", "mixtures"),
+        *("notes", "own_weights", "quantisers", "reasons", "soundness", "sources", "structure"),
+        "template",
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},

@@ -31,13 +31,13 @@ _PROVENANCE = frozenset(
         "from_node",
         "original_aten",
         "seq_nr",
-        "source_fn_stack",
         "stack_trace",
         "tensor_meta",
-        "torch_fn",
         "unbacked_bindings",
     }
 )
+# The call that an op was written in. Some backends look for the nodes of one call.
+_CALLS = ("source_fn_stack", "torch_fn")
 # Of others the code may be elsewhere, such as that of a Triton kernel behind its number.
 _FLOWS = frozenset(
     {
@@ -63,6 +63,7 @@ class Canonical:
     digests: Digests
     _symbols: dict[sympy.Symbol, sympy.Symbol] = field(factory=dict, init=False)
     _stacks: dict[int, str] = field(factory=dict, init=False)
+    _calls: dict[str, int] = field(factory=dict, init=False)
 
     def lines(self) -> Iterator[str]:
         """The lines of the text.
@@ -135,9 +136,21 @@ class Canonical:
                 self._stacks[id(value)] = str(list(value.values()))
             return self._stacks[id(value)]
         try:
-            return self._text(value, {})
+            return self._text(self._called(value) if key in _CALLS else value, {})
         except Unhashable as error:
             raise Unhashable(f"{node.name} has meta[{key!r}]: {error}") from None
+
+    def _called(self, value: Any) -> Any:
+        """Calls with a number for each name: the layers of a model have names of their own."""
+        if isinstance(value, list):
+            return [self._called(each) for each in value]
+        if not isinstance(value, tuple) or len(value) != 2:
+            return value
+        name, called = value
+        number = self._calls.setdefault(str(name), len(self._calls))
+        if isinstance(called, str):
+            return number, called
+        return number, getattr(called, "__module__", ""), getattr(called, "__qualname__", "")
 
     def _text(self, value: Any, numbers: Mapping[Node, int]) -> str:
         def special(value: Any) -> str | None:

@@ -23,7 +23,7 @@ from etdev.graph.nodes import module_paths, op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import renamed, unwritten_constants
 from etdev.graph.simplified import note, simplified_in
-from etdev.graph.source import line_of
+from etdev.graph.source import CALLS, NO_CALL, line_of
 from etdev.schema.simplification import Simplification
 
 
@@ -63,6 +63,7 @@ class Sweep:
         self._remove_unused(unread, constants)
         if not self._simplified:
             return self.program
+        self._forget_calls()
         program = self._rebuilt(unread)
         notes = sorted(self._simplified.values(), key=lambda each: order[each.node])
         own = [evolve(each, into=self._last(each.into)) for each in notes]
@@ -164,6 +165,16 @@ class Sweep:
                 continue
             self._graph.erase_node(node)
 
+    def _forget_calls(self) -> None:
+        """Have nodes with other neighbours than before come from no call.
+
+        Backends that look for all nodes of `linear` take what is left of them for a whole layer.
+        """
+        before = {node.name: _neighbours(node) for node in self.program.graph.nodes}
+        for node in self._graph.nodes:
+            if node.op == "call_function" and before.get(node.name) != _neighbours(node):
+                node.meta = {**node.meta, CALLS: NO_CALL}
+
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
         """The program of the graph, without constants that aren't read any more."""
         folded = self._folding.placed
@@ -202,6 +213,11 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("masks", masks.simpler),
     ("scalars", scalars.as_tensor),
 )
+
+
+def _neighbours(node: Node) -> tuple[Any, ...]:
+    sources = [source.name for source in node.all_input_nodes]
+    return node.target, sources, {user.name for user in node.users}
 
 
 def _is_returned(node: Node) -> bool:

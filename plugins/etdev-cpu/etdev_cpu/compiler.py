@@ -11,6 +11,7 @@ from etdev.graph import interpreted_copy
 from etdev.shelf import keep, kept
 from etdev_cpu.own_weights import give_own_weights
 from etdev_cpu.payload import BACKEND_ID
+from etdev_cpu.sources import hide_sources
 from etdev_cpu.structure import Structure, structure_of
 from etdev_cpu.template import Template, template_of
 
@@ -84,4 +85,6 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     for node in copied.graph.nodes:
         # Every pass copies all that this says of the passes before it, and nothing here reads it.
         node.meta.pop("from_node", None)
+    # What was a layer in the whole program may have lost a part of it to another plugin.
+    hide_sources(copied.graph)
     return XnnpackBackend.preprocess(copied, specs)

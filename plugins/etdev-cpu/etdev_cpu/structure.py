@@ -36,10 +36,10 @@ _CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 # Where a node comes from, which XNNPACK's compiler doesn't ask; its handle is exchanged.
 _PROVENANCE = {
     *("stack_trace", "nn_module_stack", "from_node", "original_aten", "seq_nr", "desc"),
-    *("eager_input_vals", "debug_handle"),
+    *("eager_input_vals", "debug_handle", "torch_fn", "source_fn_stack"),
 }
-# The calls in Python that a node comes from: XNNPACK finds the nodes of one call by their names.
-_CALLS = ("torch_fn", "source_fn_stack")
+# XNNPACK asks of products alone whether they come from a linear layer.
+_PRODUCTS = ("aten::mm", "aten::addmm")
 # Weights that are never converted, whatever their values: of these types, and not channels last.
 _STORED = (torch.float32, torch.float16, torch.bfloat16)
 _FLAT = 3
@@ -93,7 +93,6 @@ class _Reading:
     variable: set[Node] = field(factory=set)
     large: set[Node] = field(factory=set)
     weights: list[torch.Tensor] = field(factory=list)
-    calls: dict[str, int] = field(factory=dict)
 
     def structure(self, specs: Sequence[Any]) -> Structure:
         signature = self.program.graph_signature
@@ -143,6 +142,8 @@ class _Reading:
         if not self.variable.isdisjoint(node.all_input_nodes):
             self.variable.add(node)
         op = "output" if node.op == "output" else _name(node.target)
+        if op in _PRODUCTS:
+            raise _UnknownError
         read = self.large.intersection(node.all_input_nodes)
         if read and (node not in self.variable or not self._stored_unseen(op, node, read)):
             raise _UnknownError
@@ -153,26 +154,8 @@ class _Reading:
         return op in _READERS and not node.kwargs and read.isdisjoint(seen)
 
     def _meta(self, node: Node) -> Any:
-        described = []
-        for key in sorted(node.meta.keys() - _PROVENANCE):
-            value = node.meta[key]
-            if key in _CALLS:
-                described.append((key, self._calls_of(value)))
-            else:
-                described.append((key, self._value(value)))
-        return described
-
-    def _calls_of(self, value: Any) -> Any:
-        """Calls with a number for each name; the layers of a model have names of their own."""
-        if isinstance(value, list):
-            return [self._calls_of(item) for item in value]
-        if not isinstance(value, tuple) or len(value) != 2:
-            raise _UnknownError
-        name, called = value
-        number = self.calls.setdefault(str(name), len(self.calls))
-        if isinstance(called, str):
-            return (number, called)
-        return (number, getattr(called, "__module__", ""), getattr(called, "__qualname__", ""))
+        keys = sorted(node.meta.keys() - _PROVENANCE)
+        return [(key, self._value(node.meta[key])) for key in keys]
 
     def _value(self, value: Any) -> Any:
         if value is None or type(value) in (bool, int, str, bytes):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import operator
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define, field
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
-from executorch.exir.backend.utils import WhyNoPartition
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
@@ -24,14 +21,15 @@ from etdev_cpu.checks import Checks
 from etdev_cpu.misfits import misfits, with_static_weights
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.quantisers import Reason, read_elsewhere
+from etdev_cpu.reasons import reasons_told
 from etdev_cpu.soundness import Soundness, is_layer
+from etdev_cpu.sources import hide_sources
 
 _PRECISIONS = {
     "fp32": ConfigPrecisionType.FP32,
     "static_quant": ConfigPrecisionType.STATIC_QUANT,
     "dynamic_quant": ConfigPrecisionType.DYNAMIC_QUANT,
 }
-_CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 # The key of `node.meta` under which XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
 
@@ -92,7 +90,8 @@ class Support:
         Returns:
             Atomic groups in graph order, and the reasons for refusing the other nodes.
         """
-        with _notes(program.graph) as notes, _reasons() as reasons:
+        with _notes(program.graph) as notes, reasons_told() as reasons:
+            hidden = hide_sources(program.graph)
             matches = self._partitioner.get_matched_nodes_from_configs(program)
         reasons.update(self._checks.failures)
         unfit = dict(misfits(program, itertools.chain.from_iterable(matches)))
@@ -102,6 +101,7 @@ class Support:
         ]
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
         read = {node.name: _without_keys(meta, (_MATCHED_BY,)) for node, meta in notes.items()}
+        read = {name: {**meta, **hidden.get(name, {})} for name, meta in read.items()}
         groups, problems = self._sound(program, groups, taken, implicit(read))
         self.notes = Notes(read, _patterns(groups))
         matched = {node for group in groups for node in group}
@@ -214,37 +214,3 @@ def _notes(graph: Graph) -> Iterator[dict[Node, dict[str, Any]]]:
         for node, meta in before.items():
             notes[node] = _without_keys(node.meta, meta)
             node.meta = meta
-
-
-@define(eq=False)
-class _Listener(logging.Handler):
-    reasons: dict[str, str] = field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        super().__init__(logging.DEBUG)
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        # The message is the WhyNoPartition object itself; read it now, it is reused for the next.
-        if isinstance(record.msg, WhyNoPartition) and record.msg.node is not None:
-            self.reasons.setdefault(record.msg.node.name, record.msg.reason)
-        return True
-
-
-@contextmanager
-def _reasons() -> Iterator[dict[str, str]]:
-    """Collect why XNNPACK refuses nodes, by node name; it says so only in its debug log."""
-    listener = _Listener()
-    names = [n for n in logging.root.manager.loggerDict if n.startswith(_CONFIG_LOGGERS)]
-    loggers = [logging.getLogger(name) for name in names]
-    before = [(logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(listener)
-        logger.setLevel(logging.DEBUG)
-        logger.propagate = False
-    try:
-        yield listener.reasons
-    finally:
-        for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(listener)
-            logger.setLevel(level)
-            logger.propagate = propagate

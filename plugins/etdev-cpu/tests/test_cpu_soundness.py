@@ -142,7 +142,7 @@ def shared_activation(self, x):
 MODELS = {
     "a static linear used twice": (twice_linear, None),
     "a static conv used twice": (twice_conv, "shared"),
-    "an int8 weight alone": (weight_only, "dtype"),
+    "an int8 weight alone": (weight_only, "constraint"),
     "4 bits, odd channels": (odd_four_bits, "channels"),
     "a narrow range": (calls(lambda _, x: floats(integers(x, 0.05, 3, -9, 9)), square), "range"),
     "another scale": (calls(lambda _, x: floats(integers(x), 0.1), square), "quantised"),

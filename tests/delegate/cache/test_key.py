@@ -127,6 +127,27 @@ def test_a_change_of_the_model_changes_the_key(changed):
     assert keys(model, (x,)) != BASE
 
 
+def test_the_call_that_an_op_was_written_in_counts_and_its_name_does_not():
+    """Backends such as Qualcomm's and Samsung's look for all nodes of one call."""
+
+    def from_call(*names, called=nn.functional.linear):
+        def change(program):
+            nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+            for node, name in zip(nodes, names, strict=True):
+                node.meta["source_fn_stack"] = [(name, called)]
+
+        return keys(Net(), (X,), change=change)
+
+    one = from_call("linear", "linear")
+    assert one == from_call("linear_3", "linear_3")
+    others = [
+        BASE,
+        from_call("linear", "linear_1"),
+        from_call("linear", "linear", called=nn.Linear),
+    ]
+    assert one not in others
+
+
 def test_the_sign_of_a_zero_counts():
     assert keys(negative_zero(), (X,)) != keys(positive_zero(), (X,))
 

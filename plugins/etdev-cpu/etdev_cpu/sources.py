@@ -1,0 +1,96 @@
+"""Sources: matrix products that XNNPACK would take for the linear layer they were written in.
+
+Its matcher and its compiler go by what a node's meta says of the call or module it comes from, and
+make a linear layer of all that has the same. That is wrong where a layer came to be anything but
+a product with the transpose of its weight: where the transpose is computed already, where a bias is
+added later, in `torch.vmap`, or where a hook adds a product of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.passes.utils.source_matcher_utils import SourcePartition, get_source_partitions
+
+from etdev.graph import CALLS, NO_CALL
+from etdev_cpu.quantisers import is_quantiser, short
+
+_LAYERS = [torch.nn.Linear, torch.nn.functional.linear]
+_PRODUCTS = ("mm", "addmm", "bmm")
+_VIEWS = ("view_copy", "unsqueeze_copy", "squeeze_copy")
+
+
+def hide_sources(graph: Graph) -> dict[str, dict[str, object]]:
+    """Have products that are not the linear layer which their meta names come from nowhere.
+
+    Args:
+        graph: The meta of such nodes is changed.
+
+    Returns:
+        What their meta says now, by node name.
+    """
+    hidden: dict[str, dict[str, object]] = {n.name: {CALLS: NO_CALL} for n in _misleading(graph)}
+    for node in graph.nodes:
+        node.meta.update(hidden.get(node.name, {}))
+    return hidden
+
+
+def _misleading(graph: Graph) -> Iterator[Node]:
+    groups = get_source_partitions(graph, _LAYERS)
+    for group in (group for found in groups.values() for group in found):
+        products = [node for node in group.nodes if _op(node) in _PRODUCTS]
+        if len(products) != 1 or not _is_layer(products[0], group):
+            yield from products
+
+
+def _is_layer(product: Node, group: SourcePartition) -> bool:
+    """Whether a group is a product with a weight's transpose, a bias, and views around them."""
+    nodes = set(group.nodes)
+    if product.kwargs or _op(product) == "bmm":
+        return False
+    *_, given, weight = product.args
+    if weight not in nodes or not _is_transpose(weight):
+        return False
+    before = list(_views_before(given, nodes))
+    after = list(_added_and_viewed(product, nodes))
+    layer = {product, weight, *before, *after}
+    others = [node for node in nodes - layer if node.op == "call_function"]
+    source = before[-1].args[0] if before else given
+    last = after[-1] if after else product
+    whole = all(map(is_quantiser, others)) and group.output_nodes == [last]
+    return whole and _shape(last) == [*_shape(source)[:-1], _shape(product)[-1]]
+
+
+def _is_transpose(node: Any) -> bool:
+    op = _op(node)
+    return op == "t_copy" or (op == "permute_copy" and list(node.args[1]) == [1, 0])
+
+
+def _views_before(node: Any, nodes: set[Node]) -> Iterator[Node]:
+    while node in nodes and _op(node) in _VIEWS:
+        yield node
+        node = node.args[0]
+
+
+def _added_and_viewed(product: Node, nodes: set[Node]) -> Iterator[Node]:
+    """A bias that is added right after a product, and what only changes the shape then."""
+    node = product
+    while len(node.users) == 1:
+        (user,) = node.users
+        bias = node is product and _op(product) == "mm" and _op(user) == "add"
+        if user not in nodes or user.kwargs or not (bias or _op(user) in _VIEWS):
+            return
+        yield user
+        node = user
+
+
+def _op(node: Any) -> str:
+    return short(node) if isinstance(node, Node) and node.op == "call_function" else ""
+
+
+def _shape(node: Any) -> list[str]:
+    # Compared as text, since comparing symbolic sizes would fix them.
+    return [str(size) for size in node.meta["val"].shape]
