@@ -19,11 +19,11 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.nodes import op_name
+from etdev.graph.ops import is_flow
 
 _COND = torch.ops.higher_order.cond
 _MAP = torch.ops.higher_order.map_impl
 _SCAN = torch.ops.higher_order.scan
-_FLOWS = ("cond", "map_impl", "scan", "while_loop")
 _VIEW = "aten.view_copy.default"
 
 
@@ -92,7 +92,7 @@ def overwritten_results(graph: Graph, late: Mapping[str, int] | None = None) -> 
     return [
         result
         for flow in graph.nodes
-        if _is_flow(flow)
+        if is_flow(flow.target)
         for result in flow.users
         if result.target is operator.getitem
         and isinstance(result.meta.get("val"), torch.Tensor)
@@ -108,7 +108,9 @@ def _is_viewed(result: Node) -> bool:
 def _is_outlived(result: Node, cond: Node, position: Mapping[Node, int]) -> bool:
     """Whether it is read after another flow has run."""
     last = _last_read(result, position)
-    return any(position[cond] < index <= last for node, index in position.items() if _is_flow(node))
+    return any(
+        position[cond] < index <= last for node, index in position.items() if is_flow(node.target)
+    )
 
 
 def all_overwritten_results(program: ExportedProgram, late: Mapping[str, int]) -> list[Node]:
@@ -122,11 +124,6 @@ def all_overwritten_results(program: ExportedProgram, late: Mapping[str, int]) -
             results += overwritten_results(branch.graph)
             work.append(branch)
     return results
-
-
-def _is_flow(node: Node) -> bool:
-    op = node.target
-    return isinstance(op, torch._ops.HigherOrderOperator) and op.__name__ in _FLOWS
 
 
 def _last_read(node: Node, position: Mapping[Node, int]) -> int:

@@ -19,12 +19,12 @@ from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from etdev.edge.formulas import FORMULAS
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, op_name
-from etdev.graph.ops import is_functional
+from etdev.graph.ops import is_flow, is_functional
 from etdev.graph.source import ops_with_lines
 
 # Not Core ATen, but portable kernels compute them.
@@ -106,7 +106,10 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in calls_in(program.graph_module)
-            if not self.has(node.target) or _is_two_sided(node) or is_unknown_of_numbers(node)
+            if not self.has(node.target)
+            or _is_two_sided(node)
+            or _is_unknown_flow(node)
+            or is_unknown_of_numbers(node)
         ]
         if nodes:
             raise LoweringError(
@@ -127,6 +130,14 @@ def is_unknown_of_numbers(node: Node) -> bool:
     return isinstance(op, types.FunctionType) or (
         isinstance(op, types.BuiltinFunctionType) and not known
     )
+
+
+def _is_unknown_flow(node: Node) -> bool:
+    """Whether a node calls graphs in a way that ExecuTorch doesn't know, as flex attention does."""
+    graphs = [source for source in node.all_input_nodes if source.op == "get_attr"]
+    root: Any = node.graph.owning_module
+    values = (operator.attrgetter(str(source.target))(root) for source in graphs)
+    return any(isinstance(value, GraphModule) for value in values) and not is_flow(node.target)
 
 
 def _is_two_sided(node: Node) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
+
+_FLOWS = ("cond", "map_impl", "scan", "while_loop")
 
 
 def edge_name(op: Any) -> str:
@@ -35,3 +37,8 @@ def is_functional(op: OpOverload) -> bool:
 def _is_view(op: OpOverload) -> bool:
     first = op._schema.arguments[:1]
     return any(value.alias_info and not value.alias_info.is_write for value in first)
+
+
+def is_flow(op: Any) -> bool:
+    """Whether an op calls graphs of its own in a way that ExecuTorch knows, as `cond` does."""
+    return isinstance(op, HigherOrderOperator) and op.__name__ in _FLOWS

@@ -7,6 +7,7 @@ import torch
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from models.small import Function
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 from toys.runtime import assert_agrees, execute
 
 import etdev
@@ -71,6 +72,14 @@ def test_all_ops_that_nothing_decomposes_are_named_with_their_lines():
         f"aten.special_bessel_y1.default at {file}:{line + 1}, "
         f"aten.special_airy_ai.default at {file}:{line + 1} into Core ATen"
     )
+
+
+def test_a_call_of_graphs_that_executorch_does_not_know_is_named():
+    def forward(x):
+        return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + (q - k))
+
+    with pytest.raises(LoweringError, match="neither ExecuTorch nor torch decomposes flex_attent"):
+        Lowerer([]).plan(Function(forward), (normal(1, 2, 4, 8),))
 
 
 def test_an_op_that_the_caller_has_a_kernel_for_stays():
