@@ -87,6 +87,12 @@ def test_what_follows_from_sorting():
     agree(functions, *((torch.randn(4, 5),) for _ in range(3)))
 
 
+def test_numbers_are_found_among_many_that_have_nan_among_them():
+    values = torch.tensor([2.0, -math.inf, 5, math.nan, -1, 3, 3, -8, 0.5, math.inf, 4])
+    calls = [(torch.tensor(x),) for x in ([3, math.nan, 4.5, -math.inf, 6], [1, math.inf, 2, 5, 4])]
+    agree([lambda x: torch.isin(x, values.repeat(3))], *calls)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 @pytest.mark.parametrize("descending", [False, True])
 def test_equal_values_keep_their_order(dtype, descending):
