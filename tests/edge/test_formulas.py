@@ -136,6 +136,7 @@ def test_volumes():
         lambda x: layers.adaptive_max_pool3d(x, (2, 3, 4), return_indices=True),
         lambda x: layers.adaptive_max_pool2d(x[0], (3, 2), return_indices=True),
     ]
+    functions.append(lambda x: layers.avg_pool3d((x * 9).long(), 2, ceil_mode=True, padding=1))
     agree(functions, *((torch.randn(1, 2, 5, 6, 7),) for _ in range(2)))
 
 
@@ -154,7 +155,8 @@ def test_integers_are_divided_exactly(dtype):
     y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
     least = torch.full_like(x, torch.iinfo(dtype).min)
     functions = [torch.remainder, torch.fmod, lambda x, y: x % 3, lambda x, y: torch.fmod(x, -3)]
-    agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y), (least, y))
+    functions += [lambda x, y: torch.floor(x), lambda x, y: x // y, lambda x, y: x // 3]
+    agree(functions, (x, y), (-x, -y), (least, y), (least, torch.full_like(y, -1)))
 
 
 WIDE = 2**53 + 1
