@@ -128,6 +128,15 @@ def test_scattered_values_are_reduced(reduce, include_self):
             torch.testing.assert_close(result, expected)
 
 
+def test_channels_are_dropped_by_chance():
+    drop, x = nn.Dropout2d(0.25).train(), torch.ones(20, 20, 2, 3)
+    (dropped,), _ = execute(Lowerer([]).lower(drop, (x,)), (x,), (x,))
+    scale = dropped[:, :, :1, :1]
+    torch.testing.assert_close(dropped, scale.expand_as(x))
+    assert {round(value, 4) for value in scale.flatten().tolist()} == {0, round(4 / 3, 4)}
+    assert 0.6 < (scale > 0).float().mean() < 0.9
+
+
 def test_volumes():
     functions = [
         lambda x: layers.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),

@@ -60,6 +60,20 @@ def test_places_that_are_nowhere_are_sampled_as_in_eager(mode):
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_volumes_are_sampled_as_in_eager(mode):
+    def sampled(x, places):
+        modes = [(p, a) for p in ("zeros", "border", "reflection") for a in (False, True)]
+        return [
+            functional.grid_sample(x, places, mode=mode, padding_mode=padding, align_corners=align)
+            for padding, align in modes
+        ]
+
+    x, places = torch.randn(2, 2, 3, 4, 5), torch.rand(2, 2, 3, 4, 3) * 4 - 2
+    calls = [(x, places), *((x, spoilt(places, value)) for value in ODD)]
+    assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
+
+
 def test_channels_of_float64_are_normalised_as_in_eager():
     x, norm = (
         torch.randn(2, 3, 4, 5, dtype=torch.float64),

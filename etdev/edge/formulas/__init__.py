@@ -21,6 +21,7 @@ from etdev.edge.formulas import (
     reductions,
     search,
     special,
+    volumes,
     weighting,
 )
 
@@ -36,5 +37,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **reductions.FORMULAS,
     **search.FORMULAS,
     **special.FORMULAS,
+    **volumes.FORMULAS,
     **weighting.FORMULAS,
 }
