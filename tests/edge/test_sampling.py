@@ -74,6 +74,20 @@ def test_volumes_are_sampled_as_in_eager(mode):
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+def test_images_are_made_smaller_without_aliases_as_in_eager():
+    def sampled(x):
+        sizes = ((3, 4), False), ((8, 5), True), ((1, 1), False), ((13, 2), False)
+        options = {"mode": "bicubic", "antialias": True}
+        return [
+            functional.interpolate(x, scale_factor=0.4, **options),
+            *(functional.interpolate(x, size, align_corners=a, **options) for size, a in sizes),
+        ]
+
+    x = torch.randn(1, 2, 9, 5)
+    calls = [(x,), (spoilt(x, math.nan),)]
+    assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
+
+
 def test_channels_of_float64_are_normalised_as_in_eager():
     x, norm = (
         torch.randn(2, 3, 4, 5, dtype=torch.float64),
