@@ -53,9 +53,12 @@ def _sum(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
 
 
 def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
-    exact = rounding_mode == "trunc"
-    formula = integers.truncated_division if exact else kernels.floor_division
-    return formula(x, y, rounding_mode=rounding_mode)
+    formula: _Formula = integers.truncated_division
+    if rounding_mode == "floor":
+        floating = torch.result_type(x, y).is_floating_point
+        formula = kernels.floor_division if floating else integers.floor_division
+    result: torch.Tensor = formula(x, y, rounding_mode=rounding_mode)
+    return result
 
 
 def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:

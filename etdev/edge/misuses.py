@@ -166,7 +166,11 @@ def sum_rounds(node: Node) -> bool:
 def divides(node: Node) -> bool:
     if node.kwargs.get("rounding_mode") == "trunc":
         return _result(node).dtype == torch.int64
-    return node.kwargs.get("rounding_mode") == "floor" and not integers(node)
+    if node.kwargs.get("rounding_mode") != "floor":
+        return False
+    wide = _result(node).dtype in (torch.int32, torch.int64)
+    # The least of them may be divided by -1.
+    return not integers(node) or (wide and _value(node.args[1]).dim() > 0)
 
 
 def integers_or_root(node: Node) -> bool:

@@ -87,6 +87,12 @@ def test_what_follows_from_sorting():
     agree(functions, *((torch.randn(4, 5),) for _ in range(3)))
 
 
+def test_numbers_are_found_among_many_that_have_nan_among_them():
+    values = torch.tensor([2.0, -math.inf, 5, math.nan, -1, 3, 3, -8, 0.5, math.inf, 4])
+    calls = [(torch.tensor(x),) for x in ([3, math.nan, 4.5, -math.inf, 6], [1, math.inf, 2, 5, 4])]
+    agree([lambda x: torch.isin(x, values.repeat(3))], *calls)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 @pytest.mark.parametrize("descending", [False, True])
 def test_equal_values_keep_their_order(dtype, descending):
@@ -122,6 +128,15 @@ def test_scattered_values_are_reduced(reduce, include_self):
             torch.testing.assert_close(result, expected)
 
 
+def test_channels_are_dropped_by_chance():
+    drop, x = nn.Dropout2d(0.25).train(), torch.ones(20, 20, 2, 3)
+    (dropped,), _ = execute(Lowerer([]).lower(drop, (x,)), (x,), (x,))
+    scale = dropped[:, :, :1, :1]
+    torch.testing.assert_close(dropped, scale.expand_as(x))
+    assert {round(value, 4) for value in scale.flatten().tolist()} == {0, round(4 / 3, 4)}
+    assert 0.6 < (scale > 0).float().mean() < 0.9
+
+
 def test_volumes():
     functions = [
         lambda x: layers.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
@@ -130,6 +145,7 @@ def test_volumes():
         lambda x: layers.adaptive_max_pool3d(x, (2, 3, 4), return_indices=True),
         lambda x: layers.adaptive_max_pool2d(x[0], (3, 2), return_indices=True),
     ]
+    functions.append(lambda x: layers.avg_pool3d((x * 9).long(), 2, ceil_mode=True, padding=1))
     agree(functions, *((torch.randn(1, 2, 5, 6, 7),) for _ in range(2)))
 
 
@@ -148,7 +164,8 @@ def test_integers_are_divided_exactly(dtype):
     y = torch.tensor([3, -3, 2, -2, -5, 5, 7]).to(dtype)
     least = torch.full_like(x, torch.iinfo(dtype).min)
     functions = [torch.remainder, torch.fmod, lambda x, y: x % 3, lambda x, y: torch.fmod(x, -3)]
-    agree([*functions, lambda x, y: torch.floor(x)], (x, y), (-x, -y), (least, y))
+    functions += [lambda x, y: torch.floor(x), lambda x, y: x // y, lambda x, y: x // 3]
+    agree(functions, (x, y), (-x, -y), (least, y), (least, torch.full_like(y, -1)))
 
 
 WIDE = 2**53 + 1

@@ -60,6 +60,34 @@ def test_places_that_are_nowhere_are_sampled_as_in_eager(mode):
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_volumes_are_sampled_as_in_eager(mode):
+    def sampled(x, places):
+        modes = [(p, a) for p in ("zeros", "border", "reflection") for a in (False, True)]
+        return [
+            functional.grid_sample(x, places, mode=mode, padding_mode=padding, align_corners=align)
+            for padding, align in modes
+        ]
+
+    x, places = torch.randn(2, 2, 3, 4, 5), torch.rand(2, 2, 3, 4, 3) * 4 - 2
+    calls = [(x, places), *((x, spoilt(places, value)) for value in ODD)]
+    assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
+
+
+def test_images_are_made_smaller_without_aliases_as_in_eager():
+    def sampled(x):
+        sizes = ((3, 4), False), ((8, 5), True), ((1, 1), False), ((13, 2), False)
+        options = {"mode": "bicubic", "antialias": True}
+        return [
+            functional.interpolate(x, scale_factor=0.4, **options),
+            *(functional.interpolate(x, size, align_corners=a, **options) for size, a in sizes),
+        ]
+
+    x = torch.randn(1, 2, 9, 5)
+    calls = [(x,), (spoilt(x, math.nan),)]
+    assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
+
+
 def test_channels_of_float64_are_normalised_as_in_eager():
     x, norm = (
         torch.randn(2, 3, 4, 5, dtype=torch.float64),

@@ -19,8 +19,10 @@ from etdev.edge.formulas import (
     quantisers,
     randoms,
     reductions,
+    sampling,
     search,
     special,
+    volumes,
     weighting,
 )
 
@@ -34,7 +36,9 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **quantisers.FORMULAS,
     **randoms.FORMULAS,
     **reductions.FORMULAS,
+    **sampling.FORMULAS,
     **search.FORMULAS,
     **special.FORMULAS,
+    **volumes.FORMULAS,
     **weighting.FORMULAS,
 }

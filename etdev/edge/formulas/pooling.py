@@ -27,7 +27,7 @@ def avg_pool3d(
     kernel = _three(kernel_size)
     steps, around = _three(stride or kernel), _three(padding)
     total: Tensor = x
-    count: Any = 1.0
+    count: Any = 1
     for axis in range(3):
         dim = x.dim() - 3 + axis
         size = fixed(x.shape[dim])
@@ -39,7 +39,8 @@ def avg_pool3d(
         counts = ends - (starts if count_include_pad else torch.clamp(starts, min=0))
         shape = [number if a == dim else 1 for a in range(x.dim())]
         count = count * counts.reshape(shape).to(x.dtype)
-    return total / (float(divisor_override) if divisor_override else count)
+    whole = None if x.dtype.is_floating_point else "trunc"
+    return torch.div(total, divisor_override or count, rounding_mode=whole)
 
 
 def max_pool3d(

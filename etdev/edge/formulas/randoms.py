@@ -66,6 +66,10 @@ def _randint_like_from(x: Tensor, low: int, high: int, **options: Any) -> Tensor
     return _randint(low, high, x.shape, **_like(x, options))
 
 
+def _bernoulli(x: Tensor, p: float = 0.5, generator: Any = None) -> Tensor:
+    return (torch.rand(x.shape) < p).to(x.dtype)
+
+
 def randperm(n: int, **options: Any) -> Tensor:
     """The order of random numbers."""
     _, order = torch.topk(torch.rand(n, dtype=torch.float64), n)
@@ -101,5 +105,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.randint.low: _randint,
     aten.randint_like.default: _randint_like,
     aten.randint_like.low_dtype: _randint_like_from,
+    aten.bernoulli.p: _bernoulli,
     aten.multinomial.default: _multinomial,
 }

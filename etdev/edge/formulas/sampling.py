@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -91,3 +91,56 @@ def _nothing(x: Tensor, grid: Tensor, corners: bool) -> Tensor:
 def _scale(size: Any, corners: bool) -> float:
     """Pixels for a unit of the grid, if the size is known."""
     return (size - corners) / 2 if isinstance(size, int) else 1.0
+
+
+def _antialiased_bicubic(
+    x: Tensor,
+    output_size: Sequence[int],
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Tensor:
+    """Of images, (N, channels, height, width), in one dimension after the other."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError("of integers, which PyTorch rounds in each dimension")
+    if output_size[1] == 1 != output_size[0]:
+        raise NotImplementedError("of one column, whose rows PyTorch makes all alike")
+    for dim, factor in ((3, scales_w), (2, scales_h)):
+        size, length = fixed(x.shape[dim]), fixed(output_size[dim - 2])
+        if size == length:
+            continue
+        scale = 1 / factor if factor else size / length
+        if align_corners:
+            scale = (size - 1) / (length - 1) if length > 1 else 0.0
+        x = _resampled(x, dim, length, scale)
+    return x.clone()
+
+
+def _resampled(x: Tensor, dim: int, length: int, scale: float) -> Tensor:
+    """Means of the pixels around each place, by weights that are wider the smaller the image."""
+    wide, size = max(scale, 1.0), x.shape[dim]
+    shape = [length if axis == dim else 1 for axis in range(x.dim())]
+    middle = (torch.arange(length, dtype=x.dtype, device=x.device) + 0.5) * scale
+    first = torch.clamp(torch.floor(middle - 2 * wide + 0.5), min=0)
+    end = torch.clamp(torch.floor(middle + 2 * wide + 0.5), max=size)
+    total, weights = torch.zeros((), dtype=x.dtype), torch.zeros((), dtype=x.dtype)
+    for tap in range(math.ceil(4 * wide) + 1):
+        place = first + tap
+        inside = place < end
+        weight = torch.where(inside, _cubic(((place - middle + 0.5) * (1 / wide)).abs()), 0.0)
+        pixels = torch.index_select(x, dim, torch.clamp(place, max=size - 1).to(torch.int64))
+        # Not only a product, since a NaN or infinity outside would be in it.
+        part = torch.where(inside.reshape(shape), pixels * weight.reshape(shape), 0.0)
+        total, weights = total + part, weights + weight
+    return total / weights.reshape(shape)
+
+
+def _cubic(distance: Tensor) -> Tensor:
+    near = (1.5 * distance - 2.5) * distance * distance + 1
+    far = -0.5 * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+
+
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    aten._upsample_bicubic2d_aa.default: _antialiased_bicubic,
+}

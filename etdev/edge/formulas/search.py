@@ -27,8 +27,10 @@ def _searchsorted(
     right = right or side == "right"
     edges = boundaries if boundaries.dim() == 1 else boundaries.unsqueeze(-2)
     value = x.unsqueeze(-1)
-    # Of a NaN all boundaries are lower.
-    below = ~(edges > value) if right else ~(edges >= value)
+    below = edges <= value if right else edges < value
+    if value.dtype.is_floating_point:
+        # NaN is sorted last: all boundaries are below it, and it is below no number.
+        below = below | torch.isnan(value)
     return below.to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
 
 

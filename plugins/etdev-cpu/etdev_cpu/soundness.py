@@ -210,6 +210,8 @@ def _arguments_problem(node: Node, op: str) -> Reason | None:
     source: Any = node.args[0] if node.args else None
     if op in _OF_IMAGES and source.meta["val"].dim() != 4:
         return "arguments", f"XNNPACK can't compile {op} of other than 4 dimensions"
+    if op.startswith("permute") and source.meta["val"].dim() == 0:
+        return "arguments", "XNNPACK can't load a permute without dimensions"
     if op == NORM and source.meta["val"].dim() == 2 and not is_layer(source):
         return "arguments", "XNNPACK can't compile a batch norm of 2 dimensions without its layer"
     if op == NORM and source.target is operator.getitem and short(source.args[0]) == NORM:

@@ -177,6 +177,10 @@ MODELS = {
     ),
     "two norms of one conv": (two_norms, "shared"),
     "max without keepdim": (calls(lambda _, x: x.max(3)[0], image), "arguments"),
+    "a permute without dimensions": (
+        calls(lambda _, x: x.permute(()), lambda: torch.tensor(2.0)),
+        "arguments",
+    ),
     "max along channels": (calls(lambda _, x: x.max(1, keepdim=True)[0], image), "arguments"),
     "pools of images without a batch": (
         calls(
