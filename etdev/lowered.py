@@ -26,6 +26,7 @@ from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.plan_sheets import summary
 from etdev.stages import Stages, guarded
+from etdev.turns import turn
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -74,7 +75,8 @@ class Lowered:
         Calling `to_executorch` on this manager consumes it; `Lowered.to_executorch` can be called
         again.
         """
-        return self._build()
+        with turn():
+            return self._build()
 
     def to_executorch(
         self, config: ExecutorchBackendConfig | None = None, *, with_ledger: bool = False
@@ -191,8 +193,8 @@ class Lowered:
         with_ledger: bool = False,
         with_record: bool = False,
     ) -> Emitted:
-        self.weights.refuse_changes()
-        with self.stages.stage("emit"), forgotten_code():
+        with turn(), self.stages.stage("emit"), forgotten_code():
+            self.weights.refuse_changes()
             emitted: Emitted = guarded(
                 "to_executorch",
                 lambda: emit(self._manager(with_ledger, with_record), self.plan, config),

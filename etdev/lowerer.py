@@ -49,6 +49,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.stages import Listener, Stages, guarded
+from etdev.turns import turn
 from etdev.waiting import watched
 
 
@@ -237,7 +238,7 @@ class Lowerer:
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Leave the caller's random state and torch's generated code as they are, and watch."""
-        with watched(self.listener), untouched_random_state(), forgotten_code():
+        with watched(self.listener), turn(), untouched_random_state(), forgotten_code():
             yield
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
