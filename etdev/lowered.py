@@ -12,6 +12,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.decision import Decision
+from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.generated import forgotten_code
 from etdev.graph.weights import Weights
@@ -117,6 +118,8 @@ class Lowered:
             ArtifactError: The file can't be written.
             EtdevError: As `to_executorch`.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArtifactError("path", f"is {shown(path)}", "name it model.pte")
         emitted = self._emit(config, with_ledger)
 
         def check(written: Path) -> None:

@@ -38,6 +38,8 @@ from etdev.edge.reference import Reference
 from etdev.edge.shared_state import tell_of_shared_state
 from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method, methods_of
+from etdev.edge.stored import refuse_without_values
+from etdev.errors import EtdevError, shown
 from etdev.graph.expand import Expander
 from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
@@ -120,6 +122,9 @@ class Lowerer:
         on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
+        if listener is not None and not callable(listener):
+            cure = "give a function of a stage and a detail"
+            raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
             self.composition = compose(
                 plugins,
@@ -199,7 +204,7 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self.compilation.lower(lambda: self._decide(methods, settings or Settings()))
+            return self.compilation.lower(lambda: self._decide(methods, settings, compiles=True))
 
     def decide(
         self,
@@ -213,14 +218,20 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self._decide(methods, settings or Settings())
+            return self._decide(methods, settings)
 
-    def _decide(self, methods: Mapping[str, Method], settings: Settings) -> Decision:
+    def _decide(
+        self, methods: Mapping[str, Method], given: Settings | None, compiles: bool = False
+    ) -> Decision:
+        settings = Settings.of(given)
         stages = Stages(self.listener)
         config = settings.compile_config
         simplify = simplified_pieces if self.composition.simplify else None
         expander = expander_of(config, simplify)
         references = self._export(methods, stages)
+        if compiles:
+            for name, reference in references.items():
+                refuse_without_values(name, reference.program)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}
         sources = {name: reference.program for name, reference in references.items()}

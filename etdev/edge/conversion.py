@@ -35,6 +35,8 @@ from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
+from etdev.edge.stored import refuse_layouts
+from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
@@ -62,6 +64,18 @@ class Settings:
     transform_passes: Any = None
     constant_methods: Mapping[str, Any] | None = None
     generate_etrecord: bool = False
+
+    @classmethod
+    def of(cls, given: object) -> Settings:
+        """Take the settings that a caller gave, or the defaults for None.
+
+        Raises:
+            SourceError: They are something else, such as a bare EdgeCompileConfig.
+        """
+        if isinstance(given, (cls, type(None))):
+            return given or cls()
+        cure = "give Settings(compile_config=...)"
+        raise SourceError("settings", f"is {type(given).__name__}", cure)
 
 
 @define(eq=False)
@@ -137,6 +151,7 @@ class Conversion:
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        refuse_layouts(method, program)
         if program.dialect == "EDGE":
             return program
         refuse_inputs(method, program)
