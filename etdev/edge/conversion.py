@@ -119,6 +119,9 @@ class Conversion:
             transform_passes: Likewise; run before anything is claimed.
             generate_etrecord: Likewise.
         """
+        for name in programs.keys() & (constant_methods or {}).keys():
+            what = f"constant_methods has {name!r}, which is a method of the model"
+            raise SourceError("settings", what, "give the constant another name")
         edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
         exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]

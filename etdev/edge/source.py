@@ -66,7 +66,8 @@ class Method:
                 )
         except SourceError:
             raise
-        except Exception as error:
+        # A model that calls sys.exit would end the caller's process.
+        except (Exception, SystemExit) as error:
             raise SourceError(
                 self.name,
                 f"torch.export failed: {first_line(error)}",
@@ -188,6 +189,8 @@ def methods_of(
         )
     if not model:
         raise SourceError("model", "is an empty dict", _SHAPE)
+    if "" in model:
+        raise SourceError("model", "has a method without a name", f'name it "{FORWARD}"')
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
 
 

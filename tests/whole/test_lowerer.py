@@ -23,6 +23,7 @@ from toys.accelerator import Accelerator
 from toys.runtime import assert_agrees
 
 from etdev import Claim, Group, Lowerer, Probe, hookimpl
+from etdev.edge.conversion import Settings
 from etdev.errors import (
     ClaimError,
     CompileError,
@@ -394,6 +395,12 @@ def test_arguments_of_another_type_are_named(tmp_path):
         lowerer.lower(nn.ReLU(), inputs, settings=EdgeCompileConfig())
     assert str(caught.value) == (
         "settings: is EdgeCompileConfig; give Settings(compile_config=...)"
+    )
+    with pytest.raises(EtdevError) as caught:
+        lowerer.lower(nn.ReLU(), inputs, settings=Settings(constant_methods={"forward": 1}))
+    assert str(caught.value) == (
+        "settings: constant_methods has 'forward', which is a method of the model; "
+        "give the constant another name"
     )
     lowered = lowerer.lower(nn.ReLU(), inputs)
     for path, said in (
