@@ -15,6 +15,8 @@ _QUOTIENTS = (
     *(torch.ops.aten.floor_divide.default, torch.ops.aten.div.Tensor_mode),
     torch.ops.aten.fmod.Tensor,
 )
+# It has no code for the item of such a constant.
+_ITEMS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 
 
 def misread(program: ExportedProgram, backend_id: str) -> set[str]:
@@ -27,7 +29,7 @@ def misread(program: ExportedProgram, backend_id: str) -> set[str]:
     if backend_id not in INDUCTOR:
         return set()
     nodes = program.graph.find_nodes(op="placeholder")
-    return {node.name for node in nodes if _is_integer(node) and any(map(_divides, node.users))}
+    return {node.name for node in nodes if _is_integer(node) and any(map(_misreads, node.users))}
 
 
 def _is_integer(node: Node) -> bool:
@@ -35,5 +37,5 @@ def _is_integer(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and not value.dim() and not value.is_floating_point()
 
 
-def _divides(node: Node) -> bool:
-    return aten_op(node.target) in _QUOTIENTS
+def _misreads(node: Node) -> bool:
+    return aten_op(node.target) in (*_QUOTIENTS, *_ITEMS)
