@@ -29,6 +29,7 @@ from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
+from etdev.edge.stored import refuse_layouts
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
@@ -120,6 +121,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
         if ep.dialect != "EDGE":
+            refuse_layouts(self._method, ep)
             refuse_inputs(self._method, ep)
             refuse_strides(self._method, ep)
             refuse_outputs(self._method, ep)

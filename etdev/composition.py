@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev.errors import EtdevWarning, PluginError
+from etdev.errors import EtdevError, EtdevWarning, PluginError, RegistryError, shown
 from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
@@ -139,6 +139,9 @@ def compose(
         DeviceError: A device can't be read.
         BudgetError: The budget can't be read.
     """
+    for name, switch in (("strict", strict), ("simplify", simplify)):
+        if switch not in (True, False, None):
+            raise EtdevError(name, f"is {shown(switch)}", "give True, False, or None")
     table = registry if isinstance(registry, Registry) else _load(registry)
     chosen = tuple(select(table, plugins))
     # A registry that wants none at all has its way without a word.
@@ -161,4 +164,7 @@ def compose(
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:
+    if not isinstance(path, (str, os.PathLike, type(None))):
+        cure = "give a Registry, or the path of a registry.toml"
+        raise RegistryError("registry", f"is {shown(path)}", cure)
     return load(None if path is None else Path(path))

@@ -43,6 +43,10 @@ def write_atomically(
                 check(Path(file.name))
     except OSError as error:
         raise unwritable(path, error) from error
+    except ValueError as error:
+        if "\0" not in str(path):
+            raise
+        raise ArtifactError(repr(str(path)), "no path has a NUL", "choose another path") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.decision import Decision
+from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.generated import forgotten_code
 from etdev.graph.weights import Weights
@@ -26,6 +27,7 @@ from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.plan_sheets import summary
 from etdev.stages import Stages, guarded
+from etdev.turns import turn
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -74,7 +76,8 @@ class Lowered:
         Calling `to_executorch` on this manager consumes it; `Lowered.to_executorch` can be called
         again.
         """
-        return self._build()
+        with turn():
+            return self._build()
 
     def to_executorch(
         self, config: ExecutorchBackendConfig | None = None, *, with_ledger: bool = False
@@ -115,6 +118,8 @@ class Lowered:
             ArtifactError: The file can't be written.
             EtdevError: As `to_executorch`.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArtifactError("path", f"is {shown(path)}", "name it model.pte")
         emitted = self._emit(config, with_ledger)
 
         def check(written: Path) -> None:
@@ -191,8 +196,8 @@ class Lowered:
         with_ledger: bool = False,
         with_record: bool = False,
     ) -> Emitted:
-        self.weights.refuse_changes()
-        with self.stages.stage("emit"), forgotten_code():
+        with turn(), self.stages.stage("emit"), forgotten_code():
+            self.weights.refuse_changes()
             emitted: Emitted = guarded(
                 "to_executorch",
                 lambda: emit(self._manager(with_ledger, with_record), self.plan, config),

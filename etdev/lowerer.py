@@ -38,6 +38,8 @@ from etdev.edge.reference import Reference
 from etdev.edge.shared_state import tell_of_shared_state
 from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method, methods_of
+from etdev.edge.stored import refuse_without_values
+from etdev.errors import EtdevError, shown
 from etdev.graph.expand import Expander
 from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
@@ -49,6 +51,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.stages import Listener, Stages, guarded
+from etdev.turns import turn
 from etdev.waiting import watched
 
 
@@ -119,6 +122,9 @@ class Lowerer:
         on_failure: str | None = None,
         listener: Listener | None = None,
     ) -> None:
+        if listener is not None and not callable(listener):
+            cure = "give a function of a stage and a detail"
+            raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
             self.composition = compose(
                 plugins,
@@ -198,7 +204,7 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self.compilation.lower(lambda: self._decide(methods, settings or Settings()))
+            return self.compilation.lower(lambda: self._decide(methods, settings, compiles=True))
 
     def decide(
         self,
@@ -212,14 +218,20 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self._decide(methods, settings or Settings())
+            return self._decide(methods, settings)
 
-    def _decide(self, methods: Mapping[str, Method], settings: Settings) -> Decision:
+    def _decide(
+        self, methods: Mapping[str, Method], given: Settings | None, compiles: bool = False
+    ) -> Decision:
+        settings = Settings.of(given)
         stages = Stages(self.listener)
         config = settings.compile_config
         simplify = simplified_pieces if self.composition.simplify else None
         expander = expander_of(config, simplify)
         references = self._export(methods, stages)
+        if compiles:
+            for name, reference in references.items():
+                refuse_without_values(name, reference.program)
         manager = self._to_edge(references, settings, expander, stages)
         edge = {name: manager.exported_program(name) for name in manager.methods}
         sources = {name: reference.program for name, reference in references.items()}
@@ -237,7 +249,7 @@ class Lowerer:
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Leave the caller's random state and torch's generated code as they are, and watch."""
-        with watched(self.listener), untouched_random_state(), forgotten_code():
+        with watched(self.listener), turn(), untouched_random_state(), forgotten_code():
             yield
 
     def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:

@@ -35,6 +35,8 @@ from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
+from etdev.edge.stored import refuse_layouts
+from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
@@ -62,6 +64,18 @@ class Settings:
     transform_passes: Any = None
     constant_methods: Mapping[str, Any] | None = None
     generate_etrecord: bool = False
+
+    @classmethod
+    def of(cls, given: object) -> Settings:
+        """Take the settings that a caller gave, or the defaults for None.
+
+        Raises:
+            SourceError: They are something else, such as a bare EdgeCompileConfig.
+        """
+        if isinstance(given, (cls, type(None))):
+            return given or cls()
+        cure = "give Settings(compile_config=...)"
+        raise SourceError("settings", f"is {type(given).__name__}", cure)
 
 
 @define(eq=False)
@@ -105,6 +119,9 @@ class Conversion:
             transform_passes: Likewise; run before anything is claimed.
             generate_etrecord: Likewise.
         """
+        for name in programs.keys() & (constant_methods or {}).keys():
+            what = f"constant_methods has {name!r}, which is a method of the model"
+            raise SourceError("settings", what, "give the constant another name")
         edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
         exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]
@@ -137,6 +154,7 @@ class Conversion:
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        refuse_layouts(method, program)
         if program.dialect == "EDGE":
             return program
         refuse_inputs(method, program)

@@ -59,11 +59,15 @@ class Method:
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad():
+                _refuse_inference(self.name, self.model)
                 inputs, kwargs = _distinct((self.inputs, self.kwargs))
                 return torch.export.export(
                     self.model, inputs, kwargs, dynamic_shapes=self.dynamic_shapes
                 )
-        except Exception as error:
+        except SourceError:
+            raise
+        # A model that calls sys.exit would end the caller's process.
+        except (Exception, SystemExit) as error:
             raise SourceError(
                 self.name,
                 f"torch.export failed: {first_line(error)}",
@@ -116,19 +120,30 @@ class Method:
         return tuple(arguments), dict(keywords)
 
 
+def _refuse_inference(method: str, module: torch.nn.Module) -> None:
+    """Refuse weights that torch can read only under `torch.inference_mode()`, where it is off."""
+    if torch.is_inference_mode_enabled():
+        return
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.is_inference():
+            what = f"{name} was made under torch.inference_mode()"
+            raise SourceError(method, what, "make the model outside of it, or lower under it")
+
+
 def _distinct(inputs: Any) -> Any:
     """Example inputs as tensors of their own; torch.export makes one input of a tensor given twice.
 
-    The second would be ignored when the method runs.
+    The second would be ignored when the method runs. What torch can't trace, a tensor made under
+    `torch.inference_mode()` or one whose negative or conjugate is still to be taken, is copied.
     """
     seen: set[int] = set()
 
     def own(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        repeated = id(value) in seen
+        copied = id(value) in seen or value.is_inference()
         seen.add(id(value))
-        return value.clone() if repeated else value
+        return (value.clone() if copied else value).resolve_neg().resolve_conj()
 
     return pytree.tree_map(own, inputs)
 
@@ -174,6 +189,8 @@ def methods_of(
         )
     if not model:
         raise SourceError("model", "is an empty dict", _SHAPE)
+    if "" in model:
+        raise SourceError("model", "has a method without a name", f'name it "{FORWARD}"')
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
 
 

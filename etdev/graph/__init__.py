@@ -3,6 +3,7 @@
 What plugins may import beyond `etdev` itself is named here; the modules behind it are the host's.
 """
 
+from etdev.graph.inductor import misread
 from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import is_channels_last, with_contiguous_weights
 from etdev.graph.nodes import is_complex, op_name
@@ -18,6 +19,7 @@ __all__ = [
     "interpreted_copy",
     "is_channels_last",
     "is_complex",
+    "misread",
     "op_name",
     "unwritten_constants",
     "with_contiguous_weights",

@@ -12,7 +12,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.errors import DeviceError, EtdevWarning, PinError, PluginError, RegistryError
+from etdev.errors import (
+    DeviceError,
+    EtdevWarning,
+    PinError,
+    PluginError,
+    RegistryError,
+    shown,
+)
 from etdev.registry.registry import Registry
 from etdev.schema.budget import Budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
@@ -145,6 +152,9 @@ def rules(
 
 
 def _devices(given: Mapping[str, Any] | None, plugins: Collection[str]) -> Devices:
+    if not isinstance(given, (Mapping, type(None))):
+        cure = 'write {"cuda": "cuda:1"}'
+        raise DeviceError("devices", f"{shown(given)} is not a mapping", cure)
     devices = {}
     for plugin, value in (given or {}).items():
         try:

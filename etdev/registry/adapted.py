@@ -142,9 +142,12 @@ class AdaptedPartitioner:
         return getattr(getattr(self.partitioner, "delegation_spec", None), "backend_id", self.title)
 
     @hookimpl
-    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
+    def claim_constants(self, program: ExportedProgram, partition: Draft) -> Sequence[Constant]:
         """The constants it tagged; a buffer only where the partition has all writes to it."""
+        from etdev.graph import misread
+
         tagged = self._tagging[partition.method].constants
+        tagged = tagged - misread(program, partition.backend_id)
         return [c for c in partition.constants if c.name in tagged and partition.may_hold(c)]
 
     @hookimpl

@@ -12,7 +12,7 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import ApiError, PluginError
+from etdev.errors import ApiError, EtdevError, PluginError, first_line
 from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN
@@ -66,6 +66,15 @@ class Plugin:
 
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
+        try:
+            self._read()
+        except EtdevError:
+            raise
+        except Exception as error:
+            what = f"its hooks can't be read: {first_line(error)}"
+            raise PluginError(self.title, what, "mend its __getattr__ or __eq__") from error
+
+    def _read(self) -> None:
         self._check_api()
         # A manager for each: every answer and every error then has exactly one possible owner.
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)

@@ -134,7 +134,9 @@ class Samples:
     def _integers(self, value: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
         if value.dtype == torch.bool:
             return torch.rand(sizes, generator=self._generator) < 0.5
-        low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 0)
+        # torch has no minimum of most unsigned integers.
+        numbers = value.numpy(force=True)
+        low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
         made = torch.randint(low, high + 1, sizes, generator=self._generator)

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from etdev.decision import Decision
 from etdev.edge.reference import Reference
-from etdev.errors import VerifyError, first_line
+from etdev.errors import VerifyError, first_line, shown
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
@@ -80,6 +80,8 @@ class Verifier:
             VerifyError: Something differs, fails, or takes the runtime down.
             ArtifactError: The .pte can't be read.
         """
+        if type(self.steps) is not int or self.steps < 1:
+            raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
         data = self.data or ptd.find(artifact, self.path)
         calls, tolerances, unverified = 0, {}, []

@@ -16,7 +16,7 @@ DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
 # Inductor takes a written buffer of one element, such as a counter, for the number that it is at
 # first, so that every call of these backends would begin anew.
-_INDUCTOR = ("CudaBackend", "MetalBackend")
+INDUCTOR = ("CudaBackend", "MetalBackend")
 
 
 @frozen
@@ -69,7 +69,7 @@ class Draft:
         """Whether its delegate can hold a constant: only its own nodes write it, and that lasts."""
         if constant.update is None:
             return True
-        folded = self.backend_id in _INDUCTOR and math.prod(constant.shape) == 1
+        folded = self.backend_id in INDUCTOR and math.prod(constant.shape) == 1
         return constant.update in self.nodes and not folded
 
 

@@ -23,6 +23,13 @@ class Branch(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Ends(nn.Module):
+    """Ends the process that runs it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(3)
+
+
 class Scaled(nn.Module):
     """An input by position and one by keyword."""
 
@@ -140,6 +147,7 @@ def test_methods_pass_through():
         ((None,), f"forward: NoneType is not a model; {SHAPES}"),
         (({"a": [nn.ReLU()]},), f"a: list is not a model; {SHAPES}"),
         (({},), f"model: is an empty dict; {SHAPES}"),
+        (({"": nn.ReLU()},), 'model: has a method without a name; name it "forward"'),
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
         (({"a": (1, 2, 3, 4, 5)},), "model: is a tuple of 5; give (module, example inputs)"),
         ((nn.ReLU(), 3), "forward: example inputs are int; give a tuple of tensors"),
@@ -179,7 +187,8 @@ def test_a_module_without_inputs_cannot_be_exported():
 
 
 @pytest.mark.parametrize(
-    ("module", "inputs"), [(Branch(), torch.ones(2)), (nn.Linear(2, 2), torch.ones(1, 3))]
+    ("module", "inputs"),
+    [(Branch(), torch.ones(2)), (nn.Linear(2, 2), torch.ones(1, 3)), (Ends(), torch.ones(2))],
 )
 def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
     (method,) = methods_of({"decode": (module, inputs)}).values()
@@ -293,4 +302,16 @@ def test_a_program_takes_no_dynamic_shapes(program):
     assert str(caught.value) == (
         "forward: is exported already, so dynamic_shapes has no effect; "
         "give them to torch.export.export"
+    )
+
+
+def test_weights_made_under_inference_mode_are_named():
+    with torch.inference_mode():
+        module = nn.Linear(3, 2)
+        assert Method("forward", module, (torch.ones(1, 3),)).export()
+    with pytest.raises(SourceError) as caught:
+        Method("forward", module, (torch.ones(1, 3),)).export()
+    assert str(caught.value) == (
+        "forward: weight was made under torch.inference_mode(); "
+        "make the model outside of it, or lower under it"
     )

@@ -650,3 +650,26 @@ def test_a_version_of_the_hooks_is_a_number(install, api):
     assert (
         refusal(listed("a")) == f"a (etdev-a 1.0): etdev_api is {eval(api)!r}; write etdev_api = 1"
     )
+
+
+def test_hooks_that_cant_be_read_are_named():
+    class Proxy:
+        name = "proxy"
+
+        def __getattr__(self, attribute):
+            raise RuntimeError(f"no {attribute}")
+
+    class Unequal:
+        name = "unequal"
+        __hash__ = None
+
+        def __eq__(self, other):
+            raise RuntimeError("not comparable")
+
+    for broken, cause in ((Proxy(), "no etdev_api"), (Unequal(), "not comparable")):
+        with pytest.raises(PluginError) as caught:
+            selection.from_object(broken)
+        assert str(caught.value) == (
+            f"{broken.name}: its hooks can't be read: RuntimeError: {cause}; "
+            "mend its __getattr__ or __eq__"
+        )

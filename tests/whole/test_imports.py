@@ -15,7 +15,7 @@ FOLDER = Path(etdev.__file__).parent
 # folder; neighbours on a storey don't know each other.
 STOREYS = (
     ("errors",),
-    ("alarm", "files", "heap", "stages"),
+    ("alarm", "files", "heap", "stages", "turns"),
     ("waiting", "shelf"),
     ("schema",),
     ("hookspecs",),

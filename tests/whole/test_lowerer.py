@@ -13,6 +13,7 @@ import warnings
 import pytest
 import torch
 from attrs import define
+from executorch.exir import EdgeCompileConfig
 from models import nets
 from models.small import HEADS, PAIR, AddMul, Attention
 from torch import nn
@@ -22,10 +23,12 @@ from toys.accelerator import Accelerator
 from toys.runtime import assert_agrees
 
 from etdev import Claim, Group, Lowerer, Probe, hookimpl
+from etdev.edge.conversion import Settings
 from etdev.errors import (
     ClaimError,
     CompileError,
     DeviceError,
+    EtdevError,
     EtdevWarning,
     LoweringError,
     PluginError,
@@ -368,3 +371,45 @@ def test_plugins_are_asked_in_the_same_order_however_their_entry_points_come(mon
     assert [p.name for p in turned.plugins] == [p.name for p in straight.plugins]
     # Not compiled: one of those installed may be unfit for this machine.
     assert turned.plan(*nets.mlp()) == straight.plan(*nets.mlp())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"devices": ["cpu"]}, 'devices: [\'cpu\'] is not a mapping; write {"cuda": "cuda:1"}'),
+        ({"registry": 3}, "registry: is 3; give a Registry, or the path of a registry.toml"),
+        ({"listener": 3}, "listener: is 3; give a function of a stage and a detail"),
+        ({"strict": "no"}, "strict: is 'no'; give True, False, or None"),
+        ({"simplify": "no"}, "simplify: is 'no'; give True, False, or None"),
+    ],
+)
+def test_an_option_of_another_type_is_named(options, said):
+    with pytest.raises(EtdevError) as caught:
+        Lowerer([], **options)
+    assert str(caught.value) == said
+
+
+def test_arguments_of_another_type_are_named(tmp_path):
+    lowerer, inputs = Lowerer([]), (torch.ones(2),)
+    with pytest.raises(EtdevError) as caught:
+        lowerer.lower(nn.ReLU(), inputs, settings=EdgeCompileConfig())
+    assert str(caught.value) == (
+        "settings: is EdgeCompileConfig; give Settings(compile_config=...)"
+    )
+    with pytest.raises(EtdevError) as caught:
+        lowerer.lower(nn.ReLU(), inputs, settings=Settings(constant_methods={"forward": 1}))
+    assert str(caught.value) == (
+        "settings: constant_methods has 'forward', which is a method of the model; "
+        "give the constant another name"
+    )
+    lowered = lowerer.lower(nn.ReLU(), inputs)
+    for path, said in (
+        (None, "path: is None; name it model.pte"),
+        ("a\0.pte", "'a\\x00.pte': no path has a NUL; choose another path"),
+    ):
+        with pytest.raises(EtdevError) as caught:
+            lowered.save(path)
+        assert str(caught.value) == said
+    with pytest.raises(EtdevError) as caught:
+        lowered.verify(steps=0)
+    assert str(caught.value) == "steps: is 0; give how many calls, 1 or more"

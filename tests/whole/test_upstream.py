@@ -69,6 +69,9 @@ PRIVATE = {
         "torch.utils._python_dispatch._pop_mode",
         "torch.utils._python_dispatch._push_mode",
     ),
+    "a mode of the caller's is off while etdev works": (
+        "torch.utils._python_dispatch._disable_current_modes",
+    ),
     "code that torch generates is not kept, and its logs are": (
         "torch._logging",
         "torch.fx.graph_module._loader",

@@ -86,9 +86,13 @@ class CudaPlugin:
         ]
 
     @hookimpl
-    def claim_constants(self, partition: Draft) -> Sequence[Constant]:
-        """All of them; a buffer that the method writes only if this delegate can keep it."""
-        return [constant for constant in partition.constants if partition.may_hold(constant)]
+    def claim_constants(self, program: ExportedProgram, partition: Draft) -> Sequence[Constant]:
+        """All but what AOTInductor misreads; a written buffer only if this delegate can keep it."""
+        from etdev.graph import misread
+
+        wrong = misread(program, BACKEND_ID)
+        held = [constant for constant in partition.constants if partition.may_hold(constant)]
+        return [constant for constant in held if constant.name not in wrong]
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:

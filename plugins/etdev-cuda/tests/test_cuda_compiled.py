@@ -94,6 +94,35 @@ def test_an_adapted_partitioner_leaves_counters_outside_too():
     assert (storage["calls"], storage["sums"]) == ("outside", "owned")
 
 
+class Quotients(nn.Module):
+    """Quotients by numbers and by a constant without dimensions, and one that is an index."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("place", torch.tensor(2))
+        self.register_buffer("three", torch.tensor(3, dtype=torch.int8))
+
+    def forward(self, x, y):
+        by_three = x // 3, x // self.three, self.three // x
+        three_by = torch.div(self.three, y, rounding_mode="trunc")
+        by_seven = y // 7, torch.div(y, 7, rounding_mode="floor"), torch.fmod(y, 7), y % 7
+        return *by_three, *by_seven, three_by, y[self.place]
+
+
+def test_quotients_of_integers_by_constants_are_rounded_as_in_pytorch():
+    """Inductor takes an integer constant without dimensions for a float."""
+    x = torch.cat([torch.arange(-128, 0), torch.arange(1, 128)]).to(torch.int8)
+    assert_compiles_and_computes(Quotients(), (x, x.long() * ((1 << 55) + 1)))
+
+
+def test_an_adapted_partitioner_leaves_divisors_outside_too():
+    theirs = CudaPartitioner([CudaBackend.generate_method_name_compile_spec("forward")])
+    inputs = (torch.arange(1, 9, dtype=torch.int8), torch.arange(1, 9))
+    plan = Lowerer([etdev.adapt(theirs, name="theirs")]).plan(Quotients(), inputs)
+    constants = [c for part in plan.partitions for c in part.constants]
+    assert {c.storage for c in constants if not c.shape} == {"outside"}
+
+
 @pytest.mark.suite
 def test_both_branches_of_a_cond_run():
     module, inputs = decoders.cond()

@@ -1,0 +1,62 @@
+"""Turns: lowerings of several threads, in forked processes and under modes of torch."""
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from toys.runtime import assert_agrees
+
+from etdev import Lowerer
+from etdev.testing.programs import Layer, X
+
+
+def written():
+    return Lowerer(["cpu"], cache=False).lower(Layer(), (X,)).to_executorch().buffer
+
+
+def test_threads_lower_one_after_another():
+    with ThreadPoolExecutor(3) as threads:
+        made = [threads.submit(written) for _ in range(3)]
+        assert {thread.result() for thread in made} == {written()}
+
+
+def test_a_forked_process_has_a_turn_of_its_own():
+    processes = multiprocessing.get_context("fork")
+    queue = processes.SimpleQueue()
+
+    class Forks:
+        """Forks while another process lowers."""
+
+        name = "forks"
+
+        def __call__(self, stage, detail):
+            if stage == "edge":
+                process = processes.Process(target=lambda: queue.put(written()))
+                process.start()
+                process.join(60)
+                assert process.exitcode == 0
+
+    Lowerer([], listener=Forks()).lower(Layer(), (X,))
+    assert queue.get() == written()
+
+
+class Counter(TorchDispatchMode):
+    """Counts ops, as torch's own counter of operations does."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [FakeTensorMode(allow_non_fake_inputs=True), Counter()])
+def test_modes_of_the_caller_are_off_meanwhile(mode):
+    module = Layer()
+    with mode:
+        lowered = Lowerer(["cpu"], cache=False).lower(module, (X,))
+        lowered.to_executorch()
+    assert_agrees(lowered, module, (X,), (X * 2,))
+    assert not getattr(mode, "calls", 0)
