@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
-from executorch.exir.graph_module import get_control_flow_submodules
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -28,13 +27,10 @@ Ask = Callable[[ExportedProgram], Wishes]
 
 
 def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
-    """Whether a branch has an op that a plugin wants whole."""
+    """Whether a branch, or one within a branch, has an op that a plugin wants whole."""
     ops = set(wishes.ops)
-    return any(
-        node.target in ops
-        for _, branch, _ in get_control_flow_submodules(program.graph_module)
-        for node in branch.graph.nodes
-    )
+    branches = graph_modules(program.graph_module)[1:]
+    return any(node.target in ops for branch in branches for node in branch.graph.nodes)
 
 
 def name_writes(programs: Iterable[ExportedProgram], error: Exception) -> None:

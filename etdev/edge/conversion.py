@@ -8,6 +8,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program._program import (
@@ -40,7 +41,7 @@ from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import has_scan, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.scalars import with_exact_scalars
@@ -122,7 +123,9 @@ class Conversion:
         for name in programs.keys() & (constant_methods or {}).keys():
             what = f"constant_methods has {name!r}, which is a method of the model"
             raise SourceError("settings", what, "give the constant another name")
-        edge = {name: self._convert(name, program) for name, program in programs.items()}
+        scans = any(has_scan(program.graph_module) for program in programs.values())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not scans):
+            edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
         exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]
         config._core_aten_ops_exception_list = exceptions

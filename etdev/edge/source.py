@@ -13,6 +13,7 @@ from attrs import field, frozen
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from etdev.edge.attributes import check_assigned, watched_attributes
 from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
@@ -58,10 +59,10 @@ class Method:
             )
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
-            with torch.no_grad():
+            with torch.no_grad(), watched_attributes(self.model) as assigned:
                 _refuse_inference(self.name, self.model)
                 inputs, kwargs = _distinct((self.inputs, self.kwargs))
-                return torch.export.export(
+                program = torch.export.export(
                     self.model, inputs, kwargs, dynamic_shapes=self.dynamic_shapes
                 )
         except SourceError:
@@ -73,6 +74,9 @@ class Method:
                 f"torch.export failed: {first_line(error)}",
                 "see the cause, or export it yourself and give the ExportedProgram",
             ) from error
+        if assigned:
+            check_assigned(self.name, self.model, program, assigned)
+        return program
 
     def _exported(self, program: ExportedProgram) -> ExportedProgram:
         if self.dynamic_shapes is not None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 from etdev.errors import DeviceError, EtdevWarning
 from etdev.graph.nodes import delegate_device
@@ -22,8 +22,9 @@ def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
     Raises:
         DeviceError: There is one; the text names it.
     """
-    for name, branch, _ in get_control_flow_submodules(program.graph_module):
-        for node in branch.graph.nodes:
+    for name, branch in program.graph_module.named_modules():
+        nodes = branch.graph.nodes if name and isinstance(branch, GraphModule) else ()
+        for node in nodes:
             if node.target is not executorch_call_delegate:
                 continue
             device = delegate_device(node)

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import DeviceError, EtdevError
-from etdev.graph.nodes import delegate_device, op_name
+from etdev.graph.nodes import delegate_device, has_scan, op_name
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
@@ -78,7 +78,8 @@ def emit(
     programs = [manager.exported_program(name) for name in manager.methods]
     for delegated in programs:
         refuse_loops(delegated.graph_module)
-    gradients = torch.is_grad_enabled() and not _writes_statistics(manager)
+    scans = any(has_scan(program.graph_module) for program in programs)
+    gradients = torch.is_grad_enabled() and not scans and not _writes_statistics(manager)
     completed, settling = _completed(config, skips, away), Settling(programs)
     completed.passes = [settling, *completed.passes]
     with (

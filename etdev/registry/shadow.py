@@ -9,14 +9,13 @@ from typing import Any
 
 from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.method import MethodGraph
-from etdev.graph.nodes import FOREIGN_META, describe
+from etdev.graph.nodes import FOREIGN_META, describe, graph_modules
 from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.schema.partition import Partition
@@ -123,7 +122,7 @@ class _Shadow:
 
 def _branch(module: GraphModule) -> GraphModule:
     branch = copy.deepcopy(module)
-    for level in (branch, *(inner for _, inner, _ in get_control_flow_submodules(branch))):
+    for level in graph_modules(branch):
         for node in level.graph.nodes:
             node.meta.pop(TAG, None)
     return branch

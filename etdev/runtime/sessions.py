@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from etdev.edge.reference import Reference, called, duplicate
+from etdev.edge.calls import called, duplicate
+from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
 from etdev.runtime.samples import Samples
 from etdev.runtime.tolerance import Tolerance

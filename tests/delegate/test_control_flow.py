@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer
@@ -82,3 +83,20 @@ def test_a_result_that_is_read_before_the_next_branch_is_not_cloned():
 
     program = Lowerer([]).lower(Function(chained), CALLS[0]).edge.exported_program()
     assert not [node for node in program.graph.nodes if "clone" in str(node.target)]
+
+
+@pytest.mark.parametrize("plugins", [[], ["cpu"]], ids=["portable", "cpu"])
+def test_a_scan_of_a_layer_may_carry_integers(plugins):
+    linear = nn.Linear(2, 2)
+
+    def counted(_, x):
+        def step(carried, row):
+            hidden = torch.tanh(linear(carried[0]) + row)
+            return (hidden, carried[1] + 1), hidden * 2
+
+        (hidden, steps), rows = scan(step, (x, torch.tensor(0)), torch.stack([x, x * 2, -x]))
+        return hidden, steps, rows
+
+    module = Function(counted)
+    module.linear = linear
+    assert_agrees(Lowerer(plugins).lower(module, CALLS[0]), module, *CALLS)

@@ -340,16 +340,21 @@ def test_a_foreign_delegate_with_one_output_is_copied_back_too(other, expected):
     assert facts(lowered).misplaced == ()
 
 
-def test_a_foreign_delegate_on_a_device_in_a_branch_is_refused_by_name():
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_foreign_delegate_on_a_device_in_a_branch_is_refused_by_name(nested):
     class Branches(nn.Module):
         def __init__(self):
             super().__init__()
             self.inner = single_output("cuda:0").delegate
 
         def forward(self, x, y):
-            return torch.cond(
-                x.sum() > 0, lambda a, b: self.inner(a, b) * 1, lambda a, b: a * b, (x, y)
-            )
+            return torch.cond(x.sum() > 0, self.outer if nested else self.called, torch.mul, (x, y))
+
+        def outer(self, x, y):
+            return torch.cond(y.sum() > 0, self.called, torch.mul, (x, y))
+
+        def called(self, x, y):
+            return self.inner(x, y) * 1
 
     with pytest.raises(DeviceError) as caught:
         Lowerer([]).plan(Branches(), X)

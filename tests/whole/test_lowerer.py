@@ -70,6 +70,12 @@ class Branches(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
 
+    def inner(self, x):
+        return torch.cond(x[0] > 1, self.linear, lambda y: y * 3, (x,))
+
+    def nested(self, x):
+        return torch.cond(x.sum() > 0, self.inner, lambda y: y * 2, (x,)) + 1
+
     def forward(self, x):
         return torch.cond(x.sum() > 0, lambda y: self.linear(y) + 1, lambda y: y * 2, (x,)) + 1
 
@@ -86,6 +92,16 @@ def test_a_linear_in_a_branch_is_decomposed_though_the_cpu_plugin_keeps_linears(
     torch.manual_seed(0)
     module, x = Branches(), torch.full((2, 4), sign)
     assert_agrees(Lowerer(["cpu"]).lower(module, (x,)), module, (x,))
+
+
+def test_a_linear_in_a_branch_of_a_branch_is_decomposed_too():
+    torch.manual_seed(0)
+    module = Branches()
+    module.forward = module.nested
+    # The portable kernel of linear takes no vectors.
+    lowered = Lowerer(["cpu"]).lower(module, (torch.full((4,), 2.0),))
+    for value in (2.0, 0.5, -1.0):
+        assert_agrees(lowered, module, (torch.full((4,), value),))
 
 
 def test_expanding_keeps_constants_that_a_decomposition_brings_along():

@@ -1,0 +1,171 @@
+"""Attributes: what calls of a module assign to, which torch.export forgets or takes for a write.
+
+Its programs carry on what is written in place to buffers and parameters. What is assigned to a
+buffer is copied into it, whatever its dtype and whoever still holds the old one; what is assigned
+to anything else, such as a counter in Python, stays as it was when the module was exported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from etdev.edge.calls import called, duplicate, written
+from etdev.edge.random_state import untouched_random_state
+from etdev.errors import EtdevWarning, SourceError
+
+_CALLS = 3
+_PLAIN = (int, float, complex, str, bytes)
+# Objects within objects that are looked into; what a trainer or a tokenizer holds is not state.
+_DEPTH = 4
+
+
+@contextmanager
+def watched_attributes(module: torch.nn.Module) -> Iterator[set[str]]:
+    """Collect the names of what calls of a module assign to, such as `self.cell.hidden`."""
+    assigned: set[str] = set()
+    before: dict[str, Any] = {}
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: before.update(_attributes(module))),
+        module.register_forward_hook(
+            lambda module, *_: assigned.update(_changed(before, _attributes(module)))
+        ),
+    ]
+    try:
+        yield assigned
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def check_assigned(
+    method: str, module: torch.nn.Module, program: ExportedProgram, assigned: set[str]
+) -> None:
+    """Compare several calls of a module that assigns to its attributes with its program.
+
+    Args:
+        method: The method's name.
+        module: The module; copies of it are called.
+        program: What torch.export made of it.
+        assigned: What its calls assign to.
+
+    Raises:
+        SourceError: A call of the program computes something else.
+    """
+    cure = "keep what changes in buffers, and write to them in place, as self.state.copy_(new) does"
+    try:
+        alike, counters = _compared(module, program)
+    except Exception:
+        # Such as modules that can't be copied, or whose example inputs have no values.
+        held = _attributes(module)
+        alike, counters = not any(_is_traced(held.get(name)) for name in assigned), assigned
+    if not alike:
+        names = ", ".join(sorted(assigned))
+        raise SourceError(method, f"its calls assign to {names}, and torch.export forgets it", cure)
+    if counters:
+        names = ", ".join(sorted(counters))
+        warnings.warn(
+            f"{method}: its calls assign to {names}, which stays as it is now; {cure}",
+            EtdevWarning,
+            stacklevel=2,
+        )
+
+
+def _compared(module: torch.nn.Module, program: ExportedProgram) -> tuple[bool, set[str]]:
+    """Whether some calls of a module and of its program agree; numbers that every call changes."""
+    state = dict.fromkeys(written(program))
+    eager, exported = duplicate(module, state), duplicate(program.module(), state)
+    leaves, structure = pytree.tree_flatten(program.example_inputs)
+    numbers: dict[str, Any] = {}
+    changed: set[str] = set()
+    for call in range(_CALLS):
+        inputs = [_varied(leaf, call) for leaf in leaves]
+        with untouched_random_state():
+            expected = called(eager, inputs, structure)
+        try:
+            with untouched_random_state():
+                torch.testing.assert_close(
+                    called(exported, inputs, structure),
+                    expected,
+                    equal_nan=True,
+                    check_stride=False,
+                )
+        except (AssertionError, RuntimeError):
+            return False, set()
+        after = {name: v for name, v in _attributes(eager).items() if isinstance(v, _PLAIN)}
+        changed = _changed(numbers, after)
+        numbers = after
+    return True, changed
+
+
+def _is_traced(value: Any) -> bool:
+    """Whether a value is what torch.export traces with, and left behind in an object."""
+    return isinstance(value, (FakeTensor, FunctionalTensor))
+
+
+def _varied(value: Any, call: int) -> Any:
+    """Another value for each call, so that old and new state differ."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value * (1 - call / 8)
+    return value
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Names of the values that are others than before, or new, or gone."""
+    missing = object()
+    return {
+        name
+        for name in before.keys() | after.keys()
+        if not _same(before.get(name, missing), after.get(name, missing))
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and one == other)
+
+
+def _attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """What a module and those in it hold, by name: tensors, numbers, and other single values."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for path, each in module.named_modules():
+        prefix = f"self.{path}" if path else "self"
+        for name, value in vars(each).items():
+            if name in ("_buffers", "_parameters"):
+                found |= {f"{prefix}.{key}": tensor for key, tensor in value.items()}
+            elif name != "_modules":
+                found |= _single(f"{prefix}.{name}", value, seen, _DEPTH)
+    return found
+
+
+def _single(path: str, value: Any, seen: set[int], depth: int) -> dict[str, Any]:
+    """The single values in an attribute, by name."""
+    if isinstance(value, Mapping):
+        parts = {f"{path}[{key!r}]": part for key, part in value.items()}
+    elif isinstance(value, (list, tuple)):
+        parts = {f"{path}[{index}]": part for index, part in enumerate(value)}
+    elif _is_single(value):
+        return {path: value}
+    else:
+        parts = {f"{path}.{key}": part for key, part in vars(value).items()}
+    if depth == 0 or id(value) in seen:
+        return {}
+    seen.add(id(value))
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        found |= _single(name, part, seen, depth - 1)
+    return found
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a value has no parts that a call might assign to."""
+    known = (torch.nn.Module, torch.Tensor, type, *_PLAIN)
+    return isinstance(value, known) or callable(value) or not hasattr(value, "__dict__")
