@@ -10,8 +10,9 @@
     audit    etdev/pte       the .pte, read back, equals the plan
     verify   etdev/runtime   on request: the .pte, run, computes what eager PyTorch computes
 
-The first four are here, the others in lowered.py. Plugins are asked through etdev/registry,
-programs taken apart and put together by etdev/graph; the values they hand on are in etdev/schema.
+The first three are in decider.py, compile is in compilation.py, the others are in lowered.py.
+Plugins are asked through etdev/registry, programs taken apart and put together by etdev/graph; the
+values they hand on are in etdev/schema.
 """
 
 from __future__ import annotations
@@ -23,24 +24,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from attrs import define
-from executorch.exir import EdgeProgramManager
 
 from etdev.compilation import Compilation
 from etdev.composition import Composition, compose
+from etdev.decider import Decider
 from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
-from etdev.edge import kernels
-from etdev.edge.causes import name_cause
-from etdev.edge.conversion import Conversion, Settings
-from etdev.edge.expander import expander_of
+from etdev.edge.conversion import Settings
 from etdev.edge.random_state import untouched_random_state
-from etdev.edge.reference import Reference
-from etdev.edge.shared_state import tell_of_shared_state
-from etdev.edge.simplify.sweep import simplified_pieces
-from etdev.edge.source import Method, methods_of
-from etdev.edge.stored import refuse_without_values
+from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
-from etdev.graph.expand import Expander
 from etdev.graph.generated import forgotten_code
 from etdev.lowered import Lowered
 from etdev.registry import Registry
@@ -50,7 +43,7 @@ from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
-from etdev.stages import Listener, Stages, guarded
+from etdev.stages import Listener
 from etdev.turns import turn
 from etdev.waiting import watched
 
@@ -204,7 +197,8 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self.compilation.lower(lambda: self._decide(methods, settings, compiles=True))
+            decider = self._decider(settings)
+            return self.compilation.lower(lambda: decider.decide(methods, compiles=True))
 
     def decide(
         self,
@@ -218,62 +212,13 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self._decide(methods, settings)
+            return self._decider(settings).decide(methods)
 
-    def _decide(
-        self, methods: Mapping[str, Method], given: Settings | None, compiles: bool = False
-    ) -> Decision:
-        settings = Settings.of(given)
-        stages = Stages(self.listener)
-        config = settings.compile_config
-        simplify = simplified_pieces if self.composition.simplify else None
-        expander = expander_of(config, simplify)
-        references = self._export(methods, stages)
-        if compiles:
-            for name, reference in references.items():
-                refuse_without_values(name, reference.program)
-        manager = self._to_edge(references, settings, expander, stages)
-        edge = {name: manager.exported_program(name) for name in manager.methods}
-        sources = {name: reference.program for name, reference in references.items()}
-        tell_of_shared_state(sources, edge, self.composition.rules.strict)
-        with stages.stage("plan"):
-            names = [plugin.name for plugin in self.plugins]
-            whole = {
-                name: kernels.wanted_whole(program, names, config) for name, program in edge.items()
-            }
-            plan, programs = self.composition.plan(edge, whole, expander)
-            for name, program in programs.items():
-                kernels.refuse_unfit(program, plan[name].fallback, whole[name], expander)
-        return Decision(plan, programs, references, manager, settings, expander, stages, whole)
+    def _decider(self, settings: Settings | None) -> Decider:
+        return Decider(self.composition, Settings.of(settings), self.listener)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Leave the caller's random state and torch's generated code as they are, and watch."""
         with watched(self.listener), turn(), untouched_random_state(), forgotten_code():
             yield
-
-    def _export(self, methods: Mapping[str, Method], stages: Stages) -> dict[str, Reference]:
-        with stages.stage("export"):
-            return {name: Reference.of(m, m.export()) for name, m in methods.items()}
-
-    def _to_edge(
-        self,
-        references: Mapping[str, Reference],
-        settings: Settings,
-        expander: Expander,
-        stages: Stages,
-    ) -> EdgeProgramManager:
-        programs = {name: reference.program for name, reference in references.items()}
-        simplify = self.composition.simplify
-        conversion = Conversion(self.plugins, settings.compile_config, expander, simplify)
-        with stages.stage("edge"):
-            return guarded(
-                "edge conversion",
-                lambda: conversion.to_edge(
-                    programs,
-                    constant_methods=settings.constant_methods,
-                    transform_passes=settings.transform_passes,
-                    generate_etrecord=settings.generate_etrecord,
-                ),
-                lambda error: name_cause(programs.values(), error),
-            )

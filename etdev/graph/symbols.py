@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.utils import _pytree as pytree
 from torch.utils._ordered_set import OrderedSet
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
 from etdev.graph.rebuild import copy_graph, rebuilt
 
@@ -187,6 +188,9 @@ class _Values:
     def _again(self, value: Any) -> Any:
         if isinstance(value, FakeTensor) and value.layout == torch.strided:
             return self._tensor(value)
+        if is_traceable_wrapper_subclass(value):
+            # Such as a quantised weight, in a program that Dynamo traced.
+            return transform_subclass(value, lambda _, inner: self._again(inner))  # type: ignore[no-untyped-call]
         return self._size(value)
 
     def _size(self, value: Any) -> Any:

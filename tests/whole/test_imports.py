@@ -25,7 +25,7 @@ STOREYS = (
     ("decision", "hazards", "misconversions", "page"),
     ("runtime",),
     ("composition", "lowered"),
-    ("compilation",),
+    ("compilation", "decider"),
     ("lowerer", "locking"),
     ("completion",),
     ("composed",),

@@ -59,6 +59,7 @@ PRIVATE = {
         "torch.utils._ordered_set.OrderedSet",
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
+        "torch.utils._python_dispatch.transform_subclass",
         "torch.utils._pytree",
     ),
     "a mode that a hook leaves on is seen and taken off": (

@@ -480,3 +480,15 @@ def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
     scale = layer.weight.scale
     scale.copy_(scale.to(torch.bfloat16))
     assert_agrees(lowered, layer, (x,), (x * 3,))
+
+
+def test_quantised_weights_may_be_in_a_program_that_dynamo_traced():
+    """Their values in its graph are subclasses of tensors, and of another shape env than ours."""
+    layer, x = nn.Linear(64, 8).eval(), torch.randn(5, 64)
+    quantize_(layer, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8))
+    rows = torch.export.Dim("rows", max=9)
+    with torch.no_grad():
+        program = torch.export.export(layer, (x,), dynamic_shapes=({0: rows},), strict=True)
+    lowered = Lowerer(["cpu"]).lower(program)
+    assert not lowered.plan["forward"].fallback
+    assert_agrees(lowered, layer, (x,), (x[:2] * 3,), tolerance=1e-3)

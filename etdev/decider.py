@@ -1,0 +1,112 @@
+"""The decider: exports a model, converts it once, and has the plugins asked: no compiler runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+from executorch.exir import EdgeProgramManager
+from torch.export import ExportedProgram
+
+from etdev.composition import Composition
+from etdev.decision import Decision
+from etdev.edge import kernels
+from etdev.edge.causes import name_cause
+from etdev.edge.conversion import Conversion, Settings
+from etdev.edge.expander import expander_of
+from etdev.edge.reference import Reference
+from etdev.edge.shared_state import tell_of_shared_state
+from etdev.edge.simplify.sweep import simplified_pieces
+from etdev.edge.source import Method
+from etdev.edge.stored import refuse_without_values
+from etdev.graph.expand import Expander
+from etdev.schema.plan import Plan
+from etdev.stages import Listener, Stages, guarded
+
+
+@define(eq=False)
+class Decider:
+    """Decides for one model.
+
+    Args:
+        composition: The plugins and the rules.
+        settings: What ExecuTorch's conversion should do differently.
+        listener: Told of each stage.
+    """
+
+    composition: Composition
+    settings: Settings
+    listener: Listener | None
+    _expander: Expander = field(init=False)
+    _stages: Stages = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        simplify = simplified_pieces if self.composition.simplify else None
+        self._expander = expander_of(self.settings.compile_config, simplify)
+        self._stages = Stages(self.listener)
+
+    def decide(self, methods: Mapping[str, Method], compiles: bool = False) -> Decision:
+        """The plan of a model's methods, and the programs that it is for.
+
+        Args:
+            methods: The methods by name.
+            compiles: Whether they are compiled next, which takes the values of all weights.
+        """
+        references = self._export(methods, compiles)
+        sources = {name: reference.program for name, reference in references.items()}
+        manager = self._to_edge(sources)
+        edge = {name: manager.exported_program(name) for name in manager.methods}
+        tell_of_shared_state(sources, edge, self.composition.rules.strict)
+        with self._stages.stage("plan"):
+            whole = self._whole(edge)
+            plan, programs = self._plan(edge, whole)
+        return Decision(
+            plan,
+            programs,
+            references,
+            manager,
+            self.settings,
+            self._expander,
+            self._stages,
+            whole,
+        )
+
+    def _export(self, methods: Mapping[str, Method], compiles: bool) -> dict[str, Reference]:
+        with self._stages.stage("export"):
+            references = {name: Reference.of(m, m.export()) for name, m in methods.items()}
+        for name, reference in references.items() if compiles else ():
+            refuse_without_values(name, reference.program)
+        return references
+
+    def _to_edge(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        settings, composed = self.settings, self.composition
+        conversion = Conversion(
+            composed.plugins, settings.compile_config, self._expander, composed.simplify
+        )
+        with self._stages.stage("edge"):
+            return guarded(
+                "edge conversion",
+                lambda: conversion.to_edge(
+                    programs,
+                    constant_methods=settings.constant_methods,
+                    transform_passes=settings.transform_passes,
+                    generate_etrecord=settings.generate_etrecord,
+                ),
+                lambda error: name_cause(programs.values(), error),
+            )
+
+    def _whole(self, edge: Mapping[str, ExportedProgram]) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The ops of each method that were kept whole, with the plugins that wanted them."""
+        names = [plugin.name for plugin in self.composition.plugins]
+        config = self.settings.compile_config
+        return {name: kernels.wanted_whole(each, names, config) for name, each in edge.items()}
+
+    def _plan(
+        self,
+        edge: Mapping[str, ExportedProgram],
+        whole: Mapping[str, Mapping[str, tuple[str, ...]]],
+    ) -> tuple[Plan, dict[str, ExportedProgram]]:
+        plan, programs = self.composition.plan(edge, whole, self._expander)
+        for name, program in programs.items():
+            kernels.refuse_unfit(program, plan[name].fallback, whole[name], self._expander)
+        return plan, programs
