@@ -147,7 +147,7 @@ def _is_two_sided(node: Node) -> bool:
 
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
     """How torch decomposes an op; for a primitive, the ATen op that it stands for."""
-    if op.namespace == "prims":
+    if op.namespace == "prims" and op not in FORMULAS:
         primitive = getattr(torch._prims, op._opname, None)
         return getattr(primitive, "impl_aten", None)
     return next((table[op] for table in _tables() if op in table), None)

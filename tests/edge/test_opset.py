@@ -74,6 +74,18 @@ def test_all_ops_that_nothing_decomposes_are_named_with_their_lines():
     )
 
 
+def test_a_multiplication_and_addition_in_one_is_both():
+    """Dynamo writes it for `addcdiv_`."""
+
+    def forward(x, y):
+        return (x * 2).addcdiv_(x, y, value=-2)
+
+    inputs = (normal(4), normal(4).abs() + 1)
+    program = torch.export.export(Function(forward), inputs, strict=True)
+    assert "prims.fma" in str(program.graph)
+    assert_agrees(Lowerer([]).lower(program), forward, inputs, inputs[::-1])
+
+
 def test_a_call_of_graphs_that_executorch_does_not_know_is_named():
     def forward(x):
         return flex_attention(x, x, x, score_mod=lambda score, b, h, q, k: score + (q - k))

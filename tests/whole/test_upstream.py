@@ -12,7 +12,7 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.passes.propagate_device_pass import TARGET_DEVICE_COMPILE_SPEC_KEY
 
-from etdev.schema import plan
+from etdev.schema import partition
 
 # Every name of torch's and ExecuTorch's that neither documents, and what it is needed for. Those
 # who add one say so here; those who move to a newer release look at these first.
@@ -48,7 +48,6 @@ PRIVATE = {
     "what kind of thing an op, a value or a shape is": (
         "torch._C",
         "torch._guards.active_fake_mode",
-        "torch._ops",
         "torch._ops.HigherOrderOperator",
         "torch._ops.OpOverload",
         "torch._ops.OpOverloadPacket",
@@ -56,6 +55,7 @@ PRIVATE = {
         "torch._subclasses.FakeTensorMode",
         "torch._subclasses.fake_tensor.FakeTensor",
         "torch._subclasses.fake_tensor.FakeTensorMode",
+        "torch._subclasses.functional_tensor.FunctionalTensor",
         "torch.utils._ordered_set.OrderedSet",
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
@@ -172,7 +172,7 @@ def test_backends_compile_one_by_one_unless_they_say_otherwise():
 
 
 def test_the_target_device_spec_is_called_that():
-    assert TARGET_DEVICE_COMPILE_SPEC_KEY == plan.TARGET_DEVICE
+    assert TARGET_DEVICE_COMPILE_SPEC_KEY == partition.TARGET_DEVICE
 
 
 def test_custom_metadata_survives_decomposition():

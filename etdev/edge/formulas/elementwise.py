@@ -117,6 +117,10 @@ def _number_to_right(number: int, places: Tensor) -> Tensor:
     return torch.bitwise_right_shift(torch.full((), number, dtype=dtype), places.to(dtype))
 
 
+def _multiply_add(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    return x * y + z
+
+
 def floating(x: Tensor) -> Tensor:
     """A tensor as torch promotes it for functions that have no integer results."""
     return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
@@ -139,4 +143,5 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.__rshift__.Scalar: _right_shift,
     aten.bitwise_left_shift.Scalar_Tensor: _number_to_left,
     aten.bitwise_right_shift.Scalar_Tensor: _number_to_right,
+    torch.ops.prims.fma.default: _multiply_add,
 }
