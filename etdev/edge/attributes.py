@@ -16,7 +16,9 @@ import torch
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.export import ExportedProgram
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etdev.edge.calls import called, duplicate, written
 from etdev.edge.random_state import untouched_random_state
@@ -33,12 +35,20 @@ def watched_attributes(module: torch.nn.Module) -> Iterator[set[str]]:
     """Collect the names of what calls of a module assign to, such as `self.cell.hidden`."""
     assigned: set[str] = set()
     before: dict[str, Any] = {}
-    hooks = [
-        module.register_forward_pre_hook(lambda module, _: before.update(_attributes(module))),
-        module.register_forward_hook(
-            lambda module, *_: assigned.update(_changed(before, _attributes(module)))
-        ),
-    ]
+    places: dict[str, int] = {}
+
+    def look(module: torch.nn.Module, _: Any) -> None:
+        before.update(_attributes(module))
+        places.update(_places(before))
+
+    def compare(module: torch.nn.Module, *_: Any) -> None:
+        after = _attributes(module)
+        moved = _places(after).items()
+        assigned.update(_changed(before, after))
+        # What is assigned to the `data` of a tensor leaves no other trace.
+        assigned.update(name for name, place in moved if places.get(name, place) != place)
+
+    hooks = [module.register_forward_pre_hook(look), module.register_forward_hook(compare)]
     try:
         yield assigned
     finally:
@@ -130,6 +140,17 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
 
 def _same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and one == other)
+
+
+def _places(held: Mapping[str, Any]) -> dict[str, int]:
+    """Where tensors have their elements, by name."""
+    return {
+        name: StorageWeakRef(value.untyped_storage()).cdata  # type: ignore[no-untyped-call]
+        for name, value in held.items()
+        if isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not is_traceable_wrapper_subclass(value)
+    }
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:

@@ -67,9 +67,15 @@ def grows(self, x):
     return self.state.sum()
 
 
+def replaces_data(self, x):
+    self.state.data = self.state * x
+    return self.state + 1
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
+        (replaces_data, "self.state"),
         (counts, "self.calls"),
         (collects, "self.parts[0]"),
         (replaces, "self.plain"),
