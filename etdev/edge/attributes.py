@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from attrs import frozen
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.export import ExportedProgram
@@ -48,12 +49,26 @@ def watched_attributes(module: torch.nn.Module) -> Iterator[set[str]]:
         # What is assigned to the `data` of a tensor leaves no other trace.
         assigned.update(name for name, place in moved if places.get(name, place) != place)
 
+    slots = {slot.path: slot for slot in _slots(module)}
     hooks = [module.register_forward_pre_hook(look), module.register_forward_hook(compare)]
     try:
         yield assigned
     finally:
         for hook in hooks:
             hook.remove()
+        _put_back(module, slots)
+
+
+def _put_back(module: torch.nn.Module, slots: Mapping[str, _Slot]) -> None:
+    """Put back what torch.export has left its traced values in place of, in objects of a module."""
+    for slot in list(_slots(module)):
+        before = slots.get(slot.path)
+        if not _is_traced(slot.value) or isinstance(slot.owner, tuple):
+            continue
+        if before is not None:
+            slot.owner[slot.key] = before.value
+        elif isinstance(slot.owner, dict):
+            del slot.owner[slot.key]
 
 
 def check_assigned(
@@ -155,35 +170,49 @@ def _places(held: Mapping[str, Any]) -> dict[str, int]:
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:
     """What a module and those in it hold, by name: tensors, numbers, and other single values."""
-    found: dict[str, Any] = {}
+    return {slot.path: slot.value for slot in _slots(module)}
+
+
+@frozen
+class _Slot:
+    """A place in a module, or in an object that it holds, that has a single value."""
+
+    path: str
+    owner: Any
+    key: Any
+    value: Any
+
+
+def _slots(module: torch.nn.Module) -> Iterator[_Slot]:
     seen: set[int] = set()
     for path, each in module.named_modules():
         prefix = f"self.{path}" if path else "self"
         for name, value in vars(each).items():
             if name in ("_buffers", "_parameters"):
-                found |= {f"{prefix}.{key}": tensor for key, tensor in value.items()}
+                for key, tensor in value.items():
+                    yield _Slot(f"{prefix}.{key}", value, key, tensor)
             elif name != "_modules":
-                found |= _single(f"{prefix}.{name}", value, seen, _DEPTH)
-    return found
+                slot = _Slot(f"{prefix}.{name}", vars(each), name, value)
+                yield from _single(slot, seen, _DEPTH)
 
 
-def _single(path: str, value: Any, seen: set[int], depth: int) -> dict[str, Any]:
-    """The single values in an attribute, by name."""
+def _single(slot: _Slot, seen: set[int], depth: int) -> Iterator[_Slot]:
+    """The single values in a place."""
+    path, value = slot.path, slot.value
     if isinstance(value, Mapping):
-        parts = {f"{path}[{key!r}]": part for key, part in value.items()}
+        parts = [_Slot(f"{path}[{key!r}]", value, key, part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
-        parts = {f"{path}[{index}]": part for index, part in enumerate(value)}
+        parts = [_Slot(f"{path}[{i}]", value, i, part) for i, part in enumerate(value)]
     elif _is_single(value):
-        return {path: value}
+        yield slot
+        return
     else:
-        parts = {f"{path}.{key}": part for key, part in vars(value).items()}
+        parts = [_Slot(f"{path}.{key}", vars(value), key, v) for key, v in vars(value).items()]
     if depth == 0 or id(value) in seen:
-        return {}
+        return
     seen.add(id(value))
-    found: dict[str, Any] = {}
-    for name, part in parts.items():
-        found |= _single(name, part, seen, depth - 1)
-    return found
+    for part in parts:
+        yield from _single(part, seen, depth - 1)
 
 
 def _is_single(value: Any) -> bool:

@@ -17,7 +17,7 @@ _FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[
 # The key of `node.meta` for the calls in Python that a node comes from, by which some backends put
 # nodes together; and what says that it comes from none, and from no module either.
 CALLS = "source_fn_stack"
-NO_CALL = (("", None),)
+NO_CALL = (("", ""),)
 
 
 def where(node: Node) -> str:

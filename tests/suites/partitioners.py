@@ -88,8 +88,8 @@ class ByMethod:
         return plugin.claim_nodes(program, method, taken, partitions) if plugin else ()
 
     @hookimpl
-    def claim_constants(self, partition):
-        return self.plugins[partition.method].claim_constants(partition)
+    def claim_constants(self, program, partition):
+        return self.plugins[partition.method].claim_constants(program, partition)
 
     @hookimpl
     def resolve_device(self, partition):

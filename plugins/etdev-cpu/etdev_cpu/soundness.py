@@ -227,9 +227,13 @@ def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
     for dequantiser in (n for n in _chain(weight) if is_dequant(n) and n in match):
         if act is None or not is_dequant(act):
             return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
-        if is_per_channel(dequantiser) and _FOUR_BITS in dequantiser.args:
+        four_bits = _FOUR_BITS in dequantiser.args
+        row = dequantiser.meta["val"].shape[-1]
+        if is_per_channel_group(dequantiser) and not four_bits and _group_size(dequantiser) != row:
+            return "blocks", "XNNPACK has groups of 4-bit weights only"
+        if is_per_channel(dequantiser) and four_bits:
             if is_per_channel_group(dequantiser) and _group_size(dequantiser) % _BLOCK:
-                return "group", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
+                return "blocks", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
             if dequantiser.meta["val"].shape[-1] % 2:
                 return "channels", "XNNPACK misreads 4-bit weights of an odd number of channels"
     return None

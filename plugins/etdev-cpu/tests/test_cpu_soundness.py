@@ -485,10 +485,25 @@ def test_four_bits_are_exact_but_for_the_rounding_of_their_scales(scales):
 def test_quantised_weights_may_be_in_a_program_that_dynamo_traced():
     """Their values in its graph are subclasses of tensors, and of another shape env than ours."""
     layer, x = nn.Linear(64, 8).eval(), torch.randn(5, 64)
-    quantize_(layer, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8))
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(32), weight_scale_dtype=torch.bfloat16
+    )
+    quantize_(layer, config)
     rows = torch.export.Dim("rows", max=9)
     with torch.no_grad():
         program = torch.export.export(layer, (x,), dynamic_shapes=({0: rows},), strict=True)
     lowered = Lowerer(["cpu"]).lower(program)
     assert not lowered.plan["forward"].fallback
     assert_agrees(lowered, layer, (x,), (x[:2] * 3,), tolerance=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "group"), [(torch.int8, 32), (torch.int4, 16)])
+def test_groups_that_xnnpack_has_no_kernel_for_are_left_to_others(dtype, group):
+    layer, x = nn.Linear(64, 8).eval(), torch.randn(5, 64)
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=dtype, weight_granularity=PerGroup(group)
+    )
+    quantize_(layer, config)
+    lowered = Lowerer(["cpu"]).lower(layer, (x,))
+    assert lowered.plan["forward"].fallback
+    assert_agrees(lowered, layer, (x,), (x * 3,))
