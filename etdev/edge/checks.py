@@ -7,6 +7,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import Graph
 
+from etdev.graph.ops import ORDERED
 from etdev.graph.rebuild import copy_graph, rebuilt
 
 # Whether a matrix could be inverted or factorised. What is computed of one that can't is infinite
@@ -14,8 +15,6 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 _CHECKS = (torch.ops.aten._linalg_check_errors.default,)
 # Whether what they read holds. Without them, what is computed for them alone has no reader.
 _ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
-# Orders such a check by a token that each call takes and returns, which ExecuTorch doesn't know.
-_ORDERED = torch.ops.higher_order.with_effects
 
 
 def without_checks(program: ExportedProgram) -> ExportedProgram:
@@ -50,7 +49,7 @@ def _assertions(graph: Graph) -> list[torch.fx.Node]:
 
 
 def _ordered(graph: Graph) -> list[torch.fx.Node]:
-    return graph.find_nodes(op="call_function", target=_ORDERED)
+    return graph.find_nodes(op="call_function", target=ORDERED)
 
 
 def _without_tokens(graph: Graph, signature: ExportGraphSignature) -> ExportGraphSignature:

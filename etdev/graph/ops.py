@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
+# Calls an op in its order among others with effects, by a token that each call takes and returns.
+ORDERED = torch.ops.higher_order.with_effects
 _FLOWS = ("cond", "map_impl", "scan", "while_loop")
 
 

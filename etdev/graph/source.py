@@ -10,6 +10,7 @@ from pathlib import Path
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
+from etdev.graph.ops import ORDERED
 
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 # What torch generates is numbered through the process, so that its names are not the same twice.
@@ -28,7 +29,12 @@ def where(node: Node) -> str:
 
 def ops_with_lines(nodes: Iterable[Node]) -> str:
     """The ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
-    return ", ".join(dict.fromkeys(f"{op_name(node)}{where(node)}" for node in nodes))
+    return ", ".join(dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes))
+
+
+def _called(node: Node) -> object:
+    """The op that a node calls, in its order or anyhow."""
+    return node.args[1] if node.target is ORDERED else op_name(node)
 
 
 def line_of(node: Node) -> str:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from executorch.exir import EdgeProgramManager
 from executorch.exir.tensor import dim_order_from_stride
 from torch._ops import OpOverload
@@ -16,14 +15,12 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, op_name, upper_bound
-from etdev.graph.ops import aten_op
-from etdev.graph.source import where
+from etdev.graph.ops import ORDERED, aten_op
+from etdev.graph.source import ops_with_lines, where
 from etdev.graph.symbols import unbacked
 
 # Followed by a set of ops without their overloads, such as `{'torchao::embedding'}`.
 _WITHOUT_KERNELS = "Missing out variants"
-# Calls an op in its order among others with effects.
-_ORDERED = torch.ops.higher_order.with_effects
 # Ops of sizes have none and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
 
@@ -53,24 +50,18 @@ def _name_without_kernels(manager: EdgeProgramManager, error: Exception) -> None
         for node in calls_in(root)
         if op_name(node).rpartition(".")[0] in ops or _has_no_out_variant(node)
     ]
-    names = dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes)
     if nodes:
         raise LoweringError(
             "to_executorch",
-            f"no plugin took {', '.join(names)}, and ExecuTorch has no kernel without an out "
+            f"no plugin took {ops_with_lines(nodes)}, and ExecuTorch has no kernel without an out "
             "variant of the op",
             "write it with other ops, give it to a plugin, or register its out variant and kernel",
         ) from error
 
 
-def _called(node: Node) -> Any:
-    """The op that a node calls, in its order or anyhow."""
-    return node.args[1] if node.target is _ORDERED else op_name(node)
-
-
 def _has_no_out_variant(node: Node) -> bool:
     """Whether a node is an op of somebody's library that has none, or one with effects."""
-    if node.target is _ORDERED:
+    if node.target is ORDERED:
         return True
     op = aten_op(node.target)
     if not isinstance(op, OpOverload) or op.namespace in _TORCH:

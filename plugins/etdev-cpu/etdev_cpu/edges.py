@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from etdev_cpu.layers import CONVOLUTION
+
 # Seen in ExecuTorch's runtime: exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are
 # NaN, the sine of 1e10 is -4891, and so on.
 _FLOAT32 = frozenset(
@@ -19,7 +21,7 @@ _FLOAT32 = frozenset(
 )
 # Products of NaN are -inf.
 _FLOAT16 = _FLOAT32 | {
-    *("relu", "hardtanh", "clamp", "linear", "addmm", "mm", "bmm", "convolution"),
+    *("relu", "hardtanh", "clamp", "linear", "addmm", "mm", "bmm", CONVOLUTION),
 }
 
 
@@ -33,7 +35,7 @@ def nan_problem(node: Node, op: str, dtypes: Collection[torch.dtype]) -> tuple[s
     """Why an op that reads these dtypes must not see NaN or infinities; or None."""
     if (op in _FLOAT32 and torch.float32 in dtypes) or (op in _FLOAT16 and torch.float16 in dtypes):
         return "nan", f"XNNPACK's {op} treats NaN, infinite or huge values otherwise than PyTorch"
-    if op == "convolution" and _fills_up(*node.args):
+    if op == CONVOLUTION and _fills_up(*node.args):
         return "nan", "XNNPACK's convolution of single channels spreads NaN and infinite values"
     return None
 
