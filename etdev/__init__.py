@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etdev.composed import partitioner
     from etdev.edge.conversion import Settings
     from etdev.errors import (
         ApiError,
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
         VerifyError,
     )
     from etdev.hookspecs import hookimpl
-    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.lowering.lowered import Lowered
     from etdev.page.page import Page
+    from etdev.partitioner import partitioner
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
     from etdev.schema.budget import Budget
@@ -64,10 +66,10 @@ _HOMES = {
     "edge.conversion": ("Settings",),
     "hookspecs": ("hookimpl",),
     "schema.limits": ("Limits",),
-    "lowered": ("Lowered",),
+    "lowering.lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "page.page": ("Page",),
-    "composed": ("partitioner",),
+    "partitioner": ("partitioner",),
     "schema.outcomes": ("Bypass", "Outcome"),
     "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
@@ -111,3 +113,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """This package, in which `partitioner` stays the function.
+
+    Python names each imported file in its package, `etdev/partitioner.py` too.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "partitioner" and isinstance(value, ModuleType):
+            value = value.partitioner
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

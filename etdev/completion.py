@@ -15,7 +15,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 
-from etdev.composition import Composition
 from etdev.delegate.control_flow import keep_results, overwritten_results
 from etdev.edge import kernels, state
 from etdev.edge.branch_constants import with_given_constants
@@ -31,7 +30,8 @@ from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
-from etdev.stages import guarded
+from etdev.lowering.composition import Composition
+from etdev.upstream.call import guarded
 
 
 def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:

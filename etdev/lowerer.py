@@ -25,27 +25,27 @@ from typing import Any
 
 from attrs import define
 
-from etdev.compilation import Compilation
-from etdev.composition import Composition, compose
-from etdev.decider import Decider
-from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
 from etdev.edge.conversion import Settings
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
 from etdev.graph.generated import forgotten_code
-from etdev.lowered import Lowered
+from etdev.lowering.compilation import Compilation
+from etdev.lowering.composition import Composition, compose
+from etdev.lowering.decider import Decider
+from etdev.lowering.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
+from etdev.registry.waiting import watched
+from etdev.runtime.decision import Decision
 from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
-from etdev.stages import Listener
-from etdev.turns import turn
-from etdev.waiting import watched
+from etdev.schema.stages import Listener
+from etdev.upstream.tracing import turn
 
 
 @define(eq=False, init=False)

@@ -9,7 +9,7 @@ import pytest
 
 # The process that only hands out tests reads this file too, and needs no torch.
 if TYPE_CHECKING:
-    from etdev.lowered import Lowered
+    from etdev.lowering.lowered import Lowered
 
 
 pytest_plugins = ["setting"]
@@ -51,7 +51,7 @@ def dynamic_pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ExecuTorch that asks no partitioner what to change a program to, as 1.4."""
-    from etdev.composed import ComposedPartitioner
+    from etdev.partitioner import ComposedPartitioner
 
     name = "transform_for_pre_decomposition"
     monkeypatch.setattr(ComposedPartitioner, name, lambda _, program: program)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etdev.heap import loading
+from etdev.upstream.collector import loading
 
 # Tests compile what they test; those of the cache name a folder.
 os.environ["ETDEV_CACHE"] = "off"

@@ -12,8 +12,8 @@ from etdev.files import check_writable, write_text
 from etdev.schema.lock import Lock
 
 if TYPE_CHECKING:
-    from etdev.lowered import Lowered
     from etdev.lowerer import Lowerer
+    from etdev.lowering.lowered import Lowered
 
 
 @define
@@ -36,7 +36,7 @@ class Locking:
             LockError: The lock is of another setup, or its folder is not there.
             ArtifactError: It can't be written.
         """
-        from etdev.locking import setup_of
+        from etdev.lowering.locking import setup_of
 
         if self.path is None:
             return
@@ -54,7 +54,7 @@ class Locking:
         Raises:
             LockError: It is not.
         """
-        from etdev.locking import lock_of
+        from etdev.lowering.locking import lock_of
 
         if self.path is None:
             return

@@ -18,7 +18,7 @@ from etdev.files import check_program, publish, unseen
 from etdev.schema.documents import CONVERTER, LOWERING
 
 if TYPE_CHECKING:
-    from etdev.lowered import Lowered
+    from etdev.lowering.lowered import Lowered
     from etdev.runtime.verify import Verification
 
 

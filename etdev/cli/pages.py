@@ -9,7 +9,7 @@ from etdev.files import check_writable
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
-    from etdev.lowered import Lowered
+    from etdev.lowering.lowered import Lowered
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 

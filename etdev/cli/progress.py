@@ -18,8 +18,8 @@ from etdev.cli.streams import without_noise
 from etdev.cli.view import View
 from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
-from etdev.heap import loading
-from etdev.stages import Step
+from etdev.schema.stages import Step
+from etdev.upstream.collector import loading
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"

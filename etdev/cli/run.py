@@ -16,8 +16,8 @@ from etdev.errors import EtdevError
 from etdev.schema.documents import RUN
 
 if TYPE_CHECKING:
-    from etdev.decision import Decision
     from etdev.edge.source import Method
+    from etdev.runtime.decision import Decision
     from etdev.runtime.run import Run
     from etdev.runtime.verify import Verifier
 

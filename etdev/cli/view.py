@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.spinner import Spinner
 from rich.text import Text
 
-from etdev.stages import Step
+from etdev.schema.stages import Step
 
 # Partitions that are shown one by one; the others are counted.
 _ROWS = 8

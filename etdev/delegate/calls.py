@@ -13,19 +13,19 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.delegate.backends import compiler_of, find_backend, has_own
 from etdev.delegate.jobs import Job
 from etdev.delegate.results import checked, checked_together
 from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
 from etdev.graph.symbols import fake_mode, settled
-from etdev.heap import settled_heap
 from etdev.registry import answers
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.plugin import Plugin
+from etdev.registry.waiting import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
-from etdev.waiting import waiting_for
+from etdev.upstream.collector import settled_heap
 
 # More source modules than these are counted instead of named.
 _NAMED = 5

@@ -17,11 +17,11 @@ from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CompileError
-from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
+from etdev.upstream.collector import settled_heap
 
 # Told of a partition, what state it is in now, and what it took in seconds.
 Tell = Callable[[Partition, str, float], None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from etdev.delegate.calls import Call
 from etdev.delegate.tasks import Done
 from etdev.errors import CompileError
-from etdev.heap import settled_heap
 from etdev.registry import answers
 from etdev.schema.partition import Partition
+from etdev.upstream.collector import settled_heap
 
 
 def guilty(done: Done) -> list[tuple[Partition, CompileError]]:

@@ -20,8 +20,8 @@ from etdev.delegate.tasks import Task
 from etdev.errors import CacheError
 from etdev.graph.nodes import fingerprint
 from etdev.registry.plugin import Plugin
+from etdev.schema.compiler_cache import standing
 from etdev.schema.outcomes import Outcome
-from etdev.shelf import standing
 
 
 @define(eq=False)

@@ -25,9 +25,9 @@ from etdev.delegate.join import Join
 from etdev.graph.interpreted import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
-from etdev.heap import settled_heap
 from etdev.registry.answers import Annotations
 from etdev.schema.partition import Partition
+from etdev.upstream.collector import settled_heap
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe, for_method, per_method
 from etdev.schema.partition import Draft, Partition

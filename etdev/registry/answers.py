@@ -18,12 +18,12 @@ from etdev.registry.calls import call, fault, guarded, items
 # The answer to it is in a file of its own.
 from etdev.registry.contexts import compile_context as compile_context
 from etdev.registry.plugin import Plugin
+from etdev.registry.waiting import waiting_for
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
 from etdev.schema.partition import Assumed, Draft, Partition
 from etdev.schema.tensors import Constant
-from etdev.waiting import waiting_for
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.errors import ClaimError, EtdevError, PluginError, first_line, shown
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
+from etdev.registry.waiting import waiting_for
 from etdev.schema.partition import Draft
-from etdev.waiting import waiting_for
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.errors import EtdevError, PluginError, first_line
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.calls import call, fault
 from etdev.registry.plugin import Plugin
 from etdev.registry.surroundings import unchanged
+from etdev.registry.waiting import waiting_for
 from etdev.schema.device import Device
-from etdev.waiting import waiting_for
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.errors import PluginError, first_line
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.registry.surroundings import unchanged
+from etdev.registry.waiting import waiting_for
 from etdev.schema.limits import Limits
-from etdev.waiting import waiting_for
 
 GROUP = "etdev"
 _UNKNOWN = "unknown"

@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import cattrs
 
-from etdev.alarm import INTERRUPTIONS
 from etdev.errors import PluginError, first_line
+from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.names import close_to
 from etdev.schema.structuring import Problem, problems, strict_converter
 

@@ -19,7 +19,6 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
 
-from etdev.decision import Decision
 from etdev.delegate.split import split
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
@@ -30,11 +29,12 @@ from etdev.pte.emit import load_quantised_kernels
 from etdev.pte.read import Compiled, compiled, read
 from etdev.pte.strides import PlainStrides
 from etdev.runtime.compare import Difference, compare
+from etdev.runtime.decision import Decision
 from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
-from etdev.stages import guarded
+from etdev.upstream.call import guarded
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = EdgeCompileConfig(_check_ir_validity=False)

@@ -10,11 +10,11 @@ from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.decision import Decision
 from etdev.errors import EtdevWarning, RunError
 from etdev.graph.nodes import op_name
 from etdev.graph.source import where
 from etdev.pte.artifact import MethodArtifact
+from etdev.runtime.decision import Decision
 
 # ExecuTorch ships these kernels beside its runtime.
 _QUANTISED = "quantized_decomposed::"

@@ -9,7 +9,6 @@ from typing import Any
 from attrs import frozen
 from torch.export import ExportedProgram
 
-from etdev.decision import Decision
 from etdev.edge.reference import Reference
 from etdev.errors import VerifyError, first_line, shown
 from etdev.pte import ptd
@@ -17,13 +16,14 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.runtime.bisect import bisection
 from etdev.runtime.blame import culprit
+from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.kernels import missing
 from etdev.runtime.sessions import Call, is_random, sessions_of
 from etdev.runtime.tolerance import Tolerance, tolerance_of
 from etdev.runtime.wrong import wrong
-from etdev.stages import Listener
+from etdev.schema.stages import Listener
 
 STEPS = 3
 

@@ -11,7 +11,7 @@ from executorch.runtime import Runtime
 from torch.utils import _pytree as pytree
 
 from etdev.files import scratch
-from etdev.lowered import Lowered
+from etdev.lowering.lowered import Lowered
 from etdev.runtime.isolation import Job, isolated
 from etdev.testing.fakes import FAKE
 from etdev.testing.simulation import Simulation, Simulator

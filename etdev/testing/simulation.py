@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from etdev.errors import RunError
-from etdev.lowered import Lowered
+from etdev.lowering.lowered import Lowered
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
 

@@ -9,8 +9,8 @@ import torch
 from attrs import define, field
 from torch.export import ExportedProgram
 
-from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
+from etdev.lowering.lowered import Lowered
 from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object

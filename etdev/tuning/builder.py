@@ -10,22 +10,22 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev.decision import Decision
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
 from etdev.graph.generated import forgotten_code
-from etdev.locking import lock_of
-from etdev.lowered import Lowered
 from etdev.lowerer import Lowerer
+from etdev.lowering.locking import lock_of
+from etdev.lowering.lowered import Lowered
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.registry.registry import load
 from etdev.registry.toml_writer import toml_of
+from etdev.runtime.decision import Decision
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
-from etdev.stages import Stages
+from etdev.schema.stages import Stages
 from etdev.tuning.candidate import Candidate
 from etdev.tuning.exchange import REFUSED, Failure
 from etdev.tuning.ground import Ground

@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from etdev.composition import compose
 from etdev.lowerer import Lowerer
+from etdev.lowering.composition import compose
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry, load
 from etdev.schema.limits import Limits
-from etdev.stages import Listener
+from etdev.schema.stages import Listener
 from etdev.tuning.candidate import Candidate
 
 

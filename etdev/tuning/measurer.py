@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
 
-from etdev.stages import Listener
+from etdev.schema.stages import Listener
 from etdev.tuning.accuracy import error_of
 from etdev.tuning.builder import Build
 from etdev.tuning.cases import Case

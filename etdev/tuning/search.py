@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from attrs import define, field
 
 from etdev.registry.plugin import Plugin
+from etdev.schema.stages import Listener
 from etdev.schema.tuning import Estimate, Move
-from etdev.stages import Listener
 from etdev.tuning import candidate as candidates
 from etdev.tuning import options, orders
 from etdev.tuning.attempts import Attempt, hopeless, reason, records_of

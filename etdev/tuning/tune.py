@@ -14,7 +14,7 @@ from etdev.edge.source import methods_of
 from etdev.errors import TuneError
 from etdev.files import scratch
 from etdev.registry.registry import Registry
-from etdev.stages import Listener
+from etdev.schema.stages import Listener
 from etdev.tuning.builder import Builder
 from etdev.tuning.cases import cases_of
 from etdev.tuning.clock import Clock

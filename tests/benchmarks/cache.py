@@ -40,11 +40,11 @@ from models import nets
 from torch import nn
 
 from etdev import Lowerer
-from etdev.compilation import Compilation
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
-from etdev.lowered import Lowered
+from etdev.lowering.compilation import Compilation
+from etdev.lowering.lowered import Lowered
 
 ROUNDS = 3
 

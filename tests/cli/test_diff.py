@@ -12,7 +12,7 @@ from models import nets
 from shell import cells, fails, invoke, succeeds
 
 from etdev import Lowerer, Pin
-from etdev.locking import lock_of
+from etdev.lowering.locking import lock_of
 
 
 @pytest.fixture(scope="module")

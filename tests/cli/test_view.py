@@ -4,7 +4,7 @@ from rich.console import Console
 
 from etdev.cli.progress import _Lines
 from etdev.cli.view import View
-from etdev.stages import Step
+from etdev.schema.stages import Step
 
 
 def shown(view):

@@ -13,9 +13,9 @@ from models import nets
 from torch import nn
 
 from etdev import Lowerer
-from etdev.decision import Decision
 from etdev.errors import RunError
 from etdev.runtime.bisect import Bisection, Suspect, bisection
+from etdev.runtime.decision import Decision
 
 
 @frozen(eq=False)

@@ -13,7 +13,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule, get_low
 from executorch.runtime import Runtime
 from packaging.version import Version
 
-from etdev.lowered import Lowered
+from etdev.lowering.lowered import Lowered
 from etdev.runtime.compare import flat
 
 Inputs = Sequence[Any]

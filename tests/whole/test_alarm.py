@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from etdev import alarm as alarms
-from etdev.alarm import Alarm, Overdue
 from etdev.errors import PluginError
-from etdev.waiting import waiting_for
+from etdev.registry.alarm import Alarm, Overdue
+from etdev.registry.waiting import waiting_for
 
 # A signal stack that is unmapped again, as OpenVINO's CPU plugin leaves it behind.
 DANGLING = """
 import ctypes, mmap
-from etdev.alarm import _Stack
+from etdev.registry.alarm import _Stack
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 size = 1 << 16
@@ -35,14 +35,14 @@ except KeyboardInterrupt:
 HANG = """
 import time
 from etdev.errors import PluginError
-from etdev.waiting import waiting_for
+from etdev.registry.waiting import waiting_for
 try:
     with waiting_for("npu", "probe", 0.2):
         time.sleep(60)
 except PluginError as error:
     print(error.what)
 """
-HOOK = "\nfrom etdev.waiting import waiting_for\nwith waiting_for('npu', 'probe'):\n    "
+HOOK = "\nfrom etdev.registry.waiting import waiting_for\nwith waiting_for('npu', 'probe'):\n    "
 
 
 @pytest.fixture(autouse=True)

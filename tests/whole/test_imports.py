@@ -15,20 +15,17 @@ FOLDER = Path(etdev.__file__).parent
 # folder; neighbours on a storey don't know each other.
 STOREYS = (
     ("errors",),
-    ("alarm", "files", "heap", "stages", "turns"),
-    ("waiting", "shelf"),
+    ("files",),
     ("schema",),
+    ("upstream",),
     ("hookspecs",),
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
-    ("decision", "hazards", "misconversions", "page"),
-    ("runtime",),
-    ("composition", "lowered"),
-    ("compilation", "decider"),
-    ("lowerer", "locking"),
-    ("completion",),
-    ("composed",),
+    ("hazards", "misconversions", "page", "runtime"),
+    ("lowering",),
+    ("lowerer", "completion"),
+    ("partitioner",),
     ("testing", "scaffold", "tuning"),
     ("cli",),
 )
@@ -78,11 +75,21 @@ def test_torch_is_not_imported_by(code, tmp_path):
 def test_a_name_that_fails_to_load_says_why(monkeypatch):
     """An AttributeError within would read `cannot import name 'Lowered'`, without its cause."""
     monkeypatch.delitem(vars(etdev), "Lowered", raising=False)
-    monkeypatch.setitem(sys.modules, "etdev.lowered", types.ModuleType("etdev.lowered"))
-    why = "etdev.Lowered can't be loaded: module 'etdev.lowered' has no attribute 'Lowered'"
+    monkeypatch.setitem(
+        sys.modules, "etdev.lowering.lowered", types.ModuleType("etdev.lowering.lowered")
+    )
+    why = (
+        "etdev.Lowered can't be loaded: module 'etdev.lowering.lowered' has no attribute 'Lowered'"
+    )
     with pytest.raises(ImportError) as caught:
         from etdev import Lowered  # noqa: F401
     assert str(caught.value) == why
+
+
+def test_partitioner_is_the_function_whoever_imports_its_file():
+    code = "import etdev, etdev.partitioner; print(etdev.partitioner.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("partitioner\n", "")
 
 
 def at_import_time(body):

@@ -22,7 +22,7 @@ MORE = {
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
-FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.shelf")
+FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.schema.compiler_cache")
 PACKAGES = {package.name: package for package in PLUGINS.glob("etdev-*/etdev_*")}
 each_package = pytest.mark.parametrize("name", sorted(MORE))
 

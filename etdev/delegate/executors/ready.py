@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 
-from etdev.heap import loading
+from etdev.upstream.collector import loading
 
 
 def prepare(path: list[str]) -> None:

@@ -12,7 +12,7 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.work import Order, Reply
 from etdev.delegate.tasks import Task
 from etdev.errors import first_line
-from etdev.waiting import waiting_for
+from etdev.registry.waiting import waiting_for
 
 # What an order may take beyond the limit of its compiler: imports, transfers, its key.
 GRACE_S = 60.0

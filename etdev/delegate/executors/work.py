@@ -24,7 +24,7 @@ from etdev.delegate.memory import CacheShelf
 from etdev.delegate.settings import taken_over
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings
-from etdev.shelf import standing
+from etdev.schema.compiler_cache import standing
 
 # Backends' passes share state of their modules, so that two threads would disturb each other.
 ONE_AT_A_TIME = threading.RLock()

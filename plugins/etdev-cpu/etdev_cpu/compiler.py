@@ -8,7 +8,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.export import ExportedProgram
 
 from etdev.graph import interpreted_copy
-from etdev.shelf import keep, kept
+from etdev.schema.compiler_cache import keep, kept
 from etdev_cpu.own_weights import give_own_weights
 from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.sources import hide_sources

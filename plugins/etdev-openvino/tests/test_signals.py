@@ -12,7 +12,7 @@ PROGRAM = """
 import faulthandler, time
 import openvino
 from etdev.errors import PluginError
-from etdev.waiting import waiting_for
+from etdev.registry.waiting import waiting_for
 
 faulthandler.enable()
 one, other = openvino.Core(), openvino.Core()

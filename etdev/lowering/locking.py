@@ -10,9 +10,9 @@ from typing import Any
 from attrs import asdict, has
 from blake3 import blake3
 
-from etdev.compilation import Compilation
 from etdev.delegate.cache.origins import versions
-from etdev.lowered import Lowered
+from etdev.lowering.compilation import Compilation
+from etdev.lowering.lowered import Lowered
 from etdev.pte.read import compiled
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device

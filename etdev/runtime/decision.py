@@ -12,7 +12,7 @@ from etdev.edge.conversion import Settings, rebuilt
 from etdev.edge.reference import Reference
 from etdev.graph.expand import Expander
 from etdev.schema.plan import Plan
-from etdev.stages import Stages
+from etdev.schema.stages import Stages
 
 
 @frozen(eq=False)

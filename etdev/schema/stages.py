@@ -1,15 +1,12 @@
-"""Stages of a lowering: their names, their times, a listener; and naming the stage that fails."""
+"""The stages of a lowering, timed and told to a listener."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from attrs import define, field, frozen
-
-from etdev.errors import EtdevError, LoweringError, first_line
 
 # Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write, audit
 # and verify. A listener that is an object with a method `step` is also told each `Step`.
@@ -70,25 +67,3 @@ class Stages:
         """Tell a listener that wants to know what became of a partition."""
         if told := getattr(self.listener, "step", None):
             told(step)
-
-
-def guarded(
-    stage: str, call: Callable[[], Any], name_cause: Callable[[Exception], None] | None = None
-) -> Any:
-    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage.
-
-    Args:
-        stage: Its name.
-        call: The call.
-        name_cause: Given what was raised, raises an error that says more, if it can.
-    """
-    try:
-        return call()
-    except EtdevError:
-        raise
-    except Exception as error:
-        if name_cause:
-            name_cause(error)
-        raise LoweringError(
-            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
-        ) from error

@@ -9,8 +9,6 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from etdev.composition import Composition
-from etdev.decision import Decision
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.compile import Compiler
 from etdev.delegate.executors.crew import Crew
@@ -28,14 +26,16 @@ from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.generated import forgotten_code
 from etdev.graph.weights import Weights
-from etdev.lowered import Lowered
+from etdev.lowering.composition import Composition
+from etdev.lowering.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
+from etdev.runtime.decision import Decision
 from etdev.schema.ledger import Verdict
 from etdev.schema.outcomes import Forecast
 from etdev.schema.partition import Partition
 from etdev.schema.reasons import COMPILE_FAILED
-from etdev.stages import Stages, Step
+from etdev.schema.stages import Stages, Step
 
 
 def _check_executor(_: object, __: object, value: Any) -> None:

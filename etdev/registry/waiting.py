@@ -16,9 +16,9 @@ from contextvars import ContextVar
 
 from attrs import define, field
 
-from etdev.alarm import Alarm, Overdue, keep_signal_stack
 from etdev.errors import PluginError
-from etdev.stages import Listener
+from etdev.registry.alarm import Alarm, Overdue, keep_signal_stack
+from etdev.schema.stages import Listener
 
 # A hook that takes less is not worth a word.
 PATIENCE_S = 3.0

@@ -22,7 +22,7 @@ _AGAIN_S = 1.0
 # A timer of 0 s would be none.
 _SOON_S = 0.001
 # Cleaning up must not end halfway: the alarm is not raised in code of these modules.
-_SPARED = (__name__, "etdev.waiting", contextlib.__name__)
+_SPARED = (__name__, "etdev.registry.waiting", contextlib.__name__)
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 

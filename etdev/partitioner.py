@@ -12,7 +12,6 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from torch.export import ExportedProgram
 
 from etdev.completion import completed
-from etdev.composition import Composition, compose
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.empties import with_made_empties
@@ -39,6 +38,7 @@ from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
 from etdev.graph.symbols import widen_ranges
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
+from etdev.lowering.composition import Composition, compose
 from etdev.misconversions import (
     refuse_numbers,
     refuse_rounded,

@@ -8,8 +8,6 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev.composition import Composition
-from etdev.decision import Decision
 from etdev.edge import kernels
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
@@ -20,8 +18,11 @@ from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method
 from etdev.edge.stored import refuse_without_values
 from etdev.graph.expand import Expander
+from etdev.lowering.composition import Composition
+from etdev.runtime.decision import Decision
 from etdev.schema.plan import Plan
-from etdev.stages import Listener, Stages, guarded
+from etdev.schema.stages import Listener, Stages
+from etdev.upstream.call import guarded
 
 
 @define(eq=False)

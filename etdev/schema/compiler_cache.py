@@ -22,7 +22,7 @@ class Shelf(Protocol):
         """Keep something under a name."""
 
 
-_SHELF: ContextVar[Shelf | None] = ContextVar("etdev.shelf", default=None)
+_SHELF: ContextVar[Shelf | None] = ContextVar("etdev.schema.compiler_cache", default=None)
 
 
 def kept(name: bytes) -> bytes | None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
-from etdev.decision import Decision
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.generated import forgotten_code
@@ -21,13 +20,15 @@ from etdev.pte.etrecord import record
 from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
+from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.plan_sheets import summary
-from etdev.stages import Stages, guarded
-from etdev.turns import turn
+from etdev.schema.stages import Stages
+from etdev.upstream.call import guarded
+from etdev.upstream.tracing import turn
 
 if TYPE_CHECKING:
     from rich.console import Group

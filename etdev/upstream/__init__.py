@@ -1,0 +1,1 @@
+"""What etdev relies on in torch and ExecuTorch beyond their documented API, and their versions."""
