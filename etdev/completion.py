@@ -94,9 +94,10 @@ def _index(graph: Graph, node: Node) -> None:
 def _decided(
     program: ExportedProgram, method: str, composition: Composition, config: EdgeCompileConfig
 ) -> ExportedProgram:
-    expander = expander_of(config)
+    apply = composition.quirks.apply
+    expander = expander_of(config, apply=apply)
     asked = composition.plugins
-    conversion = Conversion(asked, config, expander, simplify=False, prepare=False)
+    conversion = Conversion(asked, config, expander, False, False, apply)
     manager = guarded(
         "edge conversion",
         lambda: conversion.to_edge({method: program}),

@@ -11,18 +11,7 @@ from etdev.edge.formulas import corrections
 from etdev.edge.opset import is_unknown_of_numbers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.scalars import rounded_in
 from etdev.graph.source import where
-
-
-def refuse_rounded(program: ExportedProgram) -> None:
-    """Refuse numbers that ExecuTorch would make tensors that don't hold them."""
-    for node, index, _ in rounded_in(program):
-        raise LoweringError(
-            "partitioner",
-            f"ExecuTorch would round {node.args[index]}, which {node.name} reads{where(node)}",
-            "lower with etdev.Lowerer, which keeps it",
-        )
 
 
 def refuse_numbers(program: ExportedProgram) -> None:

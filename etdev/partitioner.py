@@ -27,21 +27,18 @@ from etdev.edge.inputs import (
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
-from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.stored import refuse_layouts
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
-from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.source import where
 from etdev.graph.symbols import widen_ranges
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.lowering.composition import Composition, compose
 from etdev.misconversions import (
     refuse_numbers,
-    refuse_rounded,
     refuse_unconverted,
     refuse_wrong_losses,
 )
@@ -51,6 +48,7 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
+from etdev.schema.quirk import Stage
 
 
 def partitioner(
@@ -111,8 +109,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         program = with_written_nesting(with_given_constants(exported_program))
         program = with_plain_strides(self._method, with_made_empties(program))
         program = with_converted_sources(with_known_positions(program))
-        program = with_promoted_inputs(program)
-        program = with_exact_scalars(with_contiguous_weights(program))
+        program = self._composition.quirks.ahead(with_contiguous_weights(program), self._method)
         return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -127,7 +124,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_outputs(self._method, ep)
             refuse_unknown_slices(ep)
             refuse_numbers(ep)
-            refuse_rounded(ep)
+            self._composition.quirks.refuse(Stage.DECOMPOSED, ep, self._method, "partitioner")
             refuse_unconverted(ep)
             refuse_wrong_losses(ep)
             self._ranges = dict(ep.range_constraints)

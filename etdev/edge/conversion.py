@@ -34,7 +34,6 @@ from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
 from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
-from etdev.edge.promotion import with_promoted_inputs
 from etdev.edge.simplify.sweep import simplified
 from etdev.edge.stored import refuse_layouts
 from etdev.errors import SourceError
@@ -44,10 +43,10 @@ from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import has_scan, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.rebuild import with_written_nesting
-from etdev.graph.scalars import with_exact_scalars
 from etdev.graph.symbols import unbound, widen_ranges
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema.quirk import Apply, Stage, unchanged
 
 
 @frozen(eq=False)
@@ -96,6 +95,7 @@ class Conversion:
         expander: Decomposes single ops.
         simplify: Whether what computes nothing new is taken out of what is converted.
         prepare: Whether plugins may rewrite programs first.
+        apply: Applies the quirks of a stage.
     """
 
     plugins: Sequence[Plugin]
@@ -103,6 +103,7 @@ class Conversion:
     expander: Expander
     simplify: bool = True
     prepare: bool = True
+    apply: Apply = unchanged
     _kept: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
@@ -179,10 +180,10 @@ class Conversion:
             table.pop(op, None)
         opset = Opset(self.compile_config, ops)
         decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
-        decomposed = with_promoted_inputs(decomposed)
+        decomposed = self.apply(Stage.DECOMPOSED, decomposed, method)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
-            program = with_exact_scalars(with_promoted_inputs(program))
+            program = self.apply(Stage.DECOMPOSED, program, method)
             edge = branches.to_edge(program, ask, self.compile_config)
             return with_branch_formulas(edge, self.expander, self.compile_config)
         for node in decomposed.graph.nodes:

@@ -13,14 +13,18 @@ from etdev.edge.checks import without_checks
 from etdev.edge.formulas.corrections import CORRECTED
 from etdev.edge.opset import Opset, Table, further_pieces
 from etdev.graph.expand import Expander, Simplify
+from etdev.schema.quirk import Apply, Stage, unchanged
 
 
-def expander_of(config: EdgeCompileConfig, simplify: Simplify | None = None) -> Expander:
+def expander_of(
+    config: EdgeCompileConfig, simplify: Simplify | None = None, apply: Apply = unchanged
+) -> Expander:
     """An expander with etdev's formulas and corrections.
 
     Args:
         config: The edge conversion's; not changed.
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
+        apply: Applies the quirks of a stage.
     """
     opset = Opset(config)
 
@@ -30,5 +34,9 @@ def expander_of(config: EdgeCompileConfig, simplify: Simplify | None = None) -> 
     def finishes(op: object) -> bool:
         return isinstance(op, OpOverload) and not opset.has(op) and bool(further_pieces(op))
 
+    def settle(program: ExportedProgram) -> ExportedProgram:
+        settled: ExportedProgram = apply(Stage.DECOMPOSED, program, "")
+        return settled
+
     formula_of = functools.partial(kernels.formula_of, config)
-    return Expander(config, formula_of, simplify, CORRECTED, finish, finishes)
+    return Expander(config, formula_of, simplify, CORRECTED, finish, finishes, settle)

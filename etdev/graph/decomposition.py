@@ -34,6 +34,7 @@ from etdev.graph.symbols import settled, unbacked, unbound, unify
 
 Table = Mapping[Any, Callable[..., Any]]
 Finish = Callable[[ExportedProgram, Table], ExportedProgram]
+Settle = Callable[[ExportedProgram], ExportedProgram]
 
 
 @frozen(eq=False)
@@ -87,6 +88,7 @@ def decompose(
     table: Table,
     formula: Callable[..., Any] | None = None,
     finish: Finish = lambda program, table: program,
+    settle: Settle = lambda program: program,
 ) -> Pieces:
     """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
 
@@ -97,6 +99,7 @@ def decompose(
         table: ExecuTorch's decompositions.
         formula: Its decomposition, if that is not ExecuTorch's.
         finish: What else the conversion does with a program that is decomposed by the table.
+        settle: Fixes what ExecuTorch would get wrong in a decomposed program.
 
     Raises:
         LoweringError: Its pieces have side effects, such as a check of a matrix.
@@ -128,10 +131,13 @@ def decompose(
     config = copy.copy(compile_config)
     config._check_ir_validity = False
     with settled(_mode(node)):
-        edge = _by_formula(program, node, config, table, formula) if formula else None
-        if edge is not None:
+        decomposed = _by_formula(program, node, table, formula) if formula else None
+        if decomposed is not None:
+            edge = _edge_of(node, settle(decomposed), config)
+            unify(edge, node.meta["val"])
             return Pieces(edge, trivial=False)
-        edge = _edge_of(node, finish(program.run_decompositions(dict(table)), table), config)
+        decomposed = finish(program.run_decompositions(dict(table)), table)
+        edge = _edge_of(node, settle(decomposed), config)
     unify(edge, node.meta["val"])
     same = edge.graph.find_nodes(op="call_function", target=node.target)
     return Pieces(edge, trivial=bool(formula or same))
@@ -140,11 +146,10 @@ def decompose(
 def _by_formula(
     program: ExportedProgram,
     node: Node,
-    config: EdgeCompileConfig,
     table: Table,
     formula: Callable[..., Any],
 ) -> ExportedProgram | None:
-    """The pieces that a formula gives; None if it can't compute the op.
+    """Decompose an op by a formula; None if that can't compute the op.
 
     A piece may be the same op, on what a kernel can compute.
     """
@@ -163,12 +168,9 @@ def _by_formula(
             inside = False
 
     try:
-        decomposed = program.run_decompositions({**table, op: outside})
+        return program.run_decompositions({**table, op: outside})  # type: ignore[no-any-return]
     except Exception:
         return None
-    edge = _edge_of(node, decomposed, config)
-    unify(edge, node.meta["val"])
-    return edge
 
 
 def _edge_of(node: Node, decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:

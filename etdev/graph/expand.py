@@ -30,6 +30,7 @@ class Expander:
         corrected: Decompositions instead of ExecuTorch's.
         finish: What else the conversion does with a program that is decomposed by the table.
         finishes: Whether that decomposes an op.
+        settle: Fixes what ExecuTorch would get wrong in a decomposed program.
         table: All decompositions, but for the ops that its caller wants whole.
     """
 
@@ -39,6 +40,7 @@ class Expander:
     corrected: Table = field(factory=dict)
     finish: Finish = field(default=lambda program, table: program)
     finishes: Callable[[object], bool] = field(default=lambda op: False)
+    settle: Callable[[ExportedProgram], ExportedProgram] = field(default=lambda program: program)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _simpler: dict[Hashable, Pieces] = field(factory=dict)
     table: Table = field(init=False)
@@ -109,5 +111,6 @@ class Expander:
                 self.table,
                 self.formula_of(node),
                 self.finish,
+                self.settle,
             )
         return self._known[key]

@@ -13,7 +13,6 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from etdev.graph.interpreted import Interpreted
 from etdev.graph.passes import with_needed_passes
-from etdev.graph.scalars import with_exact_scalars
 
 _NAME = "no_input"
 
@@ -28,7 +27,6 @@ def generate(
         program: ATen program, which may be changed.
         ops: Those kept whole.
     """
-    program = with_exact_scalars(program)
     inputs = program.graph.find_nodes(op="placeholder")
     # A dozen passes make a graph each, of which only the last is made a program.
     program.graph.set_codegen(Interpreted())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import EtdevError, EtdevWarning, PluginError, RegistryError, shown
@@ -17,6 +17,8 @@ from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
 from etdev.registry.calls import untouched
@@ -38,12 +40,14 @@ class Composition:
         registry: What they and the rules come from, where nothing else was given.
         rules: Devices, pins, limits and a budget.
         simplify: Whether what computes nothing new is taken out before plugins are asked.
+        quirks: The faults of upstream that apply to the installed versions.
     """
 
     plugins: tuple[Plugin, ...]
     registry: Registry
     rules: Rules
     simplify: bool = True
+    quirks: Table = field(factory=lambda: Table(QUIRKS))
 
     @property
     def by_name(self) -> dict[str, Plugin]:

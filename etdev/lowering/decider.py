@@ -43,7 +43,9 @@ class Decider:
 
     def __attrs_post_init__(self) -> None:
         simplify = simplified_pieces if self.composition.simplify else None
-        self._expander = expander_of(self.settings.compile_config, simplify)
+        self._expander = expander_of(
+            self.settings.compile_config, simplify, self.composition.quirks.apply
+        )
         self._stages = Stages(self.listener)
 
     def decide(self, methods: Mapping[str, Method], compiles: bool = False) -> Decision:
@@ -82,7 +84,11 @@ class Decider:
     def _to_edge(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
         settings, composed = self.settings, self.composition
         conversion = Conversion(
-            composed.plugins, settings.compile_config, self._expander, composed.simplify
+            composed.plugins,
+            settings.compile_config,
+            self._expander,
+            composed.simplify,
+            apply=composed.quirks.apply,
         )
         with self._stages.stage("edge"):
             return guarded(

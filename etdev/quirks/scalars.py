@@ -1,0 +1,290 @@
+"""Numbers and dtypes that torch promotes and that ExecuTorch rounds or refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.node import map_arg
+
+from etdev.graph.nodes import graph_modules
+from etdev.graph.symbols import fake_mode
+from etdev.quirks.changes import changed
+from etdev.schema.quirk import Nodes, Quirk, Stage
+
+aten = torch.ops.aten
+_JOINING = (aten.cat.default, aten.stack.default)
+_CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
+_COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_CONVERT = aten._to_copy.default
+_HALVES = {torch.float16, torch.bfloat16}
+_INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "custom")
+
+
+def convert_inputs(program: ExportedProgram, found: list[Node]) -> ExportedProgram:
+    """Convert the inputs of ops to the dtype that torch promotes them to."""
+    return changed(program, found, _promote)
+
+
+def _promote(node: Node, _: Node) -> None:
+    converted, dtype = {}, _promoted(node)
+    for source in _unpromoted(node):
+        copy = node.graph.call_function(aten._to_copy.default, (source,), {"dtype": dtype})
+        copy.meta = {**node.meta, "val": source.meta["val"].to(dtype)}
+        converted[source] = copy
+    node.args = map_arg(node.args, lambda source: converted.get(source, source))
+
+
+def _unpromoted(node: Node) -> list[Node]:
+    """Return the inputs of a node in another dtype than the one that torch promotes them to."""
+    wanted = _promoted(node)
+    return [source for source in dict.fromkeys(_joined(node)) if _dtype(source) != wanted]
+
+
+def _promoted(node: Node) -> torch.dtype:
+    if node.target in _COMPARING:
+        return torch.result_type(*(value.meta["val"] for value in _joined(node)))
+    return _dtype(node)
+
+
+def _dtype(node: Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def _joined(node: Node) -> Iterator[Node]:
+    """Yield the tensors that are joined, chosen from or compared."""
+    values: Any = node.args[0] if node.target in _JOINING else node.args
+    for value in values[1:] if node.target is aten.where.self else values:
+        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
+            yield value
+
+
+def _is_mixed(node: Node) -> bool:
+    return bool(_unpromoted(node))
+
+
+def _mixes_halves(node: Node) -> bool:
+    return {_dtype(value) for value in _joined(node)} >= _HALVES and _is_mixed(node)
+
+
+def _compares_halves(node: Node) -> bool:
+    has_halves = not _HALVES.isdisjoint(_dtype(value) for value in _joined(node))
+    return has_halves and _promoted(node) in _HALVES and _is_mixed(node)
+
+
+@frozen(eq=False)
+class Number:
+    """A number that an op takes for a tensor.
+
+    Args:
+        node: The op.
+        index: Which of its arguments the number is.
+        dtype: An exact dtype for it.
+    """
+
+    node: Node
+    index: int
+    dtype: torch.dtype
+
+    @property
+    def value(self) -> Any:
+        """The number, or the node that computes it."""
+        return self.node.args[self.index]
+
+
+def rounded_numbers(program: ExportedProgram) -> Iterator[Number]:
+    """Yield the numbers that ExecuTorch would make tensors that don't hold them."""
+    for node in _calls(program):
+        beside = {v.dtype for v in _values(node) if isinstance(v, torch.Tensor)}
+        for index, value in _scalars(node):
+            if dtype := _exact(value, beside) or _divided(node, value):
+                yield Number(node, index, dtype)
+
+
+def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgram:
+    """Make numbers tensors of an exact dtype."""
+
+    def make(node: Node, number: Number) -> None:
+        value = node.args[number.index]
+        known = isinstance(value, float | int)
+        op, args = (aten.full, ((), value)) if known else (aten.scalar_tensor, (value,))
+        tensor = node.graph.call_function(op.default, args, {"dtype": number.dtype})
+        _describe(tensor, node, number.dtype)
+        node.update_arg(number.index, tensor)
+
+    return changed(program, found, make)
+
+
+def compute_wide(program: ExportedProgram, found: list[Node]) -> ExportedProgram:
+    """Compute in the dtype that a number would have, and convert the result."""
+    return changed(program, found, _compute_wide)
+
+
+def _compute_wide(node: Node, _: Node) -> None:
+    graph, wide = node.graph, _wide(node)
+    given = {}
+    for source in node.all_input_nodes:
+        given[source] = graph.call_function(_CONVERT, (source,), {"dtype": wide})
+    args = map_arg(node.args, given.__getitem__)
+    result = graph.call_function(node.target, args, dict(node.kwargs))  # type: ignore[arg-type]
+    for each in (*given.values(), result):
+        _describe(each, node, wide)
+    # The node itself stays, since it may be a result.
+    node.target, node.args = _CONVERT, (result,)
+    node.kwargs = {"dtype": node.meta["val"].dtype}
+
+
+def _describe(made: Node, node: Node, dtype: torch.dtype) -> None:
+    """Give a new tensor without dimensions its value, and the source of the node that reads it."""
+    made.meta = {key: node.meta[key] for key in _INHERITED if key in node.meta}
+    mode = fake_mode([node])
+    assert mode is not None
+    with mode:
+        made.meta["val"] = torch.empty((), dtype=dtype)
+
+
+def _wide(node: Node) -> torch.dtype:
+    """Return the dtype in which torch computes numbers beside tensors without dimensions."""
+    numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
+    wide = torch.float32 if any(isinstance(n, float) for n in numbers) else torch.int64
+    for value in _values(node):
+        wide = torch.promote_types(wide, value.dtype)
+    return wide
+
+
+def _is_widened(node: Node) -> bool:
+    """Return True if a number beside tensors without dimensions would change the dtype."""
+    result = node.meta.get("val")
+    if not isinstance(node.target, OpOverload) or not isinstance(result, torch.Tensor):
+        return False
+    values = list(_values(node))
+    numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
+    if not numbers or any(not isinstance(v, torch.Tensor) or v.dim() for v in values):
+        return False
+    # The result of a comparison is not of the dtype in which it is made.
+    return result.dtype not in (_wide(node), torch.bool)
+
+
+def _calls(program: ExportedProgram) -> Iterator[Node]:
+    for module in graph_modules(program.graph_module):
+        yield from (node for node in module.graph.nodes if isinstance(node.target, OpOverload))
+
+
+def _values(node: Node) -> Iterator[Any]:
+    return (source.meta.get("val") for source in node.all_input_nodes)
+
+
+def _scalars(node: Node) -> Iterator[tuple[int, Any]]:
+    """Yield the arguments that ought to be tensors, by their position."""
+    schema: Any = node.target._schema  # type: ignore[union-attr]
+    for index, (argument, value) in enumerate(zip(schema.arguments, node.args, strict=False)):
+        if str(argument.type) in ("Tensor", "Optional[Tensor]"):
+            yield index, value.meta.get("val") if isinstance(value, Node) else value
+
+
+def _exact(value: Any, beside: set[torch.dtype]) -> torch.dtype | None:
+    """Return the dtype that a number needs if ExecuTorch would round it; None otherwise."""
+    double = torch.float64 in beside
+    if isinstance(value, float):
+        return torch.float64 if double and _rounds(value) else None
+    if isinstance(value, torch.SymFloat):
+        return torch.float64 if double else None
+    if isinstance(value, torch.SymInt) and free_unbacked_symbols(value):
+        # Beside smaller integers it would make the result larger.
+        wide = torch.int64 in beside or any(dtype.is_floating_point for dtype in beside)
+        return torch.int64 if wide and not _is_small(value) else None
+    return None
+
+
+def _divided(node: Node, value: Any) -> torch.dtype | None:
+    """Return the dtype of an integer that is divided by or into, beside smaller ones.
+
+    If a plugin keeps the op whole, ExecuTorch's verifier refuses inputs of several dtypes.
+    """
+    result = node.meta.get("val")
+    if node.target is not aten.floor_divide.default or type(value) is not int:
+        return None
+    assert isinstance(result, torch.Tensor)
+    same = result.dtype == torch.int64 or result.dtype.is_floating_point
+    return None if same else result.dtype
+
+
+def _rounds(value: float) -> bool:
+    return not math.isnan(value) and torch.tensor(value).item() != value
+
+
+def _is_small(value: torch.SymInt) -> bool:
+    """Return True if a number always is an int32."""
+    bounds = value.node.shape_env.bound_sympy(value.node.expr)
+    limits = torch.iinfo(torch.int32)
+    return bool(bounds.lower >= limits.min and bounds.upper <= limits.max)
+
+
+MIXED_DTYPES = Quirk(
+    name="mixed-dtypes",
+    stage=Stage.DECOMPOSED,
+    summary="Tensors of several dtypes, which torch promotes when it joins or divides them, are "
+    "refused by the verifier of the edge dialect.",
+    upstream="not reported; executorch/exir/verification/verifier.py, "
+    "_check_tensor_args_matching_op_allowed_dtype",
+    affects="executorch<1.6",
+    find=Nodes((*_JOINING, aten.floor_divide.default), _is_mixed, branches=True),
+    fix=convert_inputs,
+    ahead=True,
+)
+MIXED_HALVES = Quirk(
+    name="mixed-halves",
+    stage=Stage.DECOMPOSED,
+    summary="Kernels that choose between or raise float16 and bfloat16 tensors fail on the "
+    "mixture, which torch promotes to float32.",
+    upstream="not reported; executorch/kernels/portable/cpu/util/elementwise_util.h, "
+    "apply_bitensor_elementwise_fn",
+    affects="executorch<1.6",
+    find=Nodes(_CHOOSING, _mixes_halves, branches=True),
+    fix=convert_inputs,
+    ahead=True,
+)
+COMPARED_HALVES = Quirk(
+    name="compared-halves",
+    stage=Stage.DECOMPOSED,
+    summary="Kernels compare integers with halves in a wider dtype than PyTorch does.",
+    upstream="not reported; executorch/kernels/portable/cpu/pattern/comparison_op.h, "
+    "comparison_tensor_out",
+    affects="executorch<1.6",
+    find=Nodes(_COMPARING, _compares_halves, branches=True),
+    fix=convert_inputs,
+    ahead=True,
+)
+ROUNDED_SCALARS = Quirk(
+    name="rounded-scalars",
+    stage=Stage.DECOMPOSED,
+    summary="A number that an op takes for a tensor becomes one in float32 or int32, also beside "
+    "tensors in float64 or int64.",
+    upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
+    affects="executorch<1.6",
+    find=rounded_numbers,
+    fix=make_tensors,
+    ahead=True,
+    refusal="ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
+    cure="lower with etdev.Lowerer, which keeps it",
+)
+WIDENED_SCALARS = Quirk(
+    name="widened-scalars",
+    stage=Stage.DECOMPOSED,
+    summary="A tensor without dimensions loses its say in the dtype of a result once the number "
+    "beside it is a tensor, too.",
+    upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
+    affects="executorch<1.6",
+    find=Nodes(only=_is_widened, branches=True),
+    fix=compute_wide,
+    ahead=True,
+)
+QUIRKS = (MIXED_DTYPES, MIXED_HALVES, COMPARED_HALVES, ROUNDED_SCALARS, WIDENED_SCALARS)

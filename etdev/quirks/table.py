@@ -1,0 +1,220 @@
+"""The table at work: a stage looks once for all of its rows, and again after a fix."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
+from operator import itemgetter
+from typing import Any
+
+from attrs import define, field, frozen
+from packaging.requirements import Requirement
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
+from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.source import where
+from etdev.schema.quirk import Nodes, Quirk, Stage
+
+_Calls = dict[Any, list[tuple[int, Node]]]
+CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
+
+
+@cache
+def is_active(affects: str) -> bool:
+    """Return True if the installed version of a distribution is in a range: `executorch<1.6`."""
+    wanted = Requirement(affects)
+    try:
+        return wanted.specifier.contains(version(wanted.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+def _active(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
+    return tuple(row for row in rows if is_active(row.affects))
+
+
+@define(eq=False)
+class Table:
+    """The rows that apply to the installed versions, in their order.
+
+    Args:
+        rows: The rows; those for other versions are left out.
+    """
+
+    rows: Sequence[Quirk] = field(converter=_active)
+
+    def at(self, stage: Stage, named: bool = False) -> Iterator[Quirk]:
+        """Yield the rows of one stage: those that are looked for, or those with a symptom."""
+        yield from (r for r in self.rows if stage in r.stages and bool(r.symptom) is named)
+
+    def apply(self, stage: Stage, program: Any, method: str) -> Any:
+        """Fix or refuse what the rows of a stage find.
+
+        Args:
+            stage: The stage.
+            program: An ExportedProgram, or at `EMIT` a GraphModule. Not changed before `EDGE`.
+            method: The method's name, for errors.
+
+        Returns:
+            The program without the faults, the same one if none was found.
+
+        Raises:
+            EtdevError: The error of a row that has no fix for what it found.
+        """
+        rows = [row for row in self.at(stage) if row.fix or row.refusal]
+        return _applied(rows, program, method, _who(stage))
+
+    def ahead(self, program: ExportedProgram, method: str) -> ExportedProgram:
+        """Fix what can be fixed in an ATen program before ExecuTorch's own loop begins.
+
+        Args:
+            program: The program; it is not changed.
+            method: The method's name, for errors.
+        """
+        fixed: ExportedProgram = _applied([r for r in self.rows if r.ahead], program, method, LOOP)
+        return fixed
+
+    def refuse(self, stage: Stage, program: ExportedProgram, method: str, who: str) -> None:
+        """Refuse what the rows of a stage find, also where `Lowerer` has a fix.
+
+        Raises:
+            EtdevError: The error of the first row that has found something and has a text for it.
+        """
+        index = Index(program)
+        for row in self.at(stage):
+            if row.refusal and (found := index.found(row.find)):
+                _refuse(row, method, found, who)
+
+    def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
+        """Raise the error of the first row that names the cause of a failure of ExecuTorch.
+
+        Raises:
+            EtdevError: There is one.
+        """
+        index = Index(program)
+        for row in self.at(stage, named=True):
+            if row.symptom and row.symptom(error) and (found := index.found(row.find)):
+                raise error_of(row, method, found[0], _who(stage), error) from error
+
+    @contextmanager
+    def during(self, stage: Stage, programs: Iterable[Any]) -> Iterator[None]:
+        """Enter the contexts in which upstream's part of a stage has to run."""
+        indices = [Index(program) for program in programs]
+        with ExitStack() as stack:
+            for row in self.at(stage):
+                if row.during and any(index.found(row.find) for index in indices):
+                    stack.enter_context(row.during())
+            yield
+
+
+@frozen(eq=False, slots=False)
+class Index:
+    """What the rows of a stage find in one program; each graph is walked once for all of them.
+
+    Args:
+        program: An ExportedProgram or a GraphModule.
+    """
+
+    program: Any
+
+    def found(self, find: Any) -> list[Any]:
+        """Return what `Quirk.find` finds."""
+        if not isinstance(find, Nodes):
+            return list(find(self.program))
+        calls = self._everywhere if find.branches else self._here
+        places = [place for op in find.ops or calls for place in calls.get(op, ())]
+        nodes = [node for _, node in sorted(places, key=itemgetter(0))]
+        return [node for node in nodes if find.only is None or find.only(node)]
+
+    @cached_property
+    def _here(self) -> _Calls:
+        return _calls([self._root])
+
+    @cached_property
+    def _everywhere(self) -> _Calls:
+        return _calls(graph_modules(self._root))
+
+    @property
+    def _root(self) -> GraphModule:
+        root: GraphModule = getattr(self.program, "graph_module", self.program)
+        return root
+
+
+def _calls(modules: Iterable[GraphModule]) -> _Calls:
+    """Return the nodes of some graphs, with their place, by the op that they call, if any."""
+    calls: _Calls = {}
+    for place, node in enumerate(node for module in modules for node in module.graph.nodes):
+        op = _op(node) if node.op == "call_function" else None
+        calls.setdefault(op, []).append((place, node))
+    return calls
+
+
+def _op(node: Node) -> Any:
+    """The op that a node calls, also where that is the edge form of one."""
+    inner = getattr(node.target, "_op", None)
+    is_edge = isinstance(inner, OpOverload) and not isinstance(node.target, OpOverload)
+    return inner if is_edge else node.target
+
+
+def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str) -> Any:
+    index = Index(program)
+    for row in rows:
+        found = index.found(row.find)
+        if not found:
+            continue
+        if row.fix is None:
+            _refuse(row, method, found, who)
+            continue
+        try:
+            program = row.fix(program, found)
+        except (RuntimeError, ValueError) as error:
+            if not row.refusal:
+                raise
+            raise error_of(row, method, found[0], who, error) from error
+        index = Index(program)
+    return program
+
+
+def _refuse(row: Quirk, method: str, found: Sequence[Any], who: str) -> None:
+    """Refuse what a row has found, or warn of each.
+
+    Raises:
+        EtdevError: The row's own.
+    """
+    if not row.warns:
+        raise error_of(row, method, found[0], who)
+    for each in found:
+        warnings.warn(str(error_of(row, method, each, who)), EtdevWarning, stacklevel=3)
+
+
+def error_of(
+    row: Quirk, method: str, found: Any, who: str, error: Exception | None = None
+) -> EtdevError:
+    """Make the error of a row.
+
+    Args:
+        row: The row; it has a refusal.
+        method: The method's name.
+        found: What it has found.
+        who: Who refuses it.
+        error: Why a fix, or ExecuTorch, failed.
+    """
+    values = {"method": method, "found": found, "error": error}
+    if error is not None:
+        values["why"] = first_line(error)
+    if isinstance(node := getattr(found, "node", found), Node):
+        values.update(op=op_name(node), where=where(node))
+    cure = row.cure_in_loop if who == LOOP and row.cure_in_loop else row.cure
+    # Of what is given to etdev, the method is at fault, and no stage.
+    named = who if issubclass(row.error, LoweringError) else method
+    return row.error(named, row.refusal.format(**values), cure.format(**values))
+
+
+def _who(stage: Stage) -> str:
+    return EMISSION if stage in (Stage.PLANNED, Stage.EMIT) else CONVERSION

@@ -1,0 +1,139 @@
+"""A fault of torch, ExecuTorch or a backend, and what etdev does about it: one row of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from attrs import Attribute, field, frozen
+from attrs.validators import instance_of, matches_re
+from packaging.requirements import InvalidRequirement, Requirement
+
+from etdev.errors import EtdevError, LoweringError
+from etdev.schema.converters import frozen_tuple
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+
+class Stage(Enum):
+    """When the rows of a table look at a program, in this order."""
+
+    SOURCE = "source"
+    """ATen, as torch.export made it, and again after plugins have rewritten it."""
+    ATEN = "aten"
+    """ATen that writes in place, before torch makes it functional."""
+    FUNCTIONAL = "functional"
+    """ATen that writes nothing in place, before plugins are asked what to keep whole."""
+    DECOMPOSED = "decomposed"
+    """ATen, decomposed, just before it becomes edge dialect."""
+    EDGE = "edge"
+    """Edge dialect, before plugins claim nodes."""
+    PLANNED = "planned"
+    """Edge dialect with the calls of delegates in it."""
+    EMIT = "emit"
+    """A GraphModule in the passes of `to_executorch`, with memory specs."""
+
+
+@frozen(eq=False)
+class Nodes:
+    """The nodes of a program that a row looks for.
+
+    Args:
+        ops: Call one of these: ATen ops (at later stages the ops that edge ops are made of),
+            functions, higher-order ops. Empty takes every node of the graph.
+        only: A predicate that they satisfy, too.
+        branches: Look into the graphs of control flow as well.
+    """
+
+    ops: tuple[Any, ...] = field(default=(), converter=frozen_tuple)
+    only: Callable[[Node], bool] | None = None
+    branches: bool = False
+
+
+# A function is given the program (at `EMIT` the GraphModule), and may find anything.
+Find = Nodes | Callable[[Any], Iterable[Any]]
+
+
+# Applies the rows of a stage to a program of a method: `Table.apply`.
+Apply = Callable[[Stage, Any, str], Any]
+
+
+def unchanged(stage: Stage, program: Any, method: str) -> Any:
+    """Return the program, as a table without rows does."""
+    return program
+
+
+def _as_stages(value: Any) -> tuple[Stage, ...]:
+    return (value,) if isinstance(value, Stage) else frozen_tuple(value)
+
+
+def _check_summary(quirk: Quirk, _: Attribute[str], text: str) -> None:
+    if not re.fullmatch(r"[A-Z`].*[^.]\.", text) or re.search(r"\.\s", text):
+        raise EtdevError(quirk.name, f"its summary is {text!r}", "write one sentence")
+
+
+def _check_requirement(quirk: Quirk, _: Attribute[str], text: str) -> None:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        wanted = Requirement("unreadable")
+    if not wanted.specifier:
+        raise EtdevError(quirk.name, f"affects {text!r}", 'write a range, such as "torch<2.15"')
+
+
+@frozen(eq=False, kw_only=True)
+class Quirk:
+    """One fault of somebody else's, who has it, and what etdev does about it.
+
+    Args:
+        name: In kebab case; its repro in tests/quirks is called so, too.
+        stage: When it is looked for: one stage, or several.
+        summary: What goes wrong, in one sentence.
+        upstream: The issue or pull request, such as `pytorch/executorch#8030`, or `not reported;`
+            with the file and the function at fault.
+        affects: Versions that have the fault, as a requirement: `executorch<1.6`. The row is
+            applied to these only.
+        find: What it does harm to: nodes, or a function of the program.
+        fix: Given the program and what was found, returns a program without it. It may change the
+            program that it is given at `EDGE` and later, not before. It raises ValueError or
+            RuntimeError where it can't, and then the refusal applies.
+        refusal: What is wrong, for an error; without a fix, everybody raises it. With a fix, it is
+            what `etdev.partitioner()` says. A format string: `{found}`, `{found.name}`, `{method}`,
+            and of a node `{op}` and `{where}`, the line in the user's code; `{error}`, which the
+            fix or ExecuTorch raised, and `{why}`, its first line.
+        cure: What to do about it, for the error: a format string, too.
+        cure_in_loop: The same for `etdev.partitioner()`, if that differs.
+        error: The class of the error.
+        warns: It is only warned of.
+        ahead: Whether `etdev.partitioner()` may apply the fix to the ATen program before
+            ExecuTorch's own loop begins.
+        symptom: Look only once ExecuTorch has failed with an error for which this is true; the
+            refusal then names the cause.
+        during: Makes a context in which upstream's part of the stage runs, if anything is found.
+        undefined: Upstream may be right by luck, as with memory that nothing was written to.
+    """
+
+    name: str = field(validator=matches_re(r"[a-z][a-z0-9]*(-[a-z0-9]+)*"))
+    stages: tuple[Stage, ...] = field(alias="stage", converter=_as_stages)
+    summary: str = field(validator=_check_summary)
+    upstream: str = field(validator=matches_re(r"[\w-]+/[\w-]+#\d+.*|not reported; .*/.*"))
+    affects: str = field(validator=_check_requirement)
+    find: Find
+    fix: Callable[[Any, list[Any]], Any] | None = None
+    refusal: str = ""
+    cure: str = ""
+    cure_in_loop: str = ""
+    error: type[EtdevError] = LoweringError
+    warns: bool = False
+    ahead: bool = False
+    symptom: Callable[[Exception], bool] | None = None
+    during: Callable[[], AbstractContextManager[Any]] | None = None
+    undefined: bool = field(default=False, validator=instance_of(bool))
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.fix or self.refusal or self.during):
+            raise EtdevError(self.name, "does nothing", "give it a fix or a refusal")

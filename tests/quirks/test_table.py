@@ -1,0 +1,105 @@
+"""The table of upstream's faults: its rows are well formed, and a stage applies them in order."""
+
+import re
+
+import pytest
+import torch
+
+from etdev.errors import EtdevError, EtdevWarning, LoweringError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table, is_active
+from etdev.schema.quirk import Nodes, Quirk, Stage
+
+aten = torch.ops.aten
+
+
+def row(**given):
+    known = {
+        "name": "any",
+        "stage": Stage.SOURCE,
+        "summary": "Anything goes wrong.",
+        "upstream": "pytorch/executorch#1",
+        "affects": "torch>=1",
+        "find": Nodes((aten.sin.default,)),
+        "refusal": "{op} ({found.name}) of {method!r} goes wrong{where}",
+        "cure": "don't",
+    }
+    return Quirk(**{**known, **given})
+
+
+def exported():
+    class Waves(torch.nn.Module):
+        def forward(self, x):
+            return torch.sin(torch.cos(torch.sin(x)))
+
+    return torch.export.export(Waves(), (torch.ones(2),))
+
+
+def test_rows_have_names_of_their_own():
+    names = [quirk.name for quirk in QUIRKS]
+    assert len(set(names)) == len(names)
+
+
+def test_a_row_is_checked_on_the_way_in():
+    for given, why in (
+        ({"name": "Any"}, "name"),
+        ({"summary": "It fails. It does."}, "write one sentence"),
+        ({"upstream": "somewhere"}, "upstream"),
+        ({"affects": "torch"}, "write a range"),
+        ({"refusal": ""}, "does nothing"),
+    ):
+        with pytest.raises((EtdevError, ValueError), match=why):
+            row(**given)
+
+
+def test_a_row_for_another_version_is_left_out():
+    assert Table([row(affects="torch<1"), row(affects="not-installed>=1")]).rows == ()
+    assert is_active("executorch<1.6")
+
+
+def test_a_refusal_names_method_node_line_and_cure():
+    with pytest.raises(LoweringError) as caught:
+        Table([row()]).apply(Stage.SOURCE, exported(), "forward")
+    where = r"at test_table.py:\d+; don't"
+    text = rf"edge conversion: aten.sin.default \(sin\) of 'forward' goes wrong {where}"
+    assert re.fullmatch(text, str(caught.value))
+
+
+def test_a_warning_is_said_of_each():
+    with pytest.warns(EtdevWarning) as said:
+        Table([row(warns=True)]).apply(Stage.SOURCE, exported(), "forward")
+    assert len(said) == 2
+
+
+def test_a_stage_looks_again_after_a_fix():
+    seen = []
+
+    def fix(program, found):
+        seen.append([node.name for node in found])
+        return exported()
+
+    table = Table(
+        [row(fix=fix), row(name="other", fix=fix, find=Nodes(only=lambda n: "s" in n.name))]
+    )
+    program = exported()
+    assert table.apply(Stage.SOURCE, program, "forward") is not program
+    assert table.apply(Stage.EDGE, program, "forward") is program
+    assert seen == [["sin", "sin_1"], ["sin", "cos", "sin_1"]]
+
+
+def test_a_fix_that_fails_refuses():
+    def fix(program, found):
+        raise ValueError("no way")
+
+    table = Table([row(fix=fix, refusal="{found.name} can't be fixed ({why})")])
+    with pytest.raises(LoweringError, match=r"sin can't be fixed \(ValueError: no way\); don't"):
+        table.apply(Stage.SOURCE, exported(), "forward")
+
+
+def test_a_symptom_names_the_cause_of_a_failure():
+    table = Table([row(symptom=lambda error: "boom" in str(error))])
+    program = exported()
+    assert table.apply(Stage.SOURCE, program, "forward") is program
+    table.explain(Stage.SOURCE, program, "forward", RuntimeError("other"))
+    with pytest.raises(LoweringError, match="goes wrong"):
+        table.explain(Stage.SOURCE, program, "forward", RuntimeError("boom"))
