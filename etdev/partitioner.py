@@ -124,7 +124,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             refuse_outputs(self._method, ep)
             refuse_unknown_slices(ep)
             refuse_numbers(ep)
-            self._composition.quirks.refuse(Stage.DECOMPOSED, ep, self._method, "partitioner")
+            self._composition.quirks.refuse([Stage.DECOMPOSED], ep, self._method)
             refuse_unconverted(ep)
             refuse_wrong_losses(ep)
             self._ranges = dict(ep.range_constraints)

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import fake_mode
 from etdev.quirks.changes import changed
-from etdev.schema.quirk import Nodes, Quirk, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 aten = torch.ops.aten
 _JOINING = (aten.cat.default, aten.stack.default)
@@ -273,8 +273,10 @@ ROUNDED_SCALARS = Quirk(
     find=rounded_numbers,
     fix=make_tensors,
     ahead=True,
-    refusal="ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
-    cure="lower with etdev.Lowerer, which keeps it",
+    in_loop=Refusal(
+        "ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
+        "lower with etdev.Lowerer, which keeps it",
+    ),
 )
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
-from etdev.schema.quirk import Nodes, Quirk, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 _Calls = dict[Any, list[tuple[int, Node]]]
 CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
@@ -80,16 +80,24 @@ class Table:
         fixed: ExportedProgram = _applied([r for r in self.rows if r.ahead], program, method, LOOP)
         return fixed
 
-    def refuse(self, stage: Stage, program: ExportedProgram, method: str, who: str) -> None:
-        """Refuse what the rows of a stage find, also where `Lowerer` has a fix.
+    def refuse(self, stages: Collection[Stage], program: ExportedProgram, method: str) -> None:
+        """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
+
+        Args:
+            stages: The rows that are looked for last at one of these.
+            program: The program.
+            method: The method's name, for errors.
 
         Raises:
-            EtdevError: The error of the first row that has found something and has a text for it.
+            EtdevError: The error of the first row that has found something.
         """
         index = Index(program)
-        for row in self.at(stage):
-            if row.refusal and (found := index.found(row.find)):
-                _refuse(row, method, found, who)
+        for row in self.rows:
+            refusal = row.in_loop or (None if row.fix or row.symptom else row.refusal)
+            if refusal is None or row.stages[-1] not in stages:
+                continue
+            if found := index.found(refusal.find or row.find):
+                _refuse(refusal, method, found, LOOP)
 
     def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
         """Raise the error of the first row that names the cause of a failure of ExecuTorch.
@@ -99,8 +107,10 @@ class Table:
         """
         index = Index(program)
         for row in self.at(stage, named=True):
-            if row.symptom and row.symptom(error) and (found := index.found(row.find)):
-                raise error_of(row, method, found[0], _who(stage), error) from error
+            assert row.symptom is not None
+            assert row.refusal is not None
+            if row.symptom(error) and (found := index.found(row.find)):
+                raise error_of(row.refusal, method, found, _who(stage), error) from error
 
     @contextmanager
     def during(self, stage: Stage, programs: Iterable[Any]) -> Iterator[None]:
@@ -169,51 +179,57 @@ def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str) -> Any:
         if not found:
             continue
         if row.fix is None:
-            _refuse(row, method, found, who)
+            assert row.refusal is not None
+            _refuse(row.refusal, method, found, who)
             continue
         try:
             program = row.fix(program, found)
         except (RuntimeError, ValueError) as error:
-            if not row.refusal:
+            if row.refusal is None:
                 raise
-            raise error_of(row, method, found[0], who, error) from error
+            raise error_of(row.refusal, method, found, who, error) from error
         index = Index(program)
     return program
 
 
-def _refuse(row: Quirk, method: str, found: Sequence[Any], who: str) -> None:
-    """Refuse what a row has found, or warn of each.
+def _refuse(refusal: Refusal, method: str, found: Sequence[Any], who: str) -> None:
+    """Refuse what has been found, or warn of each.
 
     Raises:
-        EtdevError: The row's own.
+        EtdevError: The refusal's own.
     """
-    if not row.warns:
-        raise error_of(row, method, found[0], who)
+    if not refusal.warns:
+        raise error_of(refusal, method, found, who)
     for each in found:
-        warnings.warn(str(error_of(row, method, each, who)), EtdevWarning, stacklevel=3)
+        warnings.warn(str(error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)
 
 
 def error_of(
-    row: Quirk, method: str, found: Any, who: str, error: Exception | None = None
+    refusal: Refusal,
+    method: str,
+    found: Sequence[Any],
+    who: str,
+    error: Exception | None = None,
 ) -> EtdevError:
-    """Make the error of a row.
+    """Make the error for what a row has found.
 
     Args:
-        row: The row; it has a refusal.
+        refusal: What to say.
         method: The method's name.
-        found: What it has found.
+        found: What was found; the first is named, or all of it.
         who: Who refuses it.
         error: Why a fix, or ExecuTorch, failed.
     """
-    values = {"method": method, "found": found, "error": error}
+    first = found[0]
+    names = ", ".join(str(getattr(each, "name", each)) for each in found)
+    values = {"method": method, "found": first, "names": names, "error": error}
     if error is not None:
         values["why"] = first_line(error)
-    if isinstance(node := getattr(found, "node", found), Node):
+    if isinstance(node := getattr(first, "node", first), Node):
         values.update(op=op_name(node), where=where(node))
-    cure = row.cure_in_loop if who == LOOP and row.cure_in_loop else row.cure
     # Of what is given to etdev, the method is at fault, and no stage.
-    named = who if issubclass(row.error, LoweringError) else method
-    return row.error(named, row.refusal.format(**values), cure.format(**values))
+    named = who if issubclass(refusal.error, LoweringError) else method
+    return refusal.error(named, refusal.what.format(**values), refusal.cure.format(**values))
 
 
 def _who(stage: Stage) -> str:

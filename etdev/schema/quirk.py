@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from attrs import Attribute, field, frozen
-from attrs.validators import instance_of, matches_re
+from attrs.validators import instance_of, matches_re, min_len
 from packaging.requirements import InvalidRequirement, Requirement
 
 from etdev.errors import EtdevError, LoweringError
@@ -85,6 +85,27 @@ def _check_requirement(quirk: Quirk, _: Attribute[str], text: str) -> None:
         raise EtdevError(quirk.name, f"affects {text!r}", 'write a range, such as "torch<2.15"')
 
 
+@frozen(eq=False)
+class Refusal:
+    """What is said where a fault can't be fixed.
+
+    Args:
+        what: What is wrong. A format string: `{found}`, `{found.name}`, `{names}` of all that was
+            found, `{method}`; of a node `{op}` and `{where}`, the line in the user's code; and
+            `{error}`, which a fix or ExecuTorch raised, with its first line, `{why}`.
+        cure: What to do about it: a format string, too.
+        find: What is refused, if that is not what the row finds.
+        error: The class of the error.
+        warns: It is only warned of.
+    """
+
+    what: str = field(validator=min_len(1))
+    cure: str = field(validator=min_len(1))
+    find: Find | None = None
+    error: type[EtdevError] = LoweringError
+    warns: bool = False
+
+
 @frozen(eq=False, kw_only=True)
 class Quirk:
     """One fault of somebody else's, who has it, and what etdev does about it.
@@ -100,15 +121,9 @@ class Quirk:
         find: What it does harm to: nodes, or a function of the program.
         fix: Given the program and what was found, returns a program without it. It may change the
             program that it is given at `EDGE` and later, not before. It raises ValueError or
-            RuntimeError where it can't, and then the refusal applies.
-        refusal: What is wrong, for an error; without a fix, everybody raises it. With a fix, it is
-            what `etdev.partitioner()` says. A format string: `{found}`, `{found.name}`, `{method}`,
-            and of a node `{op}` and `{where}`, the line in the user's code; `{error}`, which the
-            fix or ExecuTorch raised, and `{why}`, its first line.
-        cure: What to do about it, for the error: a format string, too.
-        cure_in_loop: The same for `etdev.partitioner()`, if that differs.
-        error: The class of the error.
-        warns: It is only warned of.
+            RuntimeError where it can't.
+        refusal: Raised where there is no fix, or where it fails.
+        in_loop: What `etdev.partitioner()` raises, where it can't fix what `Lowerer` does.
         ahead: Whether `etdev.partitioner()` may apply the fix to the ATen program before
             ExecuTorch's own loop begins.
         symptom: Look only once ExecuTorch has failed with an error for which this is true; the
@@ -124,16 +139,13 @@ class Quirk:
     affects: str = field(validator=_check_requirement)
     find: Find
     fix: Callable[[Any, list[Any]], Any] | None = None
-    refusal: str = ""
-    cure: str = ""
-    cure_in_loop: str = ""
-    error: type[EtdevError] = LoweringError
-    warns: bool = False
+    refusal: Refusal | None = None
+    in_loop: Refusal | None = None
     ahead: bool = False
     symptom: Callable[[Exception], bool] | None = None
     during: Callable[[], AbstractContextManager[Any]] | None = None
     undefined: bool = field(default=False, validator=instance_of(bool))
 
     def __attrs_post_init__(self) -> None:
-        if not (self.fix or self.refusal or self.during):
+        if not (self.fix or self.refusal or self.in_loop or self.during):
             raise EtdevError(self.name, "does nothing", "give it a fix or a refusal")

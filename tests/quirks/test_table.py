@@ -4,13 +4,17 @@ import re
 
 import pytest
 import torch
+from attrs import evolve
 
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table, is_active
-from etdev.schema.quirk import Nodes, Quirk, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 aten = torch.ops.aten
+
+
+REFUSAL = Refusal("{op} ({found.name}) of {method!r} goes wrong{where}", "don't")
 
 
 def row(**given):
@@ -21,8 +25,7 @@ def row(**given):
         "upstream": "pytorch/executorch#1",
         "affects": "torch>=1",
         "find": Nodes((aten.sin.default,)),
-        "refusal": "{op} ({found.name}) of {method!r} goes wrong{where}",
-        "cure": "don't",
+        "refusal": REFUSAL,
     }
     return Quirk(**{**known, **given})
 
@@ -46,7 +49,7 @@ def test_a_row_is_checked_on_the_way_in():
         ({"summary": "It fails. It does."}, "write one sentence"),
         ({"upstream": "somewhere"}, "upstream"),
         ({"affects": "torch"}, "write a range"),
-        ({"refusal": ""}, "does nothing"),
+        ({"refusal": None}, "does nothing"),
     ):
         with pytest.raises((EtdevError, ValueError), match=why):
             row(**given)
@@ -67,7 +70,7 @@ def test_a_refusal_names_method_node_line_and_cure():
 
 def test_a_warning_is_said_of_each():
     with pytest.warns(EtdevWarning) as said:
-        Table([row(warns=True)]).apply(Stage.SOURCE, exported(), "forward")
+        Table([row(refusal=evolve(REFUSAL, warns=True))]).apply(Stage.SOURCE, exported(), "forward")
     assert len(said) == 2
 
 
@@ -91,7 +94,9 @@ def test_a_fix_that_fails_refuses():
     def fix(program, found):
         raise ValueError("no way")
 
-    table = Table([row(fix=fix, refusal="{found.name} can't be fixed ({why})")])
+    table = Table(
+        [row(fix=fix, refusal=evolve(REFUSAL, what="{found.name} can't be fixed ({why})"))]
+    )
     with pytest.raises(LoweringError, match=r"sin can't be fixed \(ValueError: no way\); don't"):
         table.apply(Stage.SOURCE, exported(), "forward")
 
