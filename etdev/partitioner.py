@@ -19,20 +19,16 @@ from etdev.edge.functional import with_converted_sources
 from etdev.edge.initial_values import is_zero, mark_initial_values
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
-    refuse_inputs,
     refuse_strides,
     warn_of_unbounded_sizes,
     with_plain_strides,
 )
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
-from etdev.edge.stored import refuse_layouts
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
-from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.source import where
 from etdev.graph.symbols import widen_ranges
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
@@ -106,7 +102,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_written_nesting(with_given_constants(exported_program))
+        program = with_given_constants(exported_program)
         program = with_plain_strides(self._method, with_made_empties(program))
         program = with_converted_sources(with_known_positions(program))
         program = self._composition.quirks.ahead(with_contiguous_weights(program), self._method)
@@ -118,13 +114,10 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.plugins)
         )
         if ep.dialect != "EDGE":
-            refuse_layouts(self._method, ep)
-            refuse_inputs(self._method, ep)
             refuse_strides(self._method, ep)
-            refuse_outputs(self._method, ep)
             refuse_unknown_slices(ep)
             refuse_numbers(ep)
-            self._composition.quirks.refuse([Stage.DECOMPOSED], ep, self._method)
+            self._composition.quirks.refuse([Stage.SOURCE, Stage.DECOMPOSED], ep, self._method)
             refuse_unconverted(ep)
             refuse_wrong_losses(ep)
             self._ranges = dict(ep.range_constraints)

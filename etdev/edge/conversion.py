@@ -26,23 +26,19 @@ from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import functional
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
-    refuse_inputs,
     warn_of_unbounded_sizes,
     with_plain_strides,
 )
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import WITH_KERNELS, Opset
-from etdev.edge.outputs import refuse_outputs
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.simplify.sweep import simplified
-from etdev.edge.stored import refuse_layouts
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
 from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import has_scan, op_name
 from etdev.graph.ops import edge_name
-from etdev.graph.rebuild import with_written_nesting
 from etdev.graph.symbols import unbound, widen_ranges
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -145,6 +141,7 @@ class Conversion:
                 lift_constant_tensor_pass(manager.exported_program(method))
         for method in manager.methods:
             program = manager.exported_program(method)
+            program = self.apply(Stage.EDGE, program, method)
             refuse_fixed_sizes(method, program)
             warn_of_unbounded_sizes(method, program)
             completed = state.completed(program, method)
@@ -158,11 +155,9 @@ class Conversion:
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        refuse_layouts(method, program)
         if program.dialect == "EDGE":
             return program
-        refuse_inputs(method, program)
-        refuse_outputs(method, program)
+        program = self.apply(Stage.SOURCE, program, method)
 
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
@@ -222,7 +217,6 @@ def rebuilt(
     config = copy.copy(compile_config)
     # The programs call delegates now, which the edge verifier doesn't know.
     config._check_ir_validity = False
-    methods = {name: with_written_nesting(program) for name, program in programs.items()}
-    rebuilt = EdgeProgramManager(methods, copy.deepcopy(constant_methods), config)
+    rebuilt = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
     rebuilt._etrecord = manager._etrecord
     return rebuilt

@@ -6,13 +6,6 @@ import warnings
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ConstantArgument,
-    InputKind,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
-)
 
 from etdev.errors import EtdevWarning, LoweringError, first_line
 from etdev.graph.layout import has_known_order, has_plain_order, orders_volumes, traced_contiguous
@@ -21,31 +14,6 @@ from etdev.graph.signature import unwritten_constants
 
 # Ops that say where in memory a value is.
 _PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
-
-
-def refuse_inputs(method: str, program: ExportedProgram) -> None:
-    """Refuse inputs that ExecuTorch's runtime can't be given: it would fail before the first op.
-
-    Raises:
-        LoweringError: There is one.
-    """
-    for spec in program.graph_signature.input_specs:
-        if spec.kind != InputKind.USER_INPUT:
-            continue
-        if isinstance(spec.arg, (SymIntArgument, SymFloatArgument, SymBoolArgument)):
-            raise LoweringError(
-                "edge conversion",
-                f"input {spec.arg.name!r} of method {method!r} is a Python number that may change, "
-                "which ExecuTorch's runtime can't be given",
-                "make it a tensor and read it with .item(), or export it with one value",
-            )
-        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
-            raise LoweringError(
-                "edge conversion",
-                f"input {spec.arg.name!r} of method {method!r} is the string {spec.arg.value!r}, "
-                "which ExecuTorch's runtime can't be given",
-                "leave it out of the method's inputs",
-            )
 
 
 def refuse_fixed_sizes(method: str, program: ExportedProgram) -> None:

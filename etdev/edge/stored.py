@@ -1,4 +1,4 @@
-"""Stored tensors: the weights and inputs that a .pte can hold, which are dense and have values."""
+"""Weights without values, which a .pte can't hold."""
 
 from __future__ import annotations
 
@@ -25,24 +25,6 @@ def refuse_without_values(method: str, program: ExportedProgram) -> None:
         else:
             continue
         raise SourceError(method, f"{name} has no values: {what}", cure)
-
-
-def refuse_layouts(method: str, program: ExportedProgram) -> None:
-    """Refuse weights and inputs that are not dense, such as sparse ones.
-
-    Raises:
-        SourceError: There is one.
-    """
-    users = set(program.graph_signature.user_inputs)
-    inputs = program.graph.find_nodes(op="placeholder")
-    given = [
-        (f"input {node.name!r}", node.meta.get("val")) for node in inputs if node.name in users
-    ]
-    for name, value in (*_constants(program), *given):
-        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-            kind = str(value.layout).removeprefix("torch.")
-            what = f"{name} has the layout {kind}, and ExecuTorch has dense tensors only"
-            raise SourceError(method, what, "make it dense, as x.to_dense() does")
 
 
 def _constants(program: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:

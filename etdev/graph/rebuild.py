@@ -16,7 +16,6 @@ Its constructor checks little, so this is what ExecuTorch takes for granted of a
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -108,38 +107,6 @@ def rebuilt(
     )
     copied.graph_module.meta.update(program.graph_module.meta)
     return copied
-
-
-def with_written_nesting(program: ExportedProgram) -> ExportedProgram:
-    """The program with flat inputs or outputs where their nesting can't be written into a .pte.
-
-    That is one with types of the user's own, or with those that `torch.sort` and `torch.max`
-    return. What can be written stays as it is.
-
-    Args:
-        program: Not changed.
-    """
-    entry, *others = program.module_call_graph
-    call = entry.signature
-    if call is None or (_can_be_written(call.in_spec) and _can_be_written(call.out_spec)):
-        return program
-    inputs, outputs = call.in_spec, call.out_spec
-    if not _can_be_written(inputs):
-        _, inputs = pytree.tree_flatten((tuple(range(inputs.num_leaves)), {}))
-    if not _can_be_written(outputs):
-        _, outputs = pytree.tree_flatten(tuple(range(outputs.num_leaves)))
-    flat = ModuleCallSignature(call.inputs, call.outputs, inputs, outputs, call.forward_arg_names)
-    copied = copy.copy(program)
-    copied._module_call_graph = [ModuleCallEntry(entry.fqn, flat), *others]
-    return copied
-
-
-def _can_be_written(spec: pytree.TreeSpec) -> bool:
-    try:
-        pytree.treespec_dumps(spec)
-    except Exception:  # Whatever a user's own type does when it is asked.
-        return False
-    return True
 
 
 def extracted(

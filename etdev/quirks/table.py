@@ -84,7 +84,7 @@ class Table:
         """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
 
         Args:
-            stages: The rows that are looked for last at one of these.
+            stages: The rows that are looked for first at one of these.
             program: The program.
             method: The method's name, for errors.
 
@@ -94,10 +94,11 @@ class Table:
         index = Index(program)
         for row in self.rows:
             refusal = row.in_loop or (None if row.fix or row.symptom else row.refusal)
-            if refusal is None or row.stages[-1] not in stages:
+            if refusal is None or (refusal.stage or row.stages[0]) not in stages:
                 continue
             if found := index.found(refusal.find or row.find):
-                _refuse(refusal, method, found, LOOP)
+                who = LOOP if row.in_loop else _who(row.stages[0])
+                _refuse(refusal, method, found, who)
 
     def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
         """Raise the error of the first row that names the cause of a failure of ExecuTorch.

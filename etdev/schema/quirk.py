@@ -95,6 +95,7 @@ class Refusal:
             `{error}`, which a fix or ExecuTorch raised, with its first line, `{why}`.
         cure: What to do about it: a format string, too.
         find: What is refused, if that is not what the row finds.
+        stage: When that is looked for, if not at the row's first stage.
         error: The class of the error.
         warns: It is only warned of.
     """
@@ -102,6 +103,7 @@ class Refusal:
     what: str = field(validator=min_len(1))
     cure: str = field(validator=min_len(1))
     find: Find | None = None
+    stage: Stage | None = None
     error: type[EtdevError] = LoweringError
     warns: bool = False
 

@@ -1,0 +1,219 @@
+"""Inputs, outputs and weights that ExecuTorch's runtime can't be given or can't return."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from attrs import frozen
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    CustomObjArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    TokenArgument,
+)
+from torch.utils import _pytree as pytree
+
+from etdev.errors import SourceError
+from etdev.schema.quirk import Quirk, Refusal, Stage
+
+_NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
+
+
+@frozen
+class Named:
+    """A value with its name or position, in words for an error."""
+
+    name: str
+    value: str
+
+
+def sparse_tensors(program: ExportedProgram) -> Iterator[Named]:
+    """Yield the weights and inputs that are not dense."""
+    weights = {**program.constants, **program.state_dict}
+    users = set(program.graph_signature.user_inputs)
+    inputs = {
+        f"input {node.name!r}": node.meta.get("val")
+        for node in program.graph.find_nodes(op="placeholder")
+        if node.name in users
+    }
+    for name, value in (weights | inputs).items():
+        if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+            yield Named(name, str(value.layout).removeprefix("torch."))
+
+
+def number_inputs(program: ExportedProgram) -> Iterator[str]:
+    """Yield the inputs that are numbers with a symbol."""
+    return (spec.arg.name for spec in _inputs(program) if isinstance(spec.arg, _NUMBERS))
+
+
+def string_inputs(program: ExportedProgram) -> Iterator[ConstantArgument]:
+    """Yield the inputs that are strings."""
+    for spec in _inputs(program):
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            yield spec.arg
+
+
+def string_outputs(program: ExportedProgram) -> Iterator[Named]:
+    """Yield the outputs that are strings."""
+    for index, spec in enumerate(_outputs(program)):
+        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            yield Named(str(index), repr(spec.arg.value))
+
+
+def no_tensors(program: ExportedProgram) -> list[str]:
+    """Return in words what a method returns that neither returns nor keeps a tensor."""
+    specs = program.graph_signature.output_specs
+    # The new value of a buffer is a result, too.
+    if any(isinstance(spec.arg, TensorArgument) for spec in specs):
+        return []
+    return [", ".join(map(_said, _outputs(program))) or "nothing"]
+
+
+def _inputs(program: ExportedProgram) -> list[InputSpec]:
+    specs = program.graph_signature.input_specs
+    return [spec for spec in specs if spec.kind == InputKind.USER_INPUT]
+
+
+def _outputs(program: ExportedProgram) -> list[OutputSpec]:
+    specs = program.graph_signature.output_specs
+    return [spec for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
+
+
+def _said(spec: OutputSpec) -> str:
+    argument = spec.arg
+    if isinstance(argument, ConstantArgument):
+        return repr(argument.value)
+    if isinstance(argument, (TensorArgument, TokenArgument, CustomObjArgument)):
+        return argument.name
+    return f"the number {argument.name!r}"
+
+
+def unwritable_nesting(program: ExportedProgram) -> Iterator[pytree.TreeSpec]:
+    """Yield the nesting of inputs and outputs, if that can't be written into a .pte.
+
+    It has types of the user's own, or the types that `torch.sort` and `torch.max` return.
+    """
+    call = program.module_call_graph[0].signature
+    specs = (call.in_spec, call.out_spec) if call else ()
+    return (spec for spec in specs if not _can_be_written(spec))
+
+
+def _can_be_written(spec: pytree.TreeSpec) -> bool:
+    try:
+        pytree.treespec_dumps(spec)
+    except Exception:  # Whatever a user's own type does when it is asked.
+        return False
+    return True
+
+
+def flatten(program: ExportedProgram, found: list[pytree.TreeSpec]) -> ExportedProgram:
+    """Make inputs or outputs flat whose nesting can't be written; the rest stays as it is."""
+    entry, *others = program.module_call_graph
+    call = entry.signature
+    assert call is not None
+    inputs, outputs = call.in_spec, call.out_spec
+    if any(spec is inputs for spec in found):
+        _, inputs = pytree.tree_flatten((tuple(range(inputs.num_leaves)), {}))
+    if any(spec is outputs for spec in found):
+        _, outputs = pytree.tree_flatten(tuple(range(outputs.num_leaves)))
+    flat = ModuleCallSignature(call.inputs, call.outputs, inputs, outputs, call.forward_arg_names)
+    copied = copy.copy(program)
+    copied._module_call_graph = [ModuleCallEntry(entry.fqn, flat), *others]
+    return copied
+
+
+SPARSE_TENSORS = Quirk(
+    name="sparse-tensors",
+    stage=(Stage.SOURCE, Stage.EDGE),
+    summary="A weight or input that is not dense can't be stored in a .pte.",
+    upstream="not reported; executorch/exir/tensor.py, TensorSpec.from_tensor",
+    affects="executorch<1.6",
+    find=sparse_tensors,
+    refusal=Refusal(
+        "{found.name} has the layout {found.value}, and ExecuTorch has dense tensors only",
+        "make it dense, as x.to_dense() does",
+        error=SourceError,
+    ),
+)
+NUMBER_INPUTS = Quirk(
+    name="number-inputs",
+    stage=Stage.SOURCE,
+    summary="An input that is a number with a symbol fails before the first op of the method.",
+    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input",
+    affects="executorch<1.6",
+    find=number_inputs,
+    refusal=Refusal(
+        "input {found!r} of method {method!r} is a Python number that may change, which "
+        "ExecuTorch's runtime can't be given",
+        "make it a tensor and read it with .item(), or export it with one value",
+    ),
+)
+STRING_INPUTS = Quirk(
+    name="string-inputs",
+    stage=Stage.SOURCE,
+    summary="An input that is a string can't be given to the runtime.",
+    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
+    affects="executorch<1.6",
+    find=string_inputs,
+    refusal=Refusal(
+        "input {found.name!r} of method {method!r} is the string {found.value!r}, which "
+        "ExecuTorch's runtime can't be given",
+        "leave it out of the method's inputs",
+    ),
+)
+STRING_OUTPUTS = Quirk(
+    name="string-outputs",
+    stage=Stage.SOURCE,
+    summary="An output that is a string can't be returned by the runtime.",
+    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, get_outputs_as_py_list",
+    affects="executorch<1.6",
+    find=string_outputs,
+    refusal=Refusal(
+        "output {found.name} of method {method!r} is the string {found.value}, which "
+        "ExecuTorch's runtime can't return",
+        "leave it out of what the method returns",
+    ),
+)
+NO_TENSOR_OUTPUTS = Quirk(
+    name="no-tensor-outputs",
+    stage=Stage.SOURCE,
+    summary="Memory planning fails on a method that neither returns nor keeps a tensor.",
+    upstream="not reported; executorch/exir/memory_planning.py, Verifier.verify_graph_input_output",
+    affects="executorch<1.6",
+    find=no_tensors,
+    refusal=Refusal(
+        "method {method!r} returns {found}, and ExecuTorch plans memory only for methods that "
+        "return or keep a tensor",
+        "return a tensor, such as x.argmax() instead of x.argmax().item()",
+    ),
+)
+UNWRITABLE_NESTING = Quirk(
+    name="unwritable-nesting",
+    stage=Stage.EDGE,
+    summary="Inputs or outputs nested in types of the user's own, or in those of torch.sort, fail "
+    "when their nesting is written as JSON.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, create_container_str",
+    affects="executorch<1.6",
+    find=unwritable_nesting,
+    fix=flatten,
+    ahead=True,
+)
+QUIRKS = (
+    SPARSE_TENSORS,
+    NUMBER_INPUTS,
+    STRING_INPUTS,
+    STRING_OUTPUTS,
+    NO_TENSOR_OUTPUTS,
+    UNWRITABLE_NESTING,
+)
