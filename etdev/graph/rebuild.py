@@ -16,18 +16,18 @@ Its constructor checks little, so this is what ExecuTorch takes for granted of a
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 from torch.nn import Module
-from torch.utils import _pytree as pytree
+
+from etdev.upstream.programs import with_parts
+from etdev.upstream.trees import pytree
 
 
 def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
@@ -129,9 +129,7 @@ def with_written_nesting(program: ExportedProgram) -> ExportedProgram:
     if not _can_be_written(outputs):
         _, outputs = pytree.tree_flatten(tuple(range(outputs.num_leaves)))
     flat = ModuleCallSignature(call.inputs, call.outputs, inputs, outputs, call.forward_arg_names)
-    copied = copy.copy(program)
-    copied._module_call_graph = [ModuleCallEntry(entry.fqn, flat), *others]
-    return copied
+    return with_parts(program, module_call_graph=[ModuleCallEntry(entry.fqn, flat), *others])
 
 
 def _can_be_written(spec: pytree.TreeSpec) -> bool:
@@ -147,7 +145,7 @@ def extracted(
     graph: Graph,
     signature: ExportGraphSignature,
     root: dict[str, Any],
-    verifier: type[Verifier],
+    verifier: type[Any] | None = None,
 ) -> ExportedProgram:
     """Make a program of its own of some of a method's nodes.
 
@@ -159,7 +157,7 @@ def extracted(
         graph: The new graph; it belongs to the new program from now on.
         signature: The signature of the new graph.
         root: What the graph's get_attrs read, by target.
-        verifier: Tells the dialect, and checks as much as it was told to.
+        verifier: The verifier of its dialect; None for torch's own, of ATen programs.
     """
     targets = [spec.target for spec in signature.input_specs if spec.target is not None]
     _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
@@ -173,7 +171,7 @@ def extracted(
         range_constraints=dict(owner.range_constraints),
         module_call_graph=[ModuleCallEntry("", call)],
         constants={n: _whole(owner.constants[n]) for n in targets if n in owner.constants},
-        verifiers=[verifier],
+        verifiers=[verifier] if verifier else None,
     )
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import sympy
 import torch
 from attrs import define, field
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.fx import GraphModule, Node
@@ -22,6 +20,8 @@ from torch.fx import GraphModule, Node
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
 from etdev.delegate.cache.faithful import faithful
+from etdev.upstream.fake_tensors import FakeTensor
+from etdev.upstream.ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 # Where an op comes from, for people: backends that compile by it would compile line numbers.
 _PROVENANCE = frozenset(
