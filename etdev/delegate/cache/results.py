@@ -16,7 +16,7 @@ from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
-from etdev.upstream.emission import DataEntry, NamedDataStoreOutput
+from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
 
 
 class Unstorable(Exception):
@@ -72,7 +72,7 @@ def unpacked(
 
 
 def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
-    if getattr(result, "_delegate_info_meta", None) is not None:
+    if delegate_info(result) is not None:
         raise Unstorable("the backend adds delegate info to the graph")
     return {
         "payload": _blob(result.processed_bytes, blobs),
