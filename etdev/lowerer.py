@@ -30,7 +30,6 @@ from etdev.edge.conversion import Settings
 from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
-from etdev.graph.generated import forgotten_code
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.composition import Composition, compose
 from etdev.lowering.decider import Decider
@@ -45,6 +44,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
+from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
 

@@ -14,6 +14,7 @@ from etdev.delegate.backends import compiler_of, has_own
 from etdev.delegate.split import Split
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
+from etdev.upstream.emission import DELEGATE_INFO, delegate_info
 
 _ISOLATE = "copy_exported_program_for_preprocess"
 
@@ -78,6 +79,6 @@ def module_of(job: Job, result: PreprocessResult) -> LoweredBackendModule:
         named_data_store_output=result.data_store_output,
     )
     module.meta = {"debug_handle_map": result.debug_handle_map}
-    if getattr(result, "_delegate_info_meta", None) is not None:
-        module.meta["_delegate_info_meta"] = result._delegate_info_meta
+    if (info := delegate_info(result)) is not None:
+        module.meta[DELEGATE_INFO] = info
     return module

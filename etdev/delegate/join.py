@@ -10,7 +10,6 @@ from typing import Any
 
 from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputSpec
@@ -24,6 +23,7 @@ from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 from etdev.schema.partition import Partition
+from etdev.upstream.ops import edge_ops
 
 
 @define(eq=False)
@@ -122,7 +122,7 @@ class Join:
         if partition.device.is_cpu or node.name not in self.frozen:
             return self.copies[node]
         if node.name not in self.planned:
-            clone = self.graph.call_function(exir_ops.edge.aten.clone.default, (self.copies[node],))
+            clone = self.graph.call_function(edge_ops.edge.aten.clone.default, (self.copies[node],))
             clone.meta = {"val": node.meta["val"]}
             self.planned[node.name] = clone
         return self.planned[node.name]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.backends import compiler_of
 from etdev.errors import CompileError
 from etdev.schema.partition import Partition
+from etdev.upstream.emission import NamedDataStoreOutput
 
 _CURE = "return PreprocessResult(processed_bytes=...) from preprocess"
 

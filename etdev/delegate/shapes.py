@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from torch._guards import active_fake_mode
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.nn import Module
-from torch.utils import _pytree as pytree
+
+from etdev.upstream.fake_tensors import FakeTensor, active_fake_mode
+from etdev.upstream.trees import pytree
 
 
 def with_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:

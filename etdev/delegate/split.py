@@ -10,7 +10,6 @@ from attrs import define, field
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -28,6 +27,7 @@ from etdev.graph.signature import argument
 from etdev.registry.answers import Annotations
 from etdev.schema.partition import Partition
 from etdev.upstream.collector import settled_heap
+from etdev.upstream.edge import unverified
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -49,7 +49,7 @@ class Split:
     programs: list[ExportedProgram] = field(init=False)
     _nodes: dict[str, Node] = field(init=False)
     _specs: dict[str, InputSpec] = field(init=False)
-    _verifier: type[Verifier] = field(init=False)
+    _verifier: type[Any] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._nodes = {node.name: node for node in self.program.graph.nodes}
@@ -94,10 +94,9 @@ def split(
     return Split(program, partitions, annotations or {})
 
 
-def unchecked() -> type[Verifier]:
-    """A verifier for partitions: the whole program was verified op by op, once is enough."""
-    config = EdgeCompileConfig(_check_ir_validity=False)
-    verifier: type[Verifier] = EXIREdgeDialectVerifier(config, class_only=True)
+def unchecked() -> type[Any]:
+    """Return a verifier of the edge dialect for partitions, whose program was verified whole."""
+    verifier: type[Any] = EXIREdgeDialectVerifier(unverified(EdgeCompileConfig()), class_only=True)
     return verifier
 
 
@@ -106,7 +105,7 @@ def _extract(
     partition: Partition,
     nodes: dict[str, Node],
     specs: dict[str, InputSpec],
-    verifier: type[Verifier],
+    verifier: type[Any],
 ) -> ExportedProgram:
     owned = [specs[c.name] for c in partition.constants if c.inside]
     owned.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import operator
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from attrs import frozen
 from executorch.exir import EdgeCompileConfig
-from torch._export.verifier import Verifier
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -22,7 +19,6 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from etdev.errors import LoweringError
 from etdev.graph.generation import generate
@@ -31,8 +27,11 @@ from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.graph.symbols import settled, unbacked, unbound, unify
+from etdev.upstream.decompositions import Table
+from etdev.upstream.edge import unverified
+from etdev.upstream.fake_tensors import FakeTensor
+from etdev.upstream.trees import pytree
 
-Table = Mapping[Any, Callable[..., Any]]
 Finish = Callable[[ExportedProgram, Table], ExportedProgram]
 Settle = Callable[[ExportedProgram], ExportedProgram]
 
@@ -126,10 +125,9 @@ def decompose(
         input_specs=[InputSpec(InputKind.USER_INPUT, argument(n), None) for n in inputs],
         output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
     )
-    program = extracted(owner, graph, signature, {}, Verifier)
+    program = extracted(owner, graph, signature, {})
     # A custom op is not a core ATen op, which is no reason to complain: it stays as it is.
-    config = copy.copy(compile_config)
-    config._check_ir_validity = False
+    config = unverified(compile_config)
     with settled(_mode(node)):
         decomposed = _by_formula(program, node, table, formula) if formula else None
         if decomposed is not None:

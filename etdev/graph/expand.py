@@ -7,13 +7,13 @@ from typing import Any
 
 from attrs import define, evolve, field
 from executorch.exir import EdgeCompileConfig
-from executorch.exir.tracer import _default_decomposition_table
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph.decomposition import Finish, Pieces, Table, decompose, key_of
+from etdev.graph.decomposition import Finish, Pieces, decompose, key_of
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.ops import aten_op
+from etdev.upstream.decompositions import Table, executorch_table
 
 FormulaOf = Callable[[Node], Callable[..., Any] | None]
 Simplify = Callable[[ExportedProgram], ExportedProgram]
@@ -46,7 +46,7 @@ class Expander:
     table: Table = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        table = {**_default_decomposition_table(), **self.corrected}
+        table = {**executorch_table(), **self.corrected}
         for op in self.compile_config.preserve_ops:
             table.pop(op, None)
         self.table = table

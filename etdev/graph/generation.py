@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from executorch.exir import EdgeCompileConfig
-from executorch.exir.program._program import _generate_edge_program
-from torch._export.verifier import SpecViolationError
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from etdev.graph.interpreted import Interpreted
-from etdev.graph.passes import with_needed_passes
+from etdev.graph.passes import only_if_needed
+from etdev.upstream.edge import edge_conversion
+from etdev.upstream.ops import OpOverload
+from etdev.upstream.programs import SpecViolationError
 
 _NAME = "no_input"
 
@@ -30,9 +30,9 @@ def generate(
     inputs = program.graph.find_nodes(op="placeholder")
     # A dozen passes make a graph each, of which only the last is made a program.
     program.graph.set_codegen(Interpreted())
-    convert = with_needed_passes(_generate_edge_program)
+    convert = edge_conversion(only_if_needed)
     try:
-        return convert(config, program, preserve_ops=ops)  # type: ignore[no-any-return]
+        return convert(config, program, preserve_ops=ops)
     except SpecViolationError:
         if program.graph_signature.user_inputs or not inputs:
             raise

@@ -10,15 +10,15 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.sym_util import eval_upper_bound
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from etdev.errors import DeviceError
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.partition import TARGET_DEVICE
 from etdev.schema.tensors import SCALAR, Tensor
+from etdev.upstream.ops import overload_of
+from etdev.upstream.trees import pytree
 
 # A getitem of a delegate has the value of some op, but must not be taken for that op.
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
@@ -56,9 +56,8 @@ def op_name(node: Node) -> str:
     """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
     if node.target is executorch_call_delegate:
         return DELEGATE
-    # An OpOverload has an `_op` too, which is something else.
-    op = node.target if isinstance(node.target, OpOverload) else getattr(node.target, "_op", None)
-    return str(op) if isinstance(op, OpOverload) else getattr(node.target, "__name__", str(op))
+    op = overload_of(node.target)
+    return str(op) if op else getattr(node.target, "__name__", str(op))
 
 
 def module_paths(node: Node) -> list[str]:

@@ -1,6 +1,6 @@
-"""Passes: those of ExecuTorch's edge conversion that would change nothing are not run.
+"""Passes of ExecuTorch's edge conversion that would change nothing, which are not run.
 
-Each of them traces the whole program anew, for which it runs every op in fake tensors. A pass that
+Each pass traces the whole program anew, for which it runs every op in fake tensors. A pass that
 hands every op on as it is makes the graph it was given, and the next pass traces that graph again.
 """
 
@@ -8,45 +8,21 @@ from __future__ import annotations
 
 import copy
 import operator
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from executorch.exir import EdgeCompileConfig
 from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
-from executorch.exir.program import _program
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-Pass = Callable[[GraphModule], PassResult]
-# What asks for the passes before ops become edge ops. Others follow that trace every program.
-_ASKED = "_get_aten_to_edge_passes"
+from etdev.upstream.edge import Pass
+from etdev.upstream.ops import OpOverload
 
 
-def with_needed_passes(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """ExecuTorch's conversion, except that it leaves out passes which would change nothing.
+def only_if_needed(step: Pass) -> Pass:
+    """Return a pass that is not run on graphs which it would leave as they are."""
 
-    Args:
-        convert: A function of executorch.exir.program._program; neither it nor its module changes.
-    """
-    if not isinstance(convert, types.FunctionType) or _ASKED not in convert.__code__.co_names:
-        return convert
-    names = {**convert.__globals__, _ASKED: _passes}
-    copied = types.FunctionType(
-        convert.__code__, names, convert.__name__, convert.__defaults__, convert.__closure__
-    )
-    copied.__kwdefaults__ = convert.__kwdefaults__
-    return copied
-
-
-def _passes(config: EdgeCompileConfig) -> tuple[Sequence[Pass], Sequence[Pass]]:
-    before, after = getattr(_program, _ASKED)(config)
-    return [_if_needed(step) for step in before], after
-
-
-def _if_needed(step: Pass) -> Pass:
     def run(module: GraphModule) -> PassResult:
         # ExecuTorch wraps passes in functions.
         if changes_nothing(getattr(step, "__wrapped__", step), module):
@@ -57,7 +33,7 @@ def _if_needed(step: Pass) -> Pass:
 
 
 def changes_nothing(step: Any, module: GraphModule) -> bool:
-    """Whether it is certain that a pass hands on every op of a graph as it is.
+    """Return True if it is certain that a pass hands on every op of a graph as it is.
 
     Args:
         step: The pass; it is not changed.
@@ -74,7 +50,7 @@ def changes_nothing(step: Any, module: GraphModule) -> bool:
 
 
 def _only_looks_at_ops(kind: type) -> bool:
-    """Whether a class is a pass that defines nothing but what to do with an operator."""
+    """Return True if a class is a pass that defines `call_operator` alone."""
     if not issubclass(kind, ExportPass):
         return False
     own = [vars(base) for base in kind.__mro__[: kind.__mro__.index(ExportPass)]]
@@ -83,16 +59,16 @@ def _only_looks_at_ops(kind: type) -> bool:
 
 
 class _ChangeError(Exception):
-    """A pass doesn't hand an op on as it is."""
+    """The pass doesn't hand an op on as it is."""
 
 
 class _HandsOn(ExportPass):  # type: ignore[misc]
-    """Comes between a pass and ExportPass, which would trace what it is handed."""
+    """A base class between a pass and ExportPass, which would trace what it is handed."""
 
     given: tuple[Any, Sequence[Any], Mapping[str, Any], ProxyValue]
 
     def hands_on(self, module: GraphModule, node: Node) -> bool:
-        """Whether the pass hands this node on as it is."""
+        """Return True if the pass hands this node on as it is."""
         if node.op in ("placeholder", "get_attr", "output"):
             return not isinstance(getattr(module, str(node.target), None), GraphModule)
         if node.target is operator.getitem:

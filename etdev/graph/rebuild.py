@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 from torch.nn import Module
-from torch.utils import _pytree as pytree
+
+from etdev.upstream.trees import pytree
 
 
 def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
@@ -114,7 +114,7 @@ def extracted(
     graph: Graph,
     signature: ExportGraphSignature,
     root: dict[str, Any],
-    verifier: type[Verifier],
+    verifier: type[Any] | None = None,
 ) -> ExportedProgram:
     """Make a program of its own of some of a method's nodes.
 
@@ -126,7 +126,7 @@ def extracted(
         graph: The new graph; it belongs to the new program from now on.
         signature: The signature of the new graph.
         root: What the graph's get_attrs read, by target.
-        verifier: Tells the dialect, and checks as much as it was told to.
+        verifier: The verifier of its dialect; None for torch's own, of ATen programs.
     """
     targets = [spec.target for spec in signature.input_specs if spec.target is not None]
     _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))
@@ -140,7 +140,7 @@ def extracted(
         range_constraints=dict(owner.range_constraints),
         module_call_graph=[ModuleCallEntry("", call)],
         constants={n: _whole(owner.constants[n]) for n in targets if n in owner.constants},
-        verifiers=[verifier],
+        verifiers=[verifier] if verifier else None,
     )
 
 

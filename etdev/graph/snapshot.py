@@ -10,10 +10,10 @@ from attrs import frozen
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
 from etdev.graph.nodes import graph_modules
 from etdev.graph.tensors import TensorWas
+from etdev.upstream.trees import pytree
 
 _NONE = object()
 

@@ -8,21 +8,26 @@ caller's does not share.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from attrs import field, frozen
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
-from torch.utils import _pytree as pytree
-from torch.utils._ordered_set import OrderedSet
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.upstream.fake_tensors import (
+    FakeTensor,
+    FakeTensorMode,
+    is_traceable_wrapper_subclass,
+    remade,
+    transform_subclass,
+)
+from etdev.upstream.programs import in_shape_env
+from etdev.upstream.trees import pytree
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -196,10 +201,7 @@ class _Values:
     def _size(self, value: Any) -> Any:
         if not isinstance(value, _SIZES):
             return value
-        node = value.node.with_shape_env(self.env)
-        if self.renamed:
-            node._expr = node._expr.xreplace(self.renamed)
-        return type(value)(node)
+        return in_shape_env(value, self.env, self.renamed)
 
     def _tensor(self, value: FakeTensor) -> FakeTensor:
         sizes = [self._size(size) for size in value.shape]
@@ -212,14 +214,7 @@ class _Values:
                 size_bytes // value.element_size(), dtype=value.dtype, device="meta"
             )
             data = storage.as_strided(sizes, strides, offset)
-        return FakeTensor(
-            self.mode,
-            data,
-            value.fake_device,
-            constant=value.constant,
-            requires_grad=value.requires_grad,
-            _is_param=getattr(value, "_is_param", False),
-        )
+        return remade(value, self.mode, data)
 
 
 def _copied(env: ShapeEnv) -> ShapeEnv:
@@ -231,11 +226,10 @@ def _copied(env: ShapeEnv) -> ShapeEnv:
             inner = {k: copy.copy(v) if isinstance(v, list) else v for k, v in value.items()}
             setattr(own, name, copy.copy(value))
             getattr(own, name).update(inner)
-        elif isinstance(value, OrderedSet):
-            # A shallow copy of one has the same items from then on.
-            setattr(own, name, OrderedSet(value))
-        elif isinstance(value, (list, set)):
-            setattr(own, name, copy.copy(value))
+        elif isinstance(value, (list, MutableSet)):
+            # A shallow copy of torch's ordered sets would share their items.
+            kind: Any = type(value)
+            setattr(own, name, kind(value))
     own.fake_tensor_cache = {}
     own.pending_fresh_unbacked_symbols = []
     return own

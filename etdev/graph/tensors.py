@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from etdev.upstream.fake_tensors import write_count
+
 # So many places of a tensor are compared byte by byte.
 _SAMPLES = 16
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -39,9 +41,8 @@ class TensorWas:
 
 
 def _version(value: Any) -> int | None:
-    # Tensors made in inference mode have none, and objects such as engines aren't tensors.
-    counted = isinstance(value, torch.Tensor) and not value.is_inference()
-    return value._version if counted else None
+    # Objects such as engines aren't tensors.
+    return write_count(value) if isinstance(value, torch.Tensor) else None
 
 
 def _sample(value: Any) -> bytes:

@@ -24,7 +24,6 @@ from etdev.edge.maps import settle_maps
 from etdev.edge.orders import settle_orders
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
-from etdev.graph.generated import forgotten_code
 from etdev.graph.weights import Weights
 from etdev.lowering.composition import Composition
 from etdev.lowering.lowered import Lowered
@@ -36,6 +35,7 @@ from etdev.schema.outcomes import Forecast
 from etdev.schema.partition import Partition
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
+from etdev.upstream.generated_code import forgotten_code
 
 
 def _check_executor(_: object, __: object, value: Any) -> None:

@@ -13,7 +13,6 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
-from etdev.graph.generated import forgotten_code
 from etdev.graph.weights import Weights
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.etrecord import record
@@ -28,6 +27,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.plan_sheets import summary
 from etdev.schema.stages import Stages
 from etdev.upstream.call import guarded
+from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch.utils import _pytree as pytree
 
 from etdev.errors import RunError
+from etdev.upstream.trees import pytree
 
 _CURE = "check that --check names the model this .pte was lowered from"
 

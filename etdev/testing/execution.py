@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from executorch.runtime import Runtime
-from torch.utils import _pytree as pytree
 
 from etdev.files import scratch
 from etdev.lowering.lowered import Lowered
 from etdev.runtime.isolation import Job, isolated
 from etdev.testing.fakes import FAKE
 from etdev.testing.simulation import Simulation, Simulator
+from etdev.upstream.trees import pytree
 
 Calls = Sequence[Sequence[Any]]
 # The outputs of each call, one after the other, state carried on.

@@ -14,7 +14,6 @@ from etdev.edge.random_state import untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
-from etdev.graph.generated import forgotten_code
 from etdev.lowerer import Lowerer
 from etdev.lowering.locking import lock_of
 from etdev.lowering.lowered import Lowered
@@ -30,6 +29,7 @@ from etdev.tuning.candidate import Candidate
 from etdev.tuning.exchange import REFUSED, Failure
 from etdev.tuning.ground import Ground
 from etdev.tuning.units import Work, works_of
+from etdev.upstream.generated_code import forgotten_code
 
 # Conversions that are kept for candidates to come.
 _KEPT = 3

@@ -16,11 +16,12 @@ from models.matrix import SMALL
 from torch import nn
 from toys.moody import Moody
 
-from etdev import Lowerer, waiting
+from etdev import Lowerer
 from etdev.delegate.executors import crew, retry
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.worth import HERE, Worth
 from etdev.errors import CompileError, EtdevError, EtdevWarning
+from etdev.registry import waiting
 
 ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
 X = torch.randn(3, 4)

@@ -12,6 +12,7 @@ from torch.export import Dim
 
 from etdev import Lowerer
 from etdev.graph import generation, passes
+from etdev.upstream.edge import edge_conversion
 
 
 class Mixed(nn.Module):
@@ -58,7 +59,7 @@ PROGRAMS = {
 def test_the_graph_is_the_same_with_all_passes(name, monkeypatch):
     program = PROGRAMS[name]()
     with_fewer = converted(program)
-    monkeypatch.setattr(generation, "with_needed_passes", lambda convert: convert)
+    monkeypatch.setattr(generation, "only_if_needed", lambda step: step)
     assert converted(program) == with_fewer
 
 
@@ -73,7 +74,7 @@ def test_half_of_the_traces_are_left_out(monkeypatch):
     program = exported(*nets.mlp())
     Lowerer(["cpu"]).decide(program)
     fewer = set(traces)
-    monkeypatch.setattr(generation, "with_needed_passes", lambda convert: convert)
+    monkeypatch.setattr(generation, "only_if_needed", lambda step: step)
     Lowerer(["cpu"]).decide(program)
     assert set(traces) - fewer == {
         *("NormalizeTransposePass", "ReplaceBrokenOpsWithFunctionalOpsPass", "SymToTensorPass"),
@@ -158,7 +159,7 @@ def test_passes_are_run_on_the_branches_of_control_flow():
 
 
 def test_executorchs_conversion_is_still_built_as_relied_on():
-    convert = passes.with_needed_passes(_program._generate_edge_program)
+    convert = edge_conversion(passes.only_if_needed)
     assert convert is not _program._generate_edge_program
     assert _program._generate_edge_program.__globals__ is vars(_program)
     before, _ = _program._get_aten_to_edge_passes(EdgeCompileConfig())
@@ -168,6 +169,7 @@ def test_executorchs_conversion_is_still_built_as_relied_on():
     }
 
 
-def test_a_conversion_of_another_build_is_taken_as_it_is():
-    assert passes.with_needed_passes(print) is print
-    assert passes.with_needed_passes(graph) is graph
+@pytest.mark.parametrize("other", [print, graph])
+def test_a_conversion_of_another_build_is_taken_as_it_is(other, monkeypatch):
+    monkeypatch.setattr(_program, "_generate_edge_program", other)
+    assert edge_conversion(passes.only_if_needed) is other

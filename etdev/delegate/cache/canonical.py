@@ -13,8 +13,6 @@ from typing import Any
 import sympy
 import torch
 from attrs import define, field
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 from torch.fx import GraphModule, Node
@@ -22,6 +20,8 @@ from torch.fx import GraphModule, Node
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.errors import Unhashable
 from etdev.delegate.cache.faithful import faithful
+from etdev.upstream.fake_tensors import FakeTensor
+from etdev.upstream.ops import HigherOrderOperator, OpOverloadPacket, overload_of
 
 # Where an op comes from, for people: backends that compile by it would compile line numbers.
 _PROVENANCE = frozenset(
@@ -188,9 +188,9 @@ def _op(value: Any) -> str:
         if str(value) not in _FLOWS:
             raise Unhashable(f"{value} may stand for code that is elsewhere")
         return f"{type(value).__name__} {value}"
-    if isinstance(value, (OpOverload, OpOverloadPacket)):
+    if isinstance(value, OpOverloadPacket):
         return f"{type(value).__name__} {value}"
     # ExecuTorch wraps ATen's overloads.
-    if isinstance(own := getattr(value, "_op", None), OpOverload):
+    if own := overload_of(value):
         return f"{type(value).__name__} {own}"
     return ""

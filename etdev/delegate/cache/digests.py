@@ -13,9 +13,9 @@ import torch
 from attrs import define, field
 from blake3 import blake3
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from etdev.delegate.cache.errors import Unhashable
+from etdev.upstream.fake_tensors import FakeTensor
 
 # Below this, starting threads takes longer than hashing or copying.
 SEVERAL_THREADS_FROM_BYTES = 1 << 20

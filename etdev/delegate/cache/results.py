@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
-from executorch.exir._serialize.data_serializer import DataEntry
 from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.scalar_type import ScalarType
 from executorch.exir.tensor_layout import TensorLayout
@@ -18,6 +16,7 @@ from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
+from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
 
 
 class Unstorable(Exception):
@@ -73,7 +72,7 @@ def unpacked(
 
 
 def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
-    if getattr(result, "_delegate_info_meta", None) is not None:
+    if delegate_info(result) is not None:
         raise Unstorable("the backend adds delegate info to the graph")
     return {
         "payload": _blob(result.processed_bytes, blobs),

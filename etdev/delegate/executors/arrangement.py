@@ -13,9 +13,9 @@ from typing import Any
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
 from etdev.delegate.executors.plain import Stays, plain, restored
+from etdev.upstream.trees import pytree
 
 # Had from ExecuTorch's own program save.
 _SAVED = frozenset({"val", "stack_trace", "from_node"})

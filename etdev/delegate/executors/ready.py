@@ -8,6 +8,7 @@ import sys
 import warnings
 
 from etdev.upstream.collector import loading
+from etdev.upstream.logs import set_log_level
 
 
 def prepare(path: list[str]) -> None:
@@ -22,7 +23,5 @@ def prepare(path: list[str]) -> None:
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
     with loading():
-        import torch
-
-        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+        set_log_level(logging.CRITICAL)
         import etdev.delegate.executors.work  # noqa: F401

@@ -7,7 +7,6 @@ compiled where it was.
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import warnings
@@ -35,6 +34,7 @@ from etdev.graph.signature import renamed
 from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Ledger
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.upstream.programs import with_parts
 
 
 @frozen
@@ -100,8 +100,7 @@ def _packed(job: Job, own: Weights) -> tuple[dict[str, Any], bytes]:
 
 def _saved(program: ExportedProgram) -> bytes:
     """What ExecuTorch saves of a program without its weights."""
-    bare = copy.copy(program)
-    bare._state_dict, bare._constants = {}, {}
+    bare = with_parts(program, state_dict={}, constants={})
     file = io.BytesIO()
     try:
         with warnings.catch_warnings():

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from attrs import define, field
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from etdev.delegate.executors.plain import Stays, plain, restored
+from etdev.upstream.fake_tensors import FakeTensor
 
 Storages = Sequence[Tensor]
 

@@ -1,8 +1,7 @@
-"""Generated code: torch.fx keeps the source of every graph that it ever compiled; ours goes again.
+"""The source code and the shapes of graphs that torch would keep as long as the process lives.
 
-A lowering compiles hundreds of graphs, and a process that lowers many models would grow with each.
-So it would with each delegate: torch remembers what shapes a call of it has, and with that the
-delegate, its compiled bytes and its weights.
+A lowering compiles hundreds of graphs, of which torch.fx keeps the source. It keeps the shapes of
+each call of a delegate, too, and with them the delegate, its compiled bytes and its weights.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-
-# torch has no public way to these; tests/whole/test_memory.py holds what this needs.
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.graph_module import _loader
 

@@ -1,0 +1,33 @@
+"""Decompositions that ExecuTorch and torch have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from executorch.exir.tracer import _default_decomposition_table
+
+from etdev.upstream.ops import OpOverload, base_name
+
+Table = Mapping[Any, Callable[..., Any]]
+
+
+def executorch_table() -> Table:
+    """Return the decompositions that ExecuTorch applies."""
+    return _default_decomposition_table()  # type: ignore[no-any-return]
+
+
+def further_tables() -> tuple[Table, Table]:
+    """Return the decompositions of torch's reference implementations and of its compiler."""
+    # Importing the first registers the reference implementations.
+    from torch._decomp import decomposition_table
+    from torch._inductor.decomposition import decompositions
+
+    return decomposition_table, decompositions
+
+
+def primitive_pieces(op: OpOverload) -> Callable[..., Any] | None:
+    """Return the ATen function that a primitive of torch stands for, or None."""
+    primitive = getattr(torch._prims, base_name(op), None)
+    return getattr(primitive, "impl_aten", None)

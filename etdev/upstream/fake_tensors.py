@@ -1,0 +1,29 @@
+"""Tensors without data and tensors that wrap others, for which torch has no public names."""
+
+from __future__ import annotations
+
+import torch
+from torch._guards import active_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
+
+__all__ = ["FakeTensor", "FakeTensorMode", "FunctionalTensor", "active_fake_mode"]
+__all__ += ["is_traceable_wrapper_subclass", "transform_subclass"]
+
+
+def remade(value: FakeTensor, mode: FakeTensorMode, data: torch.Tensor) -> FakeTensor:
+    """Return a fake tensor like another, in another mode and with the shape of a meta tensor."""
+    return FakeTensor(
+        mode,
+        data,
+        value.fake_device,
+        constant=value.constant,
+        requires_grad=value.requires_grad,
+        _is_param=getattr(value, "_is_param", False),
+    )
+
+
+def write_count(tensor: torch.Tensor) -> int | None:
+    """Return how often a tensor was written in place; None in inference mode, without a count."""
+    return None if tensor.is_inference() else tensor._version

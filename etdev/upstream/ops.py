@@ -1,0 +1,41 @@
+"""Torch's op overloads, its higher-order ops, and ExecuTorch's edge ops that wrap overloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from executorch.exir.dialects._ops import ops as edge_ops
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+__all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "edge_ops"]
+
+
+def overload_of(target: Any) -> OpOverload | None:
+    """Return the overload that the target of a node is, or wraps as an edge op; None otherwise."""
+    # An OpOverload has an `_op` too, which is a function of C++.
+    op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
+    return op if isinstance(op, OpOverload) else None
+
+
+def base_name(target: Any) -> str:
+    """Return the name of an op without namespace and overload, such as `add`; empty without op."""
+    op = overload_of(target)
+    return str(op.overloadpacket.__name__) if op else ""
+
+
+def overload_name(op: OpOverload) -> str:
+    """Return the name of an overload alone, such as `Tensor`."""
+    return op._overloadname
+
+
+def schema_of(op: OpOverload) -> torch.FunctionSchema:
+    """Return the signature of an op: its arguments, its returns, and what aliases what."""
+    return op._schema
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Return True if torch composes an op of other ops, and its gradient of theirs."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return bool(op.has_kernel_for_dispatch_key(key))

@@ -1,0 +1,34 @@
+"""Parts of exported programs and of their symbolic sizes that can't be set in public."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from torch._export.verifier import SpecViolationError, Verifier
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+__all__ = ["SpecViolationError", "Verifier"]
+
+
+def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
+    """Return a shallow copy of a program with other parts, which is not verified again.
+
+    Args:
+        program: It is not changed.
+        parts: New values of its properties by name, such as `range_constraints`.
+    """
+    changed = copy.copy(program)
+    for name, value in parts.items():
+        setattr(changed, f"_{name}", value)
+    return changed
+
+
+def in_shape_env(size: Any, env: ShapeEnv, renamed: Mapping[Any, Any]) -> Any:
+    """Return a symbolic size in another shape env, with other names of some symbols."""
+    node = size.node.with_shape_env(env)
+    if renamed:
+        node._expr = node._expr.xreplace(renamed)
+    return type(size)(node)

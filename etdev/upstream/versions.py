@@ -1,0 +1,44 @@
+"""Differences between the releases of torch and ExecuTorch that etdev supports."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from etdev.errors import RunError
+
+
+def load_program(path: Path, data: Path | None = None, trace: bool = False) -> Any:
+    """Load a `.pte` with ExecuTorch's runtime.
+
+    Args:
+        path: The `.pte`.
+        data: Its `.ptd`, if it has one.
+        trace: Have the runtime write an ETDump.
+
+    Raises:
+        RunError: It has a `.ptd`, and ExecuTorch is older than 1.5, whose runtime for Python
+            takes none.
+    """
+    from executorch.runtime import Runtime
+
+    load = Runtime.get().load_program
+    options: dict[str, Any] = {"enable_etdump": True} if trace else {}
+    if data is not None:
+        if "data_path" not in inspect.signature(load).parameters:
+            cure = "ExecuTorch loads a .ptd here from 1.5 on"
+            raise RunError(str(path), f"needs {data.name}", cure)
+        options["data_path"] = data
+    return load(path, **options)
+
+
+def sorts_inputs() -> bool:
+    """Return True if torch orders the inputs of a fused subgraph as the graph does, from 2.14 on.
+
+    ExecuTorch's own path to a delegate has that order.
+    """
+    import torch
+    from packaging.version import Version
+
+    return Version(torch.__version__).release >= (2, 14)
