@@ -20,7 +20,8 @@ from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
-from etdev.pte import causes
+from etdev.quirks import emission
+from etdev.quirks.table import error_of
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 
@@ -134,13 +135,13 @@ def _refuse_loops(program: ExportedProgram, plan: MethodPlan) -> None:
 def _refuse_unplanned(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse values that ExecuTorch's emission can't plan memory for."""
     claimed = {name for partition in plan.partitions for name in partition.nodes}
-    for node in program.graph.nodes:
-        if node.name in claimed:
-            continue
-        if problem := causes.unbounded("partitioner", plan.method, node):
-            raise problem
-        if causes.is_unordered(node):
-            raise causes.unordered("partitioner", plan.method, node)
+    for row, sizes in (
+        (emission.UNBOUNDED_VALUES, emission.unbounded_sizes(program)),
+        (emission.UNORDERED_STRIDES, emission.unordered_strides(program)),
+    ):
+        found = [size for size in sizes if size.name not in claimed]
+        if found and row.in_loop:
+            raise error_of(row.in_loop, plan.method, found, "partitioner")
 
 
 def _is_read_in_any_order(nonzero: Node) -> bool:

@@ -71,6 +71,7 @@ class Decider:
             self.settings,
             self._expander,
             self._stages,
+            self.composition.quirks,
             whole,
         )
 

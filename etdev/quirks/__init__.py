@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etdev.quirks import interface, scalars
+from etdev.quirks import emission, interface, scalars
 from etdev.schema.quirk import Quirk
 
-QUIRKS: tuple[Quirk, ...] = (*interface.QUIRKS, *scalars.QUIRKS)
+QUIRKS: tuple[Quirk, ...] = (*interface.QUIRKS, *scalars.QUIRKS, *emission.QUIRKS)
