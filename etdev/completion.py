@@ -20,7 +20,6 @@ from etdev.edge import kernels, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
-from etdev.edge.dropouts import with_idle_dropouts
 from etdev.edge.expander import expander_of
 from etdev.edge.formulas import corrections
 from etdev.edge.opset import Opset
@@ -46,7 +45,7 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
-    program = with_multiplied_shifts(with_idle_dropouts(_with_indexed_masks(program)))
+    program = with_multiplied_shifts(_with_indexed_masks(program))
     if not _lacks(with_own_symbols(program), config):
         return program
     own = with_own_symbols(program)

@@ -165,7 +165,7 @@ class Conversion:
         prepared = self._prepared(method, with_given_constants(program))
         prepared = with_known_positions(prepared)
         refuse_unknown_slices(prepared)
-        program = with_made_empties(without_checks(functional(prepared)))
+        program = with_made_empties(without_checks(functional(prepared, method, self.apply)))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)
         ops = ask(program).ops
