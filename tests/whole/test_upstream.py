@@ -48,6 +48,7 @@ PRIVATE = {
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
         "torch.utils._python_dispatch.transform_subclass",
         "torch.utils._pytree",
+        "torch.utils._sympy.functions",
     ),
     "a mode of the caller's is off while etdev works": (
         "torch.utils._python_dispatch._disable_current_modes",
@@ -76,7 +77,16 @@ ATTRIBUTES = {
     *("_edge_programs", "_etrecord", "_named_data_store"),  # EdgeProgramManager
     *("_flatbuffer_to_program", "_get_extended_header", "_restore_segments"),  # reading a .pte
     *("_generate_edge_program", "_instruction_id", "_tensor_data"),
-    *("_expr", "_is_param", "_op", "_overloadname", "_schema", "_version"),  # torch
+    *(
+        "_DropoutNd",
+        "_NormBase",
+        "_expr",
+        "_is_param",
+        "_op",
+        "_overloadname",
+        "_schema",
+        "_version",
+    ),  # torch
 }
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
