@@ -20,6 +20,7 @@ from etdev.cli.voice import Voice
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Step
 from etdev.upstream.collector import loading
+from etdev.upstream.logs import set_log_level
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"
@@ -112,17 +113,13 @@ def import_torch(debug: bool, voice: Voice) -> None:
     """Import PyTorch and ExecuTorch, of whose logs is shown what was asked for."""
     if voice.level is not None:
         logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
-        import torch
-
-        torch._logging.set_logs(all=voice.level)  # type: ignore[attr-defined]
+        set_log_level(voice.level)
     elif not debug:
         # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
         logging.getLogger().addHandler(logging.NullHandler())
-        import torch
-
         # Before ExecuTorch is imported, since its imports log. Not even errors: torch logs the
         # traceback of each one that it raises.
-        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+        set_log_level(logging.CRITICAL)
     import executorch.exir  # noqa: F401
 
 

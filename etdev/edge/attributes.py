@@ -14,16 +14,14 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch._subclasses import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.export import ExportedProgram
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etdev.edge.calls import called, duplicate, written
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import EtdevWarning, SourceError
+from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
+from etdev.upstream.trees import pytree
 
 _CALLS = 3
 _PLAIN = (int, float, complex, str, bytes)

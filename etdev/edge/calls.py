@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.utils import _pytree as pytree
+
+from etdev.upstream.ops import overload_of, schema_of
+from etdev.upstream.trees import pytree
 
 
 def written(program: ExportedProgram) -> Iterator[str]:
@@ -18,8 +20,10 @@ def written(program: ExportedProgram) -> Iterator[str]:
     yield from (spec.target for spec in signature.output_specs if spec.target)
     constants = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
     for node in program.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for argument, parameter in zip(node.args, schema.arguments if schema else (), strict=False):
+        op = overload_of(node.target)
+        for argument, parameter in zip(
+            node.args, schema_of(op).arguments if op else (), strict=False
+        ):
             if parameter.alias_info is not None and parameter.alias_info.is_write:
                 yield constants.get(_base(argument), "")
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from attrs import define, evolve, field
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -15,6 +14,7 @@ from etdev.graph.ops import edge_name
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
+from etdev.upstream.ops import OpOverload, schema_of
 
 # Key of the mark: the node's edge op, then the plugins that want it whole. It is in `custom`, the
 # metadata that torch.export preserves through decompositions.
@@ -71,7 +71,7 @@ def _becomes_another(op: OpOverload) -> bool:
     Copies are others where it knows the order of dimensions, and so are ops that return a number;
     torch can't trace `item` of some views if that is kept.
     """
-    (*types,) = (str(value.type) for value in op._schema.returns)
+    (*types,) = (str(value.type) for value in schema_of(op).returns)
     is_number = bool(types) and set(types) <= {"number", "bool", "int", "float"}
     return is_number or op in _COPIES
 

@@ -20,10 +20,10 @@ import sympy
 import torch
 from attrs import define
 from torch.export import ExportedProgram
-from torch.export.pt2_archive._package import PT2ArchiveReader
-from torch.utils._sympy import functions
+from torch.export.pt2_archive import PT2ArchiveReader
 
 from etdev.errors import SourceError, first_line
+from etdev.upstream.programs import size_functions
 
 _PAYLOADS = ("data/weights/", "data/constants/")
 _LIBRARIES = "data/aotinductor/"
@@ -203,7 +203,7 @@ def _is_expression(text: Any) -> bool:
 def _is_harmless(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         kind = node.func.id if isinstance(node.func, ast.Name) else ""
-        known = getattr(functions, kind, None) or getattr(sympy, kind, None)
+        known = getattr(size_functions, kind, None) or getattr(sympy, kind, None)
         return isinstance(known, type) and issubclass(known, sympy.Basic)
     # sympy evaluates text, too.
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from etdev.edge.calls import duplicate, written
 from etdev.edge.source import Method
 from etdev.errors import SourceError
+from etdev.upstream.trees import pytree
 
 
 @frozen(eq=False)

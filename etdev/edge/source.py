@@ -11,16 +11,17 @@ from typing import Any
 import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
 
 from etdev.edge.attributes import check_assigned, watched_attributes
 from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
+from etdev.upstream.programs import modal_layers
+from etdev.upstream.trees import pytree
 
 FORWARD = "forward"
 # Modules that compute differently in training mode; on others the flag changes nothing.
-_MODAL = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+_MODAL = modal_layers()
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
 

@@ -15,7 +15,7 @@ from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.weights import Weights
 from etdev.pte.emit import Emitted, emit
-from etdev.pte.etrecord import record
+from etdev.pte.etrecord import add_etrecord
 from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
@@ -188,7 +188,7 @@ class Lowered:
         if with_record:
             decision = self.decision
             exported = {name: known.program for name, known in decision.references.items()}
-            record(manager, exported, decision.rebuilt(decision.programs))
+            add_etrecord(manager, exported, decision.rebuilt(decision.programs))
         return manager
 
     def _emit(

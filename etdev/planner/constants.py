@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-import torch
 from attrs import asdict, define, evolve, field
-from packaging.version import Version
 from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
-
-# With it ExecuTorch's own path orders what a delegate reads otherwise, and a delegate's bytes have
-# that order.
-_SORTS_INPUTS = Version(torch.__version__).release >= (2, 14)
+from etdev.upstream.versions import sorts_inputs
 
 
 def settle(
@@ -94,7 +89,7 @@ class _Settlement:
 
     def _ordered(self, reads: list[Node]) -> list[Node]:
         """Values in the order in which ExecuTorch's own path hands them to a delegate."""
-        if _SORTS_INPUTS and all(node.name in self.places for node in reads):
+        if sorts_inputs() and all(node.name in self.places for node in reads):
             return sorted(reads, key=lambda node: self.places[node.name])
         return reads
 

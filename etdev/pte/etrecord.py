@@ -1,4 +1,4 @@
-"""ETRecords: what ExecuTorch's Inspector and Model Explorer need beside a .pte."""
+"""The ETRecord that ExecuTorch's Inspector and Model Explorer read together with a .pte."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
+from etdev.upstream.edge import etrecord, set_etrecord
 
-def record(
+
+def add_etrecord(
     manager: EdgeProgramManager, exported: Mapping[str, ExportedProgram], edge: EdgeProgramManager
 ) -> None:
     """Have a manager carry an ETRecord, unless it has one; `to_executorch` completes it.
@@ -24,7 +26,8 @@ def record(
         # ExecuTorch can be built without its developer tools.
         return
     # There is no public way to have a record but the conversion's, which copies all weights.
-    if manager._etrecord is None:
-        manager._etrecord = ETRecord()
-        manager._etrecord.add_exported_program(dict(exported))
-        manager._etrecord.add_edge_dialect_program(edge)
+    if etrecord(manager) is None:
+        record = ETRecord()
+        record.add_exported_program(dict(exported))
+        record.add_edge_dialect_program(edge)
+        set_etrecord(manager, record)

@@ -11,6 +11,7 @@ from etdev.errors import ArtifactError, first_line
 from etdev.pte.artifact import LEDGER
 from etdev.pte.opening import named_data, opened
 from etdev.schema.plan import Plan
+from etdev.upstream.emission import add_named_data
 
 # A plan of half a million nodes has fewer.
 _MOST_BYTES = 1 << 28
@@ -26,8 +27,7 @@ def embed(manager: EdgeProgramManager, plan: Plan) -> None:
     if len(text) > _MOST_BYTES:
         what = f"would be {len(text)} bytes, more than {_MOST_BYTES}"
         raise ArtifactError("ledger", what, "write the plan with etdev plan --json instead")
-    # ExecuTorch fills this store from delegates only, and has no public way to add to it.
-    manager._named_data_store.add_named_data(LEDGER, zlib.compress(text))
+    add_named_data(manager, LEDGER, zlib.compress(text))
 
 
 def has_ledger(path: Path) -> bool:

@@ -55,7 +55,7 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
     Returns:
         The program, and the segment of all named data, by key: its number and bytes.
     """
-    from executorch.exir._serialize import _program as serialize
+    from etdev.upstream.emission import with_segments
 
     program, segments = _unpacked(data)
     if segments is None:
@@ -66,17 +66,17 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
         named[key] = number, segments[place.offset : place.offset + place.size]
     # Only this has to be a copy for ExecuTorch.
     program.named_data = []
-    return serialize._restore_segments(program, segments).program, named
+    return with_segments(program, segments).program, named
 
 
 def restored(data: memoryview) -> Any:
     """ExecuTorch's schema object of a file, with a copy of all that it holds."""
-    from executorch.exir._serialize import _program as serialize
+    from etdev.upstream.emission import PTEFile, with_segments
 
     program, segments = _unpacked(data)
     if segments is None:
-        return serialize.PTEFile(program=program, mutable_data=None, named_data=None)
-    return serialize._restore_segments(program, bytes(segments))
+        return PTEFile(program=program, mutable_data=None, named_data=None)
+    return with_segments(program, bytes(segments))
 
 
 def named_data(data: memoryview, key: str) -> bytes | None:
@@ -91,14 +91,13 @@ def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
     Raises:
         ValueError: It would unpack to more than its size allows, or its segments overlap.
     """
-    from executorch.exir._serialize import _program as serialize
+    from etdev.upstream.emission import header_of, without_segments
 
-    header = serialize._get_extended_header(data)
-    known = header is not None and header.is_valid()
-    packed = bytes(data[: header.program_size] if known else data)
+    header = header_of(data)
+    packed = bytes(data[: header.program_size] if header else data)
     measure(packed, schema(*PROGRAM))
-    program = serialize._flatbuffer_to_program(packed)
-    if not (known and header.segment_base_offset):
+    program = without_segments(packed)
+    if not (header and header.segment_base_offset):
         return program, None
     segments = data[header.segment_base_offset :]
     _check_segments(program, len(segments))

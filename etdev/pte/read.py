@@ -91,10 +91,9 @@ def _in_order(plan: Any) -> list[Any]:
 
 
 def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:
-    """The methods of a program in memory, as ExecuTorch emitted it."""
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    return methods_of(deserialize_pte_binary(program).program)
+    """Return the methods of a program in memory, as ExecuTorch emitted it."""
+    parsed, _ = program_of(memoryview(program))
+    return methods_of(parsed)
 
 
 def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArtifact, ...]:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import copy
 
-# Registers torch.ops.et_copy.
-import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
-import torch
 from attrs import frozen
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.schema import DeviceType
@@ -20,8 +17,7 @@ from executorch.exir.tensor import TensorSpec
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-H2D = torch.ops.et_copy._h2d_copy.default
-D2H = torch.ops.et_copy._d2h_copy.default
+from etdev.upstream.device_copies import D2H, H2D
 
 
 @frozen

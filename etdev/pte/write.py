@@ -9,6 +9,7 @@ from executorch.exir import ExecutorchProgramManager
 
 from etdev.errors import ArtifactError
 from etdev.files import write_atomically
+from etdev.upstream.emission import external_data
 
 
 def write_program(
@@ -28,7 +29,7 @@ def write_program(
     """
     if path.suffix != ".pte":
         raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
-    for name, data in (program._tensor_data or {}).items():
+    for name, data in external_data(program).items():
         beside = path.with_name(f"{path.stem}.{name.removesuffix('.ptd')}.ptd")
         write_atomically(beside, data.write_to_file)
     write_atomically(path, program.write_to_file, check)

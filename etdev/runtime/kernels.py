@@ -15,6 +15,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.source import where
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.decision import Decision
+from etdev.upstream.ops import overload_of
 
 # ExecuTorch ships these kernels beside its runtime.
 _QUANTISED = "quantized_decomposed::"
@@ -58,7 +59,8 @@ def lacks_kernel(node: Node) -> bool:
 
     False where ExecuTorch was built without its runtime for Python.
     """
-    if getattr(getattr(node.target, "_op", None), "namespace", "") != "aten":
+    op = overload_of(node.target)
+    if op is None or op.namespace != "aten":
         return False
     kernel = _kernel_of(node)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,8 @@ from etdev.schema.ledger import Entry
 from etdev.schema.modules import module_times
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile, Span
+from etdev.upstream.emission import instruction_of
+from etdev.upstream.versions import load_program
 
 # What the runtime calls the events of whole instructions; the others are within these.
 _CALLS = ("DELEGATE_CALL", "OPERATOR_CALL")
@@ -110,12 +111,8 @@ def _traced(
     path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None
 ) -> list[Any]:
     """The Inspector's events of all runs together."""
-    from executorch.runtime import Runtime
-
-    load = Runtime.get().load_program
-    more = {"data_path": data} if data and "data_path" in inspect.signature(load).parameters else {}
     try:
-        program = load(path, enable_etdump=True, **more)
+        program = load_program(path, data, trace=True)
         loaded = program.load_method(method)
         for _ in range(repeat + 1):
             loaded.execute(inputs)
@@ -163,7 +160,7 @@ def _times(
     """Partitions and portable nodes with their milliseconds."""
     kernels: dict[str, list[float]] = {}
     partitions: dict[int, float] = {}
-    for event in sorted(calls, key=lambda event: int(event._instruction_id)):
+    for event in sorted(calls, key=lambda event: instruction_of(event)):
         step, ms = _step(event, known), _median_ms(event)
         if step.delegate is not None:
             partitions[step.delegate] = partitions.get(step.delegate, 0.0) + ms
@@ -191,9 +188,7 @@ def _call(event: Any, known: Sequence[Step], plan: MethodPlan | None) -> Call:
 
 def _step(event: Any, known: Sequence[Step]) -> Step:
     """The instruction that an event is about."""
-    # The Inspector has no public way from an event to its instruction.
-    index: int = event._instruction_id
-    return known[index]
+    return known[instruction_of(event)]
 
 
 def _median_ms(event: Any) -> float:

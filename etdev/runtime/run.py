@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import statistics
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.isolation import Job, isolated
 from etdev.runtime.kernels import load_kernels
 from etdev.runtime.memory import check_memory
+from etdev.upstream.versions import load_program
 
 
 @frozen(eq=False)
@@ -85,7 +85,7 @@ def run(
     facts, data = _checked(path, inputs, method, data)
     try:
         # Kept in this frame: the method reads the program's memory as long as it runs.
-        program = _load(Path(path), data)
+        program = load_program(Path(path), data)
         return _timed(program.load_method(method), laid_out(facts, inputs), repeat)
     except RuntimeError as error:
         raise RunError(
@@ -124,17 +124,6 @@ def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> l
         raise RunError(
             f"method {method!r}", f"the runtime failed with {first_line(error)}", "see etdev check"
         ) from error
-
-
-def _load(path: Path, data: Path | None) -> Any:
-    from executorch.runtime import Runtime
-
-    load = Runtime.get().load_program
-    if data is None:
-        return load(path)
-    if "data_path" not in inspect.signature(load).parameters:
-        raise RunError(str(path), f"needs {data.name}", "ExecuTorch loads a .ptd here from 1.5 on")
-    return load(path, data_path=data)
 
 
 def _timed(method: Any, inputs: Sequence[Any], repeat: int) -> Run:

@@ -7,7 +7,6 @@ what ExecuTorch logs goes to JOB.log. It ends with its input.
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from etdev.runtime.loading import load_runtime
+from etdev.upstream.versions import load_program
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def work(folder: Path) -> None:
 def _run(folder: Path, index: int, job: dict[str, Any]) -> None:
     import torch
 
-    program = _load(job["path"], job["data"])
+    program = load_program(Path(job["path"]), Path(job["data"]) if job["data"] else None)
     method = program.load_method(job["method"])
     for call, inputs in enumerate(job["calls"]):
         outputs, times = method.execute(inputs), []
@@ -62,17 +62,6 @@ def _run(folder: Path, index: int, job: dict[str, Any]) -> None:
             times.append((time.perf_counter() - start) * 1000)
         left = {"outputs": list(outputs), "inputs": inputs, "latency_ms": times}
         torch.save(left, folder / f"{index}-{call}.pt")
-
-
-def _load(path: str, data: str | None) -> Any:
-    from executorch.runtime import Runtime
-
-    load = Runtime.get().load_program
-    if data is None:
-        return load(Path(path))
-    if "data_path" not in inspect.signature(load).parameters:
-        raise RuntimeError("ExecuTorch loads a .ptd here from 1.5 on")
-    return load(Path(path), data_path=Path(data))
 
 
 if __name__ == "__main__":

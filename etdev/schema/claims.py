@@ -21,10 +21,12 @@ from etdev.schema.converters import (
 from etdev.schema.device import DEVICE_TYPES
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
     from torch.fx import Node
 
     Predicate = Callable[[Node], bool]
+
+# An overload such as `torch.ops.aten.linear.default`; torch has no public name for its type.
+Op = Any
 
 
 # Converters of their own, since a type checker takes the types of a constructor from them.
@@ -36,7 +38,7 @@ def _refusals(value: Iterable[Refusal]) -> tuple[Refusal, ...]:
     return frozen_tuple(value)
 
 
-def _ops(value: Iterable[OpOverload]) -> tuple[OpOverload, ...]:
+def _ops(value: Iterable[Op]) -> tuple[Op, ...]:
     return frozen_tuple(value)
 
 
@@ -117,7 +119,7 @@ class KeepWhole:
         when: Asked for each ATen node of those ops; only True keeps it. None keeps all.
     """
 
-    ops: tuple[OpOverload, ...] = field(converter=_ops)
+    ops: tuple[Op, ...] = field(converter=_ops)
     when: Predicate | None = field(default=None)
 
     def wants(self, node: Any) -> bool:

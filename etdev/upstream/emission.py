@@ -1,4 +1,4 @@
-"""What ExecuTorch writes besides a program's own instructions, and its reader of `.pte` files."""
+"""What ExecuTorch writes besides a program, and how it reads `.pte` files and traces."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
 from executorch.exir._serialize import _program
-from executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
-from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
+from executorch.exir._serialize._program import PTEFile
 from executorch.exir._serialize.data_serializer import DataEntry
 from executorch.exir.backend.backend_details import PreprocessResult
 
-__all__ = ["DataEntry", "NamedDataStore", "NamedDataStoreOutput", "deserialize_pte_binary"]
+__all__ = ["DataEntry", "NamedDataStoreOutput", "PTEFile"]
 
 # The key of a delegate's `meta` under which ExecuTorch looks for what `delegate_info` returns.
 DELEGATE_INFO = "_delegate_info_meta"
@@ -38,11 +38,16 @@ def header_of(data: memoryview) -> Any:
     return header if header is not None and header.is_valid() else None
 
 
-def program_of(flatbuffer: bytes) -> Any:
-    """Return ExecuTorch's schema object of a `.pte` without its segments."""
+def without_segments(flatbuffer: bytes) -> Any:
+    """Return ExecuTorch's schema object of a program, without the data of its segments."""
     return _program._flatbuffer_to_program(flatbuffer)
 
 
 def with_segments(program: Any, segments: memoryview | bytes) -> Any:
     """Return ExecuTorch's PTEFile of a program, with the data of its segments."""
     return _program._restore_segments(program, segments)
+
+
+def instruction_of(event: Any) -> int:
+    """Return the number of the instruction that an event of ExecuTorch's Inspector is about."""
+    return int(event._instruction_id)

@@ -6,11 +6,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch._export.verifier import SpecViolationError, Verifier
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy import functions as size_functions
 
-__all__ = ["SpecViolationError", "Verifier"]
+__all__ = ["SpecViolationError", "Verifier", "size_functions"]
 
 
 def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
@@ -32,3 +34,8 @@ def in_shape_env(size: Any, env: ShapeEnv, renamed: Mapping[Any, Any]) -> Any:
     if renamed:
         node._expr = node._expr.xreplace(renamed)
     return type(size)(node)
+
+
+def modal_layers() -> tuple[type[torch.nn.Module], ...]:
+    """Return the classes of layers that compute differently in training mode."""
+    return torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from packaging.version import Version
 
 from etdev.errors import RunError
 
@@ -33,12 +36,12 @@ def load_program(path: Path, data: Path | None = None, trace: bool = False) -> A
     return load(path, **options)
 
 
+@cache
 def sorts_inputs() -> bool:
-    """Return True if torch orders the inputs of a fused subgraph as the graph does, from 2.14 on.
+    """Return True if torch fuses nodes into a subgraph with its inputs in graph order.
 
-    ExecuTorch's own path to a delegate has that order.
+    It does from 2.14 on. ExecuTorch's own path to a delegate, and so its bytes, have that order.
     """
     import torch
-    from packaging.version import Version
 
     return Version(torch.__version__).release >= (2, 14)

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from attrs import define, field
 from blake3 import blake3
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.edge.simplify.values import is_plain, is_random, is_static, moves_only, op_of
+from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
+from etdev.upstream.ops import base_name
 
 # What is larger stays computed. Up to here, too, PyTorch computes in one thread, so that the bits
 # don't depend on how many there are.
@@ -215,7 +216,7 @@ def _is_seen_weight(node: Node) -> bool:
     It is known by its name, to a .ptd or to another method, and backends look for both together.
     """
     source: Any = node.args[0] if node.args else None
-    seen = op_of(node)._opname in _SEEN  # type: ignore[union-attr]
+    seen = base_name(node.target) in _SEEN
     return seen and isinstance(source, Node) and source.op == "placeholder"
 
 

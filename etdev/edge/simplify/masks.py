@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from executorch.exir.dialects._ops import ops as exir_ops
 from torch.fx import Node
 
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_plain, is_static, looks_like, same_sizes
 from etdev.graph.nodes import op_name
+from etdev.upstream.ops import edge_ops
 
 _AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
 _OR = ("aten.bitwise_or.Tensor", "aten.logical_or.default")
@@ -47,7 +47,7 @@ def _neutral(node: Node, folding: Folding, neutral: bool) -> Simpler | None:
         if looks_like(other.meta["val"], node.meta["val"]):
             return other
         if is_static(node.meta["val"]) and node.meta["val"].is_contiguous():
-            return exir_ops.edge.aten.expand_copy.default, (other, list(node.meta["val"].shape))
+            return edge_ops.edge.aten.expand_copy.default, (other, list(node.meta["val"].shape))
     return None
 
 
@@ -63,7 +63,7 @@ def _negated(node: Node) -> Simpler | None:
         return source if same else None
     if name in _OPPOSITE and len(inner.users) == 1:
         packet, overload = _OPPOSITE[name].split(".")
-        return getattr(getattr(exir_ops.edge.aten, packet), overload), inner.args
+        return getattr(getattr(edge_ops.edge.aten, packet), overload), inner.args
     return None
 
 

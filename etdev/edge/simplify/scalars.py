@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from executorch.exir.dialects._ops import ops as exir_ops
 from torch.fx import Node
 
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, looks_like
 from etdev.graph.nodes import op_name
+from etdev.upstream.ops import edge_ops
 
 _PACKETS = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")}
 
@@ -34,4 +34,4 @@ def as_tensor(node: Node, folding: Folding) -> Simpler | None:
     if abs(number) > torch.finfo(torch.float32).max and math.isfinite(number):
         return None
     constant = folding.constant(torch.full((1,), number, dtype=torch.float32), node)
-    return getattr(exir_ops.edge.aten, packet).Tensor, (source, constant)
+    return getattr(edge_ops.edge.aten, packet).Tensor, (source, constant)

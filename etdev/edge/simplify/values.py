@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
 from etdev.graph.ops import is_functional
+from etdev.upstream.ops import OpOverload, base_name, overload_of
 
 # What may be read in place of a node; or a simpler op that it can be, with its arguments.
 Simpler = Node | tuple[Any, tuple[Any, ...]]
@@ -25,23 +25,20 @@ _NAMESPACES = ("aten", "dim_order_ops")
 
 def op_of(node: Node) -> OpOverload | None:
     """The operator that a node calls, in whichever dialect; None if it calls something else."""
-    # An OpOverload has an `_op` too, which is something else.
-    target = node.target
-    op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
-    return op if node.op == "call_function" and isinstance(op, OpOverload) else None
+    return overload_of(node.target) if node.op == "call_function" else None
 
 
 def is_random(node: Node) -> bool:
     """Whether what an operator computes is not told by its inputs: it is random, or not set."""
     op = op_of(node)
     assert op
-    return torch.Tag.nondeterministic_seeded in op.tags or "empty" in op._opname
+    return torch.Tag.nondeterministic_seeded in op.tags or "empty" in base_name(op)
 
 
 def moves_only(node: Node) -> bool:
     """Whether an op only moves elements, whose bits stay as they are."""
     op = op_of(node)
-    return op is not None and op._opname.removesuffix("_copy") in _MOVES
+    return op is not None and base_name(op).removesuffix("_copy") in _MOVES
 
 
 def is_plain(node: Node) -> bool:
