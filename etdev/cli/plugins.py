@@ -11,7 +11,7 @@ from rich.table import Table
 from etdev.cli import options, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import console, import_torch, lines, quieted
-from etdev.cli.voice import Voice
+from etdev.cli.verbosity import Verbosity
 from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
@@ -46,7 +46,7 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
     with quieted(debug) as err, watched(lines(err)):
         if any(entry.partitioner for entry in table.entries):
             # A Partitioner's module would import it, with all that torch and its libraries log.
-            import_torch(debug, Voice.chosen())
+            import_torch(debug, Verbosity.chosen())
         findings = discover(table)
     if as_json:
         results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from etdev.errors import PluginError, first_line
 from etdev.registry.alarm import INTERRUPTIONS
+from etdev.registry.extensions import Offer, offers
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
@@ -22,31 +23,17 @@ from etdev.registry.waiting import waiting_for
 from etdev.schema.limits import Limits
 
 GROUP = "etdev"
-_UNKNOWN = "unknown"
 
 
 @frozen
-class Origin:
-    """Where a plugin comes from: an entry point, or a partitioner that the registry names.
-
-    Nothing of it is imported before `load`.
+class Origin(Offer):
+    """The entry point of a plugin, or a partitioner that the registry names.
 
     Args:
-        entry: Name, module and object.
-        distribution: What pip calls it; the package's name if no distribution has it.
-        version: Version of that distribution.
         adapted: The object is an ExecuTorch Partitioner.
     """
 
-    entry: EntryPoint
-    distribution: str
-    version: str = ""
     adapted: bool = False
-
-    @property
-    def title(self) -> str:
-        """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
-        return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
     def load(
         self, settings: Mapping[str, Any], limits: Limits, registry: Registry | None = None
@@ -137,18 +124,10 @@ def find_origins(registry: Registry) -> dict[str, list[Origin]]:
 
 def _entry_points() -> dict[str, list[Origin]]:
     """The entry points of our group, by name."""
-    installed: dict[str, list[Origin]] = {}
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        origin = Origin(entry, _UNKNOWN)
-        if entry.dist:
-            # What pip left half removed has no name.
-            name = entry.dist.name or _UNKNOWN
-            origin = Origin(entry, name, entry.dist.version if entry.dist.name else "")
-        origins = installed.setdefault(entry.name, [])
-        # One distribution seen twice on sys.path (an editable install) does not clash.
-        if origin.title not in [other.title for other in origins]:
-            origins.append(origin)
-    return installed
+    return {
+        name: [Origin(offer.entry, offer.distribution, offer.version) for offer in known]
+        for name, known in offers(GROUP).items()
+    }
 
 
 def _is_installed(entry: PluginEntry) -> bool:

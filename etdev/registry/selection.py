@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +12,13 @@ from attrs import define
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
 from etdev.registry.discovery import Origin, find_origins
+from etdev.registry.extensions import AUTOLOAD_OFF, autoload
 from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
 from etdev.registry.waiting import waiting_for
 from etdev.schema.device import Probe
-
-AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
 
 @define
@@ -70,7 +68,7 @@ def _examine(
     finding = Finding(name)
     if origins := installed.get(name):
         finding.distribution, finding.version = origins[0].distribution, origins[0].version
-    if not _autoload() and not in_order:
+    if not autoload() and not in_order:
         finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
         return finding
     try:
@@ -184,15 +182,11 @@ def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
 def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     """Names of the plugins that may be asked, in claim order."""
     # By name, because entry points come back in directory order, which machines disagree on.
-    autoload = _autoload()
-    unlisted = sorted(set(installed) - set(registry.names)) if autoload else []
-    listed = [name for name in registry.names if autoload or not registry.entry(name).optional]
+    every = autoload()
+    unlisted = sorted(set(installed) - set(registry.names)) if every else []
+    listed = [name for name in registry.names if every or not registry.entry(name).optional]
     order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
     return order[registry.unlisted]
-
-
-def _autoload() -> bool:
-    return not os.environ.get(AUTOLOAD_OFF)
 
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:

@@ -22,12 +22,12 @@ STOREYS = (
     ("graph",),
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
-    ("quirks", "page", "runtime"),
+    ("quirks", "runtime"),
     ("hazards", "misconversions"),
     ("lowering",),
     ("lowerer", "completion"),
     ("partitioner",),
-    ("testing", "scaffold", "tuning"),
+    ("testing", "scaffold"),
     ("cli",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
@@ -132,6 +132,17 @@ def place(name):
 
 # Those inside functions and under TYPE_CHECKING too.
 ARROWS = sorted({(n, other) for n, tree in TREES.items() for other in targets(ast.walk(tree))})
+
+
+def test_no_file_imports_what_another_distribution_of_etdev_has():
+    """But for the package itself, which has public names for what they have."""
+    importers = {
+        name
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and "etdev_" in ast.unparse(node)
+    }
+    assert importers == {""}
 
 
 def test_the_storeys_name_every_place():
