@@ -62,14 +62,6 @@ PRIVATE = {
         "torch.utils._python_dispatch.transform_subclass",
         "torch.utils._pytree",
     ),
-    "a mode that a hook leaves on is seen and taken off": (
-        "torch.overrides._get_current_function_mode_stack",
-        "torch.overrides._pop_mode",
-        "torch.overrides._push_mode",
-        "torch.utils._python_dispatch._get_current_dispatch_mode_stack",
-        "torch.utils._python_dispatch._pop_mode",
-        "torch.utils._python_dispatch._push_mode",
-    ),
     "a mode of the caller's is off while etdev works": (
         "torch.utils._python_dispatch._disable_current_modes",
     ),
