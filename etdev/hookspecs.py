@@ -10,8 +10,9 @@ A plugin says with the attribute `etdev_api = 1` which version of these hooks it
 With another version than `API` it is left out with a warning, or refused if it was asked for;
 without one it is taken to be written for this version.
 
-What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
-a fault raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
+What a hook gets is the host's: look, don't change. Leave the settings of the process as they are,
+too; the conformance kit checks that. What a hook returns is checked when it comes in, and a fault
+raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
 said last for that method: the last `claim_nodes` of a method is the one that the plan keeps. torch
 may be imported inside a hook, not at the top of a plugin's module, since `etdev plugins` imports
 every plugin and must stay quick.
@@ -181,6 +182,8 @@ def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
 @hookspec
 def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
+
+    Also put back what a library of the backend changes while it compiles, such as torch's threads.
 
     Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
     Partitions of different devices are never compiled in one call. In a worker of `--jobs` or of an

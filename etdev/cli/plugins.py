@@ -15,7 +15,7 @@ from etdev.cli.verbosity import Verbosity
 from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
-from etdev.registry.waiting import watched
+from etdev.registry.watchdog import watched
 from etdev.schema.device import Probe
 from etdev.schema.documents import PLUGINS
 

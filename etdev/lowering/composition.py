@@ -21,7 +21,6 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
-from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
@@ -118,9 +117,7 @@ class Composition:
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""
         owners = self.by_name
-        asked = [owners[p.plugin] for p in plan.partitions]
-        with untouched(asked, "annotate", None, plan.method):
-            all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
+        all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
         return {name: notes for name, notes in all_notes.items() if notes}
 
 

@@ -18,7 +18,7 @@ from etdev.registry.calls import call, fault, guarded, items
 # The answer to it is in a file of its own.
 from etdev.registry.contexts import compile_context as compile_context
 from etdev.registry.plugin import Plugin
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass

@@ -13,13 +13,11 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import PluginError, first_line
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.extensions import Offer, offers
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
-from etdev.registry.surroundings import unchanged
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.limits import Limits
 
 GROUP = "etdev"
@@ -52,12 +50,9 @@ class Origin(Offer):
             what = f"has the entry point {self.entry.value!r}, which can't be read"
             raise PluginError(self.title, what, "write package.module:Class")
         try:
-            with (
-                unchanged(self.entry.name, "its import"),
-                waiting_for(self.entry.name, "its import", limits.hook_timeout_s),
-            ):
+            with waiting_for(self.entry.name, "its import", limits.hook_timeout_s):
                 target = self.entry.load()
-        except (PluginError, *INTERRUPTIONS):
+        except (PluginError, KeyboardInterrupt):
             raise
         # A script taken for a plugin calls sys.exit, which would end `etdev plugins` silently.
         except BaseException as error:

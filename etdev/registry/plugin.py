@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pluggy
@@ -98,6 +98,12 @@ class Plugin:
     def hook(self) -> pluggy.HookRelay:
         """Its hooks, for etdev/registry/answers.py, which checks what they return."""
         return self._manager.hook
+
+    def monitor(
+        self, before: Callable[..., None], after: Callable[..., None]
+    ) -> Callable[[], None]:
+        """Call functions around each hook, with pluggy's arguments; return how to stop."""
+        return self._manager.add_hookcall_monitoring(before, after)
 
     def _check_api(self) -> None:
         """Refuse a plugin that was written for other hooks, before these are looked at."""

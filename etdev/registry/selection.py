@@ -17,7 +17,7 @@ from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Probe
 
 
