@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from torch.export import ExportedProgram
 
-from etdev.edge.formulas import corrections
 from etdev.edge.opset import is_unknown_of_numbers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
+
+# torch decomposes them wrongly for ordinary values.
+_WRONG = ("multilabel_margin_loss", "multilabel_margin_loss_forward")
 
 
 def refuse_numbers(program: ExportedProgram) -> None:
@@ -29,7 +31,7 @@ def refuse_numbers(program: ExportedProgram) -> None:
 def refuse_wrong_losses(program: ExportedProgram) -> None:
     """Refuse what torch itself would decompose into something else."""
     for node in program.graph.nodes:
-        if getattr(node.target, "_opname", "") in corrections.WRONG:
+        if getattr(node.target, "_opname", "") in _WRONG:
             raise LoweringError(
                 "partitioner",
                 f"torch decomposes {op_name(node)} wrongly{where(node)}",

@@ -109,7 +109,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
         ops, wanted = branches.whole_ops(
-            ep, lambda program: Wishes(program, self._method, self._composition.plugins)
+            ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
         if ep.dialect != "EDGE":
             refuse_strides(self._method, ep)

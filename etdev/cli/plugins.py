@@ -50,10 +50,10 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
         findings = discover(table)
     if as_json:
         results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))
-    elif findings:
-        results.show(_report(findings))
     else:
-        console().print("no plugin is installed; pip install etdev-cpu")
+        results.show(_report(findings))
+        if all(finding.plugin and finding.plugin.builtin for finding in findings):
+            console().print("no other plugin is installed; pip install etdev-cpu")
     broken = [finding for finding in findings if finding.broken]
     if check and broken:
         names = ", ".join(finding.name for finding in broken)

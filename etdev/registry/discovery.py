@@ -1,4 +1,4 @@
-"""Discovery: which plugins are installed, and where each comes from."""
+"""Which plugins are installed, and where each comes from."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from etdev.registry.watchdog import waiting_for
 from etdev.schema.limits import Limits
 
 GROUP = "etdev"
+# Comes with etdev, as pytest's own plugins come with it: whatever else is installed, trusted or
+# listed, and without importing it before it is asked.
+BUILTIN = EntryPoint("portable", "etdev.portable.plugin:Portable", GROUP)
 
 
 @frozen
@@ -71,7 +74,13 @@ class Origin(Offer):
             raise self._placed(error, registry, settings) from error.__cause__
         made = self.entry.value, self.adapted, settings
         return Plugin(
-            self.entry.name, implementation, self.distribution, self.version, limits, made
+            self.entry.name,
+            implementation,
+            self.distribution,
+            self.version,
+            limits,
+            made,
+            builtin=self.entry is BUILTIN,
         )
 
     def _placed(
@@ -94,6 +103,11 @@ class Origin(Offer):
         is_object = isinstance(target, Partitioner) or not callable(target)
         make = make_plugin if is_object else call_with
         return adapt(make(title, target, settings), name=self.entry.name)
+
+
+def builtin_origin() -> Origin:
+    """Return where the built-in plugin comes from."""
+    return Origin(BUILTIN, "etdev", importlib.metadata.version("etdev"))
 
 
 def find_origins(registry: Registry) -> dict[str, list[Origin]]:

@@ -53,6 +53,7 @@ class Plugin:
         limits: How long it may take.
         made: What it was made of, if it is installed: `module:object`, whether that is an
             ExecuTorch Partitioner, and the registry's options.
+        builtin: It comes with etdev: it is asked after all others, about what they left.
     """
 
     name: str
@@ -61,11 +62,13 @@ class Plugin:
     version: str = ""
     limits: Limits = field(factory=Limits)
     made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
+    builtin: bool = False
     hooks: tuple[str, ...] = field(init=False)
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        check_name(self.name)
+        if not self.builtin:
+            check_name(self.name)
         try:
             self._read()
         except EtdevError:

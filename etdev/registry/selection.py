@@ -1,4 +1,4 @@
-"""Selection: which plugins are asked, and in which order."""
+"""Which plugins are asked, and in which order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import define
 
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
-from etdev.registry.discovery import Origin, find_origins
+from etdev.registry.discovery import BUILTIN, Origin, builtin_origin, find_origins
 from etdev.registry.extensions import AUTOLOAD_OFF, autoload
 from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
@@ -58,7 +58,15 @@ def discover(registry: Registry) -> list[Finding]:
     asked = _chosen(registry, installed)
     for finding in findings:
         finding.asked = finding.name in asked
-    return findings
+    return [*findings, _examine_builtin(registry)]
+
+
+def _examine_builtin(registry: Registry) -> Finding:
+    """Load the built-in plugin and ask what it finds on this machine."""
+    plugin, origin = _builtin(registry), builtin_origin()
+    finding = Finding(plugin.name, origin.distribution, origin.version, plugin)
+    finding.probed, finding.asked = probe(plugin), registry.portable
+    return finding
 
 
 def _examine(
@@ -82,12 +90,12 @@ def _examine(
 
 
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
-    """Load the plugins to ask, in claim order.
+    """Load the plugins to ask, in claim order; the built-in one comes last.
 
     Args:
         registry: Order, options and trust.
         wanted: Names and plugin objects, in claim order; None takes what is installed, in the
-            order of the registry.
+            order of the registry. The built-in one need not be among them.
 
     Raises:
         PluginError: One of them is missing, broken or named twice.
@@ -95,6 +103,8 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
     installed = find_origins(registry)
+    builtin = [_builtin(registry)] if _wants_builtin(registry, wanted) else []
+    wanted = None if wanted is None else [item for item in wanted if not _is_builtin(item)]
     chosen = _chosen(registry, installed) if wanted is None else wanted
     for name in chosen:
         # All names before the first import: it may take seconds.
@@ -110,7 +120,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
-    return plugins
+    return [*plugins, *builtin]
 
 
 def _load_all(
@@ -142,9 +152,10 @@ def names_of(registry: Registry, wanted: Sequence[str] | None = None) -> list[st
     """
     installed = find_origins(registry)
     names = _chosen(registry, installed) if wanted is None else list(wanted)
+    names = [name for name in names if not _is_builtin(name)]
     for name in names:
         _origin(name, registry, installed)
-    return names
+    return [*names, BUILTIN.name] if _wants_builtin(registry, wanted) else names
 
 
 def from_object(item: object) -> Plugin:
@@ -183,10 +194,26 @@ def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     """Names of the plugins that may be asked, in claim order."""
     # By name, because entry points come back in directory order, which machines disagree on.
     every = autoload()
-    unlisted = sorted(set(installed) - set(registry.names)) if every else []
-    listed = [name for name in registry.names if every or not registry.entry(name).optional]
+    names = [name for name in registry.names if not _is_builtin(name)]
+    unlisted = sorted(set(installed) - set(names)) if every else []
+    listed = [name for name in names if every or not registry.entry(name).optional]
     order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
     return order[registry.unlisted]
+
+
+def _is_builtin(item: object) -> bool:
+    return isinstance(item, str) and item == BUILTIN.name
+
+
+def _wants_builtin(registry: Registry, wanted: Sequence[object] | None) -> bool:
+    """Return True if the built-in plugin is asked: it is named, or the registry has it."""
+    return registry.portable or any(map(_is_builtin, wanted or ()))
+
+
+def _builtin(registry: Registry) -> Plugin:
+    """Load the plugin that comes with etdev."""
+    listed = registry.entry(BUILTIN.name)
+    return builtin_origin().load(listed.options, listed.limits, registry)
 
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.elementwise import floating
+from etdev.portable.decompositions.elementwise import floating
 
 aten = torch.ops.aten
 # From here on, continued fractions and asymptotic series are exact to a few bits.

@@ -1,4 +1,4 @@
-"""Formulas: decompositions that none of torch's tables has, into what portable kernels compute.
+"""Decompositions into ops that portable kernels compute, which none of torch's tables has.
 
 Each is called as its op is. It holds at NaN, infinities and the edges of each dtype as PyTorch's
 kernel does, and raises NotImplementedError for arguments that it can't express.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etdev.edge.formulas import (
+from etdev.portable.decompositions import (
     bags,
+    corrections,
     elementwise,
     linalg,
     order,
@@ -26,7 +27,8 @@ from etdev.edge.formulas import (
     weighting,
 )
 
-FORMULAS: Mapping[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    **corrections.FORMULAS,
     **bags.FORMULAS,
     **elementwise.FORMULAS,
     **linalg.FORMULAS,

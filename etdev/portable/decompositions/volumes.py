@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.sizes import fixed
+from etdev.portable.decompositions.sizes import fixed
 
 aten = torch.ops.aten
 _BILINEAR = 0

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas import integers
-from etdev.edge.formulas.refusals import in_range
-from etdev.edge.formulas.sizes import fixed
+from etdev.portable.decompositions import integers
+from etdev.portable.decompositions.refusals import in_range
+from etdev.portable.decompositions.sizes import fixed
 
 aten = torch.ops.aten
 

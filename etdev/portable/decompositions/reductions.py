@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.refusals import in_range
+from etdev.portable.decompositions.refusals import in_range
 
 aten = torch.ops.aten
 

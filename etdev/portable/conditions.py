@@ -1,4 +1,4 @@
-"""Misuses: tests of nodes whose portable kernels fail or are wrong, by what they are given."""
+"""Conditions under which portable kernels fail or are wrong, by what their nodes are given."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from etdev.edge.formulas import halves, quantisers
-from etdev.edge.formulas.sizes import least
+from etdev.portable.decompositions import halves, quantisers
+from etdev.portable.decompositions.sizes import least
 
 
 def always(node: Node) -> bool:
@@ -194,6 +194,11 @@ def counts(node: Node) -> bool:
 
 def counts_pairs(node: Node) -> bool:
     return bool(_argument(node, 1, "p") == 0)
+
+
+def two_sided(node: Node) -> bool:
+    """Return True if a Fourier transform is of all frequencies, where its kernel always fails."""
+    return node.args[3:] == (False,)
 
 
 def _argument(node: Node, index: int, name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Branch formulas: what portable kernels can't do is decomposed inside control flow, too.
+"""The decomposition of what no kernel computes inside control flow.
 
-Plugins claim nothing in a branch, so everything there is left to portable kernels.
+Nodes in a branch can't be claimed, so that plugins are asked for their pieces before all else.
 """
 
 from __future__ import annotations
@@ -8,57 +8,42 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from executorch.exir import EdgeCompileConfig
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.edge.kernels import refuse_node
 from etdev.graph.decomposition import Pieces
 from etdev.graph.expand import Expander
-from etdev.graph.inlining import INHERITED
+from etdev.graph.inlining import inherited
 from etdev.graph.ops import aten_op
 
 
-def with_branch_formulas(
-    program: ExportedProgram, expander: Expander, config: EdgeCompileConfig
-) -> ExportedProgram:
-    """Decompose what kernels can't do in the branches of a program.
+def with_branch_pieces(program: ExportedProgram, expander: Expander) -> ExportedProgram:
+    """Decompose what plugins write in other ops in the branches of a program.
 
     Args:
         program: An edge-dialect program; its branches are changed.
         expander: Decomposes single ops.
-        config: The caller's; it says which ops the runtime has a kernel for.
-
-    Raises:
-        LoweringError: There is something that kernels can't do and formulas neither.
     """
-    _rewrite(program.graph_module, program, expander, config)
+    _rewrite(program.graph_module, program, expander)
     return program
 
 
-def _rewrite(
-    module: GraphModule, program: ExportedProgram, expander: Expander, config: EdgeCompileConfig
-) -> None:
+def _rewrite(module: GraphModule, program: ExportedProgram, expander: Expander) -> None:
     for _, branch, _ in get_control_flow_submodules(module):
-        _rewrite(branch, program, expander, config)
-        # With the ops whose formulas they are part of, which may have those ops on purpose.
-        nodes: list[tuple[Node, frozenset[Any]]] = [(n, frozenset()) for n in branch.graph.nodes]
+        _rewrite(branch, program, expander)
+        nodes = [node for node in branch.graph.nodes if node.op == "call_function"]
         while nodes:
-            node, inside = nodes.pop()
-            op = aten_op(node.target)
-            if op in inside:
-                continue
-            if pieces := expander.formula_pieces(node, program):
-                nodes += [(piece, inside | {op}) for piece in _inline(branch, node, pieces)]
-            else:
-                refuse_node(node, config)
+            node = nodes.pop()
+            known = aten_op(node.target) in expander.kept or expander.formula_of(node)
+            if known and expander.has_pieces(node, program):
+                nodes += _inline(branch, node, expander.pieces(node, program))
         branch.recompile()
 
 
 def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> list[Node]:
-    """Put pieces in place of a node, and return them.
+    """Put pieces in place of a node, and return those that compute something.
 
     Their constants become attributes of the branch.
     """
@@ -75,8 +60,7 @@ def _inline(branch: GraphModule, node: Node, pieces: Pieces) -> list[Node]:
                 results = map_arg(list(piece.args[0]), inside.__getitem__)
             elif piece.op != "placeholder":
                 inside[piece] = branch.graph.node_copy(piece, inside.__getitem__)
-                own = {key: node.meta[key] for key in INHERITED if key in node.meta}
-                inside[piece].meta = {**piece.meta, **own}
+                inside[piece].meta = inherited(node, piece)
                 added.append(inside[piece])
             elif piece.name in targets:
                 name = f"_{node.name}__{piece.name}"

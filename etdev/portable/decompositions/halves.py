@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from etdev.edge.formulas import kernels
+from etdev.portable.decompositions import kernels
 
 DTYPES = (torch.float16, torch.bfloat16)
 _Formula = Callable[..., Any]

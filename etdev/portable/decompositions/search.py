@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.refusals import unless
+from etdev.portable.decompositions.refusals import unless
 
 aten = torch.ops.aten
 

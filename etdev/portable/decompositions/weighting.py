@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.edge.formulas.halves import DTYPES as HALVES
+from etdev.portable.decompositions.halves import DTYPES as HALVES
 
 aten = torch.ops.aten
 

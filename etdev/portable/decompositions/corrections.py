@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from etdev.edge.formulas import kernels, sampling
-from etdev.edge.formulas.refusals import in_range, unless
-from etdev.edge.formulas.sizes import least
+from etdev.portable.decompositions import kernels, sampling
+from etdev.portable.decompositions.refusals import in_range, unless
+from etdev.portable.decompositions.sizes import least
 
 aten = torch.ops.aten
 _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
@@ -129,8 +129,9 @@ def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     return result
 
 
-# In place of what torch's tables have for them.
-CORRECTED: Mapping[Any, Callable[..., Any]] = {
+# In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
+# binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.binary_cross_entropy.default: _binary_cross_entropy,
     aten.index_add.default: _index_add,
@@ -142,7 +143,3 @@ CORRECTED: Mapping[Any, Callable[..., Any]] = {
     aten.roll.default: _roll,
     aten.split_with_sizes.default: _split_with_sizes,
 }
-# What torch decomposes wrongly for ordinary values.
-WRONG = ("multilabel_margin_loss", "multilabel_margin_loss_forward")
-# What it decomposes into what computes something where eager PyTorch raises.
-LENIENT = ("binary_cross_entropy", "index_add", "index_copy", "one_hot")
