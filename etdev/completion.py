@@ -12,13 +12,9 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch._export.verifier import Verifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 
-from etdev.delegate.control_flow import keep_results, overwritten_results
-from etdev.edge import state
-from etdev.edge.branch_constants import with_given_constants
-from etdev.edge.causes import name_cause
+from etdev.edge.causes import name_node
 from etdev.edge.conversion import Conversion
 from etdev.edge.expander import expander_of
 from etdev.edge.keep_whole import Wishes, take_marks
@@ -28,10 +24,12 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
-from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
 from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.quirks.branch_memory import keep_results, overwritten_with
+from etdev.quirks.control_flow import branch_constants, give_constants
+from etdev.quirks.state import unkept
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.upstream.call import guarded
@@ -72,7 +70,7 @@ def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
         traced: ExportedProgram = guarded(
             "edge conversion",
             lambda: program.run_decompositions({}),
-            lambda error: name_cause([program], error),
+            lambda error: name_node([program], error),
         )
     # Which is said to bind the symbols of the trace before.
     traced.graph.output_node().meta.clear()
@@ -103,7 +101,7 @@ def _decided(
     manager = guarded(
         "edge conversion",
         lambda: conversion.to_edge({method: program}),
-        lambda error: name_cause([program], error),
+        lambda error: composition.name_cause({method: program}, error),
     )
     edge = manager.exported_program(method)
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
@@ -128,11 +126,9 @@ def _lacks(
     except Exception:
         # The conversion says why, by name.
         return True
-    if state.unkept(decomposed):
+    if unkept(decomposed) or overwritten_with(decomposed, {}):
         return True
-    opset, modules = Opset(config, wishes.ops), graph_modules(decomposed.graph_module)
-    if any(overwritten_results(module.graph) for module in modules):
-        return True
+    opset = Opset(config, wishes.ops)
     if any(
         is_complex(node)
         or (isinstance(node.target, OpOverload) and not opset.has(node.target))
@@ -154,7 +150,7 @@ def _refused(plugin: Plugin, graph: MethodGraph, config: EdgeCompileConfig) -> b
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
     """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
-    clones = keep_results(program.graph, dict(program.graph_module.named_children()))
+    program = keep_results(program)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             if node.op == "call_function":
@@ -165,9 +161,7 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
         module.recompile()
     # The constructor verifies what it is given.
     program._verifiers = [Verifier]
-    names = {result.name: clone.name for result, clone in clones.items()}
-    old = program.graph_signature
-    outputs = [renamed(spec, names) for spec in old.output_specs]
-    signature = ExportGraphSignature(list(old.input_specs), outputs)
     graph = copy_graph(program.graph)
-    return with_given_constants(rebuilt(program, graph, signature, program.graph_module))
+    written = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    held = branch_constants(written)
+    return give_constants(written, held) if held else written

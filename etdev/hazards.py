@@ -14,7 +14,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.delegate.backends import ambiguous, compiler_of, namesakes
-from etdev.delegate.control_flow import all_overwritten_results, misplaced_views
 from etdev.edge import orders
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import mixing_convolutions
@@ -22,6 +21,7 @@ from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
 from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks import emission
+from etdev.quirks.branch_memory import misplaced_views, overwritten_with
 from etdev.quirks.table import error_of
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
@@ -89,7 +89,7 @@ def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
         for partition in plan.partitions
         for name in partition.nodes
     }
-    for result in all_overwritten_results(program, late):
+    for result in overwritten_with(program, late):
         raise LoweringError(
             "partitioner",
             f"ExecuTorch would overwrite {result.name}, the result of a torch.cond, in the next "
@@ -100,14 +100,13 @@ def _refuse_overwritten(program: ExportedProgram, plan: MethodPlan) -> None:
 
 def _refuse_misplaced(program: ExportedProgram) -> None:
     """Refuse views that ExecuTorch's memory planning would read in the wrong place."""
-    for module in graph_modules(program.graph_module):
-        for view in misplaced_views(module.graph, module._modules):
-            raise LoweringError(
-                "partitioner",
-                f"ExecuTorch would read {view.all_input_nodes[0].name} in the wrong place, which "
-                f"the body of a map or scan is given and {view.name} views{where(view)}",
-                "lower with etdev.Lowerer, which copies it first",
-            )
+    for view in misplaced_views(program):
+        raise LoweringError(
+            "partitioner",
+            f"ExecuTorch would read {view.all_input_nodes[0].name} in the wrong place, which "
+            f"the body of a map or scan is given and {view.name} views{where(view)}",
+            "lower with etdev.Lowerer, which copies it first",
+        )
 
 
 def _refuse_transposed(program: ExportedProgram, plan: MethodPlan) -> None:

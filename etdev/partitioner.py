@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,30 +11,20 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from torch.export import ExportedProgram
 
 from etdev.completion import completed
-from etdev.edge import branches, state
-from etdev.edge.branch_constants import with_given_constants
-from etdev.edge.empties import with_made_empties
-from etdev.edge.initial_values import is_zero, mark_initial_values
-from etdev.edge.inputs import (
-    refuse_fixed_sizes,
-    refuse_strides,
-    warn_of_unbounded_sizes,
-    with_plain_strides,
-)
+from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.errors import PluginError
 from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.source import where
-from etdev.graph.symbols import widen_ranges
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.lowering.composition import Composition, compose
 from etdev.misconversions import (
-    refuse_numbers,
     refuse_wrong_losses,
 )
+from etdev.quirks.buffers import initial_values, is_zero, mark_initial
+from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel, lacks_kernel
 from etdev.schema.budget import Budget
@@ -100,10 +89,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_given_constants(exported_program)
-        program = with_plain_strides(self._method, with_made_empties(program))
-        program = with_known_positions(program)
-        program = self._composition.quirks.ahead(with_contiguous_weights(program), self._method)
+        program = with_contiguous_weights(exported_program)
+        program = self._composition.quirks.ahead(program, self._method)
         return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -112,12 +99,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
         if ep.dialect != "EDGE":
-            refuse_strides(self._method, ep)
-            refuse_unknown_slices(ep)
-            refuse_numbers(ep)
-            self._composition.quirks.refuse(
-                [Stage.SOURCE, Stage.ATEN, Stage.DECOMPOSED], ep, self._method
-            )
+            stages = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED)
+            self._composition.quirks.refuse(stages, ep, self._method)
             refuse_wrong_losses(ep)
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
@@ -127,13 +110,11 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag every planned partition."""
-        refuse_fixed_sizes(self._method, exported_program)
-        warn_of_unbounded_sizes(self._method, exported_program)
-        state.refuse_unkept(exported_program)
-        mark_initial_values(exported_program, self._zero)
+        self._composition.quirks.refuse([Stage.EDGE], exported_program, self._method)
+        mark_initial(list(initial_values(exported_program, self._zero)))
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
-        sized = self._with_given_ranges(exported_program)
+        sized = widen(exported_program, narrowed_since(exported_program, self._ranges))
         plan, _ = self._composition.planner().plan(sized, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
@@ -156,13 +137,6 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
         return PartitionResult(exported_program, specs)
-
-    def _with_given_ranges(self, program: ExportedProgram) -> ExportedProgram:
-        """A program that knows which sizes may be 0, with the nodes of another."""
-        sized = copy.copy(program)
-        sized._range_constraints = dict(program.range_constraints)
-        widen_ranges(sized, self._ranges)
-        return sized
 
     def _say_missing(self, program: ExportedProgram, plan: MethodPlan) -> None:
         """Say which ops no kernel computes; the .pte fails to load without it."""

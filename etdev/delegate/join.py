@@ -16,7 +16,6 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.delegate.control_flow import keep_results
 from etdev.delegate.shapes import with_shapes
 from etdev.graph.nodes import FOREIGN_META
 from etdev.graph.order import run_order
@@ -70,8 +69,6 @@ class Join:
             else:
                 self._copy(unit)
         outputs = self._copy_output()
-        clones = keep_results(self.graph, self.root)
-        self.copies = {node: clones.get(copied, copied) for node, copied in self.copies.items()}
         return self._finish(kept, outputs)
 
     def _copy_placeholders(self) -> set[str]:

@@ -18,28 +18,18 @@ from executorch.exir.program._program import (
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from etdev.edge import branches, state
-from etdev.edge.branch_constants import with_given_constants
+from etdev.edge import branches
 from etdev.edge.branch_pieces import with_branch_pieces
-from etdev.edge.checks import without_checks
-from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import functional
-from etdev.edge.inputs import (
-    refuse_fixed_sizes,
-    warn_of_unbounded_sizes,
-    with_plain_strides,
-)
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
-from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
-from etdev.graph.layout import mixing_convolutions, with_contiguous_weights
 from etdev.graph.nodes import has_scan, op_name
 from etdev.graph.ops import edge_name
-from etdev.graph.symbols import unbound, widen_ranges
+from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
@@ -140,41 +130,31 @@ class Conversion:
                 manager = manager.transform(transform_passes)
             for method in manager.methods:
                 lift_constant_tensor_pass(manager.exported_program(method))
-        for method in manager.methods:
-            program = manager.exported_program(method)
-            program = self.apply(Stage.EDGE, program, method)
-            refuse_fixed_sizes(method, program)
-            warn_of_unbounded_sizes(method, program)
-            completed = state.completed(program, method)
+        for method, source in programs.items():
+            program = self.apply(Stage.EDGE, manager.exported_program(method), method, source)
             # A program that came in the edge dialect is as its maker wants it.
-            if self.simplify and programs[method].dialect != "EDGE":
-                # A new value of a buffer may be another's now, without the copy between them.
-                completed = state.with_own_updates(simplified(completed))
-            if programs[method].dialect != "EDGE":
-                widen_ranges(completed, programs[method].range_constraints)
-            manager._edge_programs[method] = completed
+            if self.simplify and source.dialect != "EDGE":
+                program = self.apply(Stage.SIMPLIFIED, simplified(program), method)
+            manager._edge_programs[method] = program
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
         if program.dialect == "EDGE":
             return program
-        program = self.apply(Stage.SOURCE, program, method)
 
         def ask(program: ExportedProgram) -> Wishes:
             return Wishes(program, method, self.plugins)
 
-        prepared = self._prepared(method, with_given_constants(program))
-        prepared = with_known_positions(prepared)
-        refuse_unknown_slices(prepared)
-        program = with_made_empties(without_checks(functional(prepared, method, self.apply)))
-        state.refuse_written_inputs(program, method)
-        program = state.with_own_updates(program)
+        prepared = self._prepared(method, program)
+        program = functional(prepared, method, self.apply)
+        program = self.apply(Stage.FUNCTIONAL, program, method)
         wishes = ask(program)
         self._keep(wishes)
         ops = wishes.ops
         table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
         opset = Opset(self.compile_config, ops)
-        decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
+        decomposed = program.run_decompositions(table)
+        decomposed = opset.decomposed(self.apply(Stage.FUNCTIONAL, decomposed, method), table)
         decomposed = self.apply(Stage.DECOMPOSED, decomposed, method)
         wishes = ask(decomposed)
         if branches.has_wanted_ops(decomposed, wishes):
@@ -199,11 +179,10 @@ class Conversion:
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins rewrite it, each given what the one before returned."""
-        program = with_plain_strides(method, program)
+        prepared = program = self.apply(Stage.SOURCE, program, method)
         for plugin in self.plugins if self.prepare else ():
-            program = answers.prepare(plugin, program, method)
-        mixing = any(mixing_convolutions(program.graph))
-        return with_contiguous_weights(program) if mixing else program
+            prepared = answers.prepare(plugin, prepared, method)
+        return prepared if prepared is program else self.apply(Stage.SOURCE, prepared, method)
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""

@@ -9,7 +9,6 @@ from executorch.exir import EdgeCompileConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.edge.checks import without_checks
 from etdev.edge.opset import Opset, further_pieces
 from etdev.graph.expand import Expander, Simplify
 from etdev.graph.ops import aten_op, own_pieces
@@ -45,7 +44,7 @@ def expander_of(
         return answers.decompose(plugins, node, config) or own_pieces(op)
 
     def finish(program: ExportedProgram, table: Table) -> ExportedProgram:
-        return opset.decomposed(without_checks(program), table)
+        return opset.decomposed(apply(Stage.FUNCTIONAL, program, ""), table)
 
     def finishes(op: object) -> bool:
         return isinstance(op, OpOverload) and not opset.has(op) and bool(further_pieces(op))

@@ -163,14 +163,5 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
     return value.clone(memory_format=torch.contiguous_format)
 
 
-def orders_volumes(program: ExportedProgram) -> bool:
-    """Whether a program stores volumes channels last, an order that no kernel knows."""
-    return any(
-        torch.channels_last_3d in (*node.args, *node.kwargs.values())
-        for node in program.graph.nodes
-        if node.op == "call_function"
-    )
-
-
 def _known_format(argument: Any) -> Any:
     return torch.contiguous_format if argument is torch.channels_last_3d else argument

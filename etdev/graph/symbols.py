@@ -114,21 +114,6 @@ def unbacked(values: Any) -> set[Any]:
     }
 
 
-def widen_ranges(program: ExportedProgram, given: Mapping[Any, Any]) -> None:
-    """Say in a program, which is changed, that sizes may be as small as they were given.
-
-    torch takes them for two or more while it traces, and forgets the rest.
-
-    Args:
-        program: Its ranges are changed.
-        given: The ranges before the trace, by symbol.
-    """
-    ranges = program.range_constraints
-    for symbol, bounds in given.items():
-        if symbol in ranges and bounds.lower < ranges[symbol].lower:
-            ranges[symbol] = type(bounds)(bounds.lower, ranges[symbol].upper)
-
-
 def unify(program: ExportedProgram, wanted: Any) -> None:
     """Give what a program returns the symbols that it has elsewhere.
 

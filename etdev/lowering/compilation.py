@@ -20,7 +20,6 @@ from etdev.delegate.forecast import forecast
 from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
-from etdev.edge.maps import settle_maps
 from etdev.edge.orders import settle_orders
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
@@ -133,7 +132,6 @@ class Compilation:
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
             for program in joined.values():
-                settle_maps(program)
                 settle_orders(program)
             apply = decision.quirks.apply
             planned = {n: apply(Stage.PLANNED, program, n) for n, program in joined.items()}

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
+from etdev.edge.causes import name_node
 from etdev.errors import EtdevError, EtdevWarning, PluginError, RegistryError, shown
 from etdev.graph.expand import Expander, Unexpanding
 from etdev.planner.partitioning import Verdicts
@@ -29,6 +30,7 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.quirk import Stage
 
 # What to do about a node that no plugin takes.
 NO_PLUGIN = (
@@ -64,6 +66,16 @@ class Composition:
     def delegating(self) -> tuple[Plugin, ...]:
         """The plugins that are not built in, in claim order."""
         return tuple(plugin for plugin in self.plugins if not plugin.builtin)
+
+    def name_cause(self, programs: Mapping[str, ExportedProgram], error: Exception) -> None:
+        """Say on which nodes of ATen programs a conversion failed, if that is known.
+
+        Raises:
+            EtdevError: It is.
+        """
+        for method, program in programs.items():
+            self.quirks.explain(Stage.DECOMPOSED, program, method, error)
+        name_node(programs.values(), error)
 
     def planner(
         self, expander: Expander | None = None, barred: Mapping[str, Verdicts] | None = None

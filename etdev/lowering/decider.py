@@ -8,7 +8,6 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.expander import expander_of
 from etdev.edge.keep_whole import take_marks
@@ -100,5 +99,5 @@ class Decider:
                     transform_passes=settings.transform_passes,
                     generate_etrecord=settings.generate_etrecord,
                 ),
-                lambda error: name_cause(programs.values(), error),
+                lambda error: composed.name_cause(programs, error),
             )

@@ -22,7 +22,6 @@ from etdev.graph.nodes import delegate_device
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
-from etdev.pte.control_flow import refuse_loops
 from etdev.pte.emission_pass import EmissionPass
 from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
@@ -77,8 +76,6 @@ def emit(
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
-    for delegated in programs:
-        refuse_loops(delegated.graph_module)
     completed, settling = _completed(config, skips, away, quirks), Settling(programs)
     completed.passes = [settling, *completed.passes]
     with (

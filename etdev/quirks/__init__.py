@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from etdev.quirks import emission, interface, mutation, scalars
+from etdev.quirks import (
+    branch_memory,
+    buffers,
+    checks,
+    control_flow,
+    dtypes,
+    emission,
+    interface,
+    memory_format,
+    mutation,
+    scalars,
+    sizes,
+    state,
+)
 from etdev.schema.quirk import Quirk
 
 QUIRKS: tuple[Quirk, ...] = (
+    # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
+    *control_flow.QUIRKS,
+    *memory_format.QUIRKS,
+    *sizes.QUIRKS,
     *mutation.QUIRKS,
+    *checks.QUIRKS,
+    *state.QUIRKS,
+    *buffers.QUIRKS,
+    *dtypes.QUIRKS,
+    # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
+    *branch_memory.QUIRKS,
     *emission.QUIRKS,
     # Last, since torch can't trace a program whose arguments have been flattened.
     interface.UNWRITABLE_NESTING,

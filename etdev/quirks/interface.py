@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from attrs import frozen
@@ -12,6 +12,7 @@ from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
+    ExportGraphSignature,
     InputKind,
     InputSpec,
     OutputKind,
@@ -22,9 +23,12 @@ from torch.export.graph_signature import (
     TensorArgument,
     TokenArgument,
 )
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from etdev.errors import SourceError
+from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.signature import renamed, unwritten_constants
 from etdev.schema.quirk import Quirk, Refusal, Stage
 
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
@@ -97,6 +101,39 @@ def _said(spec: OutputSpec) -> str:
     if isinstance(argument, (TensorArgument, TokenArgument, CustomObjArgument)):
         return argument.name
     return f"the number {argument.name!r}"
+
+
+def empty_weights(program: ExportedProgram) -> list[Node]:
+    """Return the constants without elements that the method never writes."""
+    constants = unwritten_constants(program)
+    inputs = [n for n in program.graph.find_nodes(op="placeholder") if n.name in constants]
+    return [node for node in inputs if 0 in getattr(node.meta["val"], "shape", ())]
+
+
+def make_empty(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Make each of them where it is read first."""
+    empty = {node.name for node in found}
+    graph, names = copy_graph(program.graph), {}
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in empty:
+            value = node.meta["val"]
+            first = min(node.users, default=graph.output_node())
+            with graph.inserting_before(first):
+                made = graph.call_function(
+                    torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}
+                )
+            made.meta = {"val": value, "stack_trace": first.meta.get("stack_trace")}
+            node.replace_all_uses_with(made)
+            names[node.name] = made.name
+            graph.erase_node(node)
+    inputs = [
+        spec
+        for spec in program.graph_signature.input_specs
+        if getattr(spec.arg, "name", None) not in empty
+    ]
+    outputs = [renamed(spec, names) for spec in program.graph_signature.output_specs]
+    signature = ExportGraphSignature(inputs, outputs)
+    return rebuilt(program, graph, signature, program.graph_module)
 
 
 def unwritable_nesting(program: ExportedProgram) -> Iterator[pytree.TreeSpec]:
@@ -198,6 +235,16 @@ NO_TENSOR_OUTPUTS = Quirk(
         "return a tensor, such as x.argmax() instead of x.argmax().item()",
     ),
 )
+EMPTY_WEIGHTS = Quirk(
+    name="empty-weights",
+    stage=Stage.FUNCTIONAL,
+    summary="A weight without elements has no place in a .pte, and the runtime refuses to load it.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, _save_new_const_tensor",
+    affects="executorch<1.6",
+    find=empty_weights,
+    fix=make_empty,
+    ahead=True,
+)
 UNWRITABLE_NESTING = Quirk(
     name="unwritable-nesting",
     stage=Stage.EDGE,
@@ -209,4 +256,11 @@ UNWRITABLE_NESTING = Quirk(
     fix=flatten,
     ahead=True,
 )
-QUIRKS = (SPARSE_TENSORS, NUMBER_INPUTS, STRING_INPUTS, STRING_OUTPUTS, NO_TENSOR_OUTPUTS)
+QUIRKS = (
+    SPARSE_TENSORS,
+    NUMBER_INPUTS,
+    STRING_INPUTS,
+    STRING_OUTPUTS,
+    NO_TENSOR_OUTPUTS,
+    EMPTY_WEIGHTS,
+)

@@ -1,4 +1,4 @@
-"""Numbers and dtypes that torch promotes and that ExecuTorch rounds or refuses."""
+"""Numbers that ops take for tensors, which ExecuTorch rounds."""
 
 from __future__ import annotations
 
@@ -20,64 +20,8 @@ from etdev.quirks.changes import changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 aten = torch.ops.aten
-_JOINING = (aten.cat.default, aten.stack.default)
-_CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
-_COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _CONVERT = aten._to_copy.default
-_HALVES = {torch.float16, torch.bfloat16}
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "custom")
-
-
-def convert_inputs(program: ExportedProgram, found: list[Node]) -> ExportedProgram:
-    """Convert the inputs of ops to the dtype that torch promotes them to."""
-    return changed(program, found, _promote)
-
-
-def _promote(node: Node, _: Node) -> None:
-    converted, dtype = {}, _promoted(node)
-    for source in _unpromoted(node):
-        copy = node.graph.call_function(aten._to_copy.default, (source,), {"dtype": dtype})
-        copy.meta = {**node.meta, "val": source.meta["val"].to(dtype)}
-        converted[source] = copy
-    node.args = map_arg(node.args, lambda source: converted.get(source, source))
-
-
-def _unpromoted(node: Node) -> list[Node]:
-    """Return the inputs of a node in another dtype than the one that torch promotes them to."""
-    wanted = _promoted(node)
-    return [source for source in dict.fromkeys(_joined(node)) if _dtype(source) != wanted]
-
-
-def _promoted(node: Node) -> torch.dtype:
-    if node.target in _COMPARING:
-        return torch.result_type(*(value.meta["val"] for value in _joined(node)))
-    return _dtype(node)
-
-
-def _dtype(node: Node) -> torch.dtype:
-    dtype: torch.dtype = node.meta["val"].dtype
-    return dtype
-
-
-def _joined(node: Node) -> Iterator[Node]:
-    """Yield the tensors that are joined, chosen from or compared."""
-    values: Any = node.args[0] if node.target in _JOINING else node.args
-    for value in values[1:] if node.target is aten.where.self else values:
-        if isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor):
-            yield value
-
-
-def _is_mixed(node: Node) -> bool:
-    return bool(_unpromoted(node))
-
-
-def _mixes_halves(node: Node) -> bool:
-    return {_dtype(value) for value in _joined(node)} >= _HALVES and _is_mixed(node)
-
-
-def _compares_halves(node: Node) -> bool:
-    has_halves = not _HALVES.isdisjoint(_dtype(value) for value in _joined(node))
-    return has_halves and _promoted(node) in _HALVES and _is_mixed(node)
 
 
 @frozen(eq=False)
@@ -228,41 +172,6 @@ def _is_small(value: torch.SymInt) -> bool:
     return bool(bounds.lower >= limits.min and bounds.upper <= limits.max)
 
 
-MIXED_DTYPES = Quirk(
-    name="mixed-dtypes",
-    stage=Stage.DECOMPOSED,
-    summary="Tensors of several dtypes, which torch promotes when it joins or divides them, are "
-    "refused by the verifier of the edge dialect.",
-    upstream="not reported; executorch/exir/verification/verifier.py, "
-    "_check_tensor_args_matching_op_allowed_dtype",
-    affects="executorch<1.6",
-    find=Nodes((*_JOINING, aten.floor_divide.default), _is_mixed, branches=True),
-    fix=convert_inputs,
-    ahead=True,
-)
-MIXED_HALVES = Quirk(
-    name="mixed-halves",
-    stage=Stage.DECOMPOSED,
-    summary="Kernels that choose between or raise float16 and bfloat16 tensors fail on the "
-    "mixture, which torch promotes to float32.",
-    upstream="not reported; executorch/kernels/portable/cpu/util/elementwise_util.h, "
-    "apply_bitensor_elementwise_fn",
-    affects="executorch<1.6",
-    find=Nodes(_CHOOSING, _mixes_halves, branches=True),
-    fix=convert_inputs,
-    ahead=True,
-)
-COMPARED_HALVES = Quirk(
-    name="compared-halves",
-    stage=Stage.DECOMPOSED,
-    summary="Kernels compare integers with halves in a wider dtype than PyTorch does.",
-    upstream="not reported; executorch/kernels/portable/cpu/pattern/comparison_op.h, "
-    "comparison_tensor_out",
-    affects="executorch<1.6",
-    find=Nodes(_COMPARING, _compares_halves, branches=True),
-    fix=convert_inputs,
-    ahead=True,
-)
 ROUNDED_SCALARS = Quirk(
     name="rounded-scalars",
     stage=Stage.DECOMPOSED,
@@ -289,4 +198,4 @@ WIDENED_SCALARS = Quirk(
     fix=compute_wide,
     ahead=True,
 )
-QUIRKS = (MIXED_DTYPES, MIXED_HALVES, COMPARED_HALVES, ROUNDED_SCALARS, WIDENED_SCALARS)
+QUIRKS = (ROUNDED_SCALARS, WIDENED_SCALARS)

@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import ops_with_lines, where
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
 
 _Calls = dict[Any, list[tuple[int, Node]]]
 CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
@@ -53,13 +53,14 @@ class Table:
         """Yield the rows of one stage: those that are looked for, or those with a symptom."""
         yield from (r for r in self.rows if stage in r.stages and bool(r.symptom) is named)
 
-    def apply(self, stage: Stage, program: Any, method: str) -> Any:
+    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
         """Fix or refuse what the rows of a stage find.
 
         Args:
             stage: The stage.
-            program: An ExportedProgram, or at `EMIT` a GraphModule. Not changed before `EDGE`.
+            program: An ExportedProgram, or at `EMIT` a GraphModule. Not changed before `PLANNED`.
             method: The method's name, for errors.
+            source: The program that it was converted from; None for itself.
 
         Returns:
             The program without the faults, the same one if none was found.
@@ -68,7 +69,7 @@ class Table:
             EtdevError: The error of a row that has no fix for what it found.
         """
         rows = [row for row in self.at(stage) if row.fix or row.refusal]
-        return _applied(rows, program, method, _who(stage))
+        return _applied(rows, program, method, _who(stage), source)
 
     def ahead(self, program: ExportedProgram, method: str) -> ExportedProgram:
         """Fix what can be fixed in an ATen program before ExecuTorch's own loop begins.
@@ -106,7 +107,7 @@ class Table:
         Raises:
             EtdevError: There is one.
         """
-        index = Index(program)
+        index = Index(program, error=error)
         for row in self.at(stage, named=True):
             assert row.symptom is not None
             assert row.refusal is not None
@@ -130,12 +131,20 @@ class Index:
 
     Args:
         program: An ExportedProgram or a GraphModule.
+        source: The program that it was converted from.
+        error: What ExecuTorch raised.
     """
 
     program: Any
+    source: Any = None
+    error: Exception | None = None
 
     def found(self, find: Any) -> list[Any]:
         """Return what `Quirk.find` finds."""
+        if isinstance(find, Since):
+            return list(find.find(self.program, self.source or self.program))
+        if isinstance(find, Blamed):
+            return list(find.find(self.program, self.error)) if self.error else []
         if not isinstance(find, Nodes):
             return list(find(self.program))
         calls = self._everywhere if find.branches else self._here
@@ -173,8 +182,8 @@ def _op(node: Node) -> Any:
     return inner if is_edge else node.target
 
 
-def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str) -> Any:
-    index = Index(program)
+def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str, source: Any = None) -> Any:
+    index = Index(program, source)
     for row in rows:
         found = index.found(row.find)
         if not found:
@@ -189,7 +198,7 @@ def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str) -> Any:
             if row.refusal is None:
                 raise
             raise error_of(row.refusal, method, found, who, error) from error
-        index = Index(program)
+        index = Index(program, source)
     return program
 
 
@@ -226,10 +235,10 @@ def error_of(
     values = {"method": method, "found": first, "names": names, "error": error}
     if error is not None:
         values["why"] = first_line(error)
-    if all(isinstance(each, Node) for each in found):
-        values["ops"] = ops_with_lines(found)
-    if isinstance(node := getattr(first, "node", first), Node):
-        values.update(op=op_name(node), where=where(node))
+    nodes = [getattr(each, "node", each) for each in found]
+    nodes = [node for node in nodes if isinstance(node, Node)]
+    if nodes:
+        values.update(op=op_name(nodes[0]), where=where(nodes[0]), ops=ops_with_lines(nodes))
     # Of what is given to etdev, the method is at fault, and no stage.
     named = who if issubclass(refusal.error, LoweringError) else method
     return refusal.error(named, refusal.what.format(**values), refusal.cure.format(**values))

@@ -27,11 +27,13 @@ class Stage(Enum):
     ATEN = "aten"
     """ATen that writes in place, before torch makes it functional."""
     FUNCTIONAL = "functional"
-    """ATen that writes nothing in place, before plugins are asked what to keep whole."""
+    """ATen that writes nothing in place, before and after ExecuTorch's decompositions."""
     DECOMPOSED = "decomposed"
-    """ATen, decomposed, just before it becomes edge dialect."""
+    """ATen, decomposed as far as it goes, just before it becomes edge dialect."""
     EDGE = "edge"
-    """Edge dialect, before plugins claim nodes."""
+    """Edge dialect, as ExecuTorch made it or as it was given."""
+    SIMPLIFIED = "simplified"
+    """Edge dialect without redundant work, before plugins claim nodes."""
     PLANNED = "planned"
     """Edge dialect with the calls of delegates in it."""
     EMIT = "emit"
@@ -54,18 +56,42 @@ class Nodes:
     branches: bool = False
 
 
+@frozen(eq=False)
+class Since:
+    """A difference between a program and the one that it was converted from.
+
+    Args:
+        find: Given the program and the one that etdev was given, finds it.
+    """
+
+    find: Callable[[Any, Any], Iterable[Any]]
+
+
+@frozen(eq=False)
+class Blamed:
+    """What an error of ExecuTorch is about.
+
+    Args:
+        find: Given the program and the error, finds it.
+    """
+
+    find: Callable[[Any, Exception], Iterable[Any]]
+
+
 # A function is given the program (at `EMIT` the GraphModule), and may find anything.
-Find = Nodes | Callable[[Any], Iterable[Any]]
+Find = Nodes | Since | Blamed | Callable[[Any], Iterable[Any]]
 
 
-# Applies the rows of a stage to a program of a method: `Table.apply`.
-Apply = Callable[[Stage, Any, str], Any]
+class Apply(Protocol):
+    """Applies the rows of a stage to the program of a method, as `Table.apply` does."""
+
+    def __call__(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any: ...
 
 
 class Quirks(Protocol):
     """The rows of a table at work, see etdev/quirks/table.py."""
 
-    def apply(self, stage: Stage, program: Any, method: str) -> Any:
+    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
         """Fix or refuse what the rows of a stage find."""
 
     def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
@@ -75,7 +101,7 @@ class Quirks(Protocol):
         """Enter the contexts in which upstream's part of a stage has to run."""
 
 
-def unchanged(stage: Stage, program: Any, method: str) -> Any:
+def unchanged(stage: Stage, program: Any, method: str, source: Any = None) -> Any:
     """Return the program, as a table without rows does."""
     return program
 
@@ -85,7 +111,7 @@ def _as_stages(value: Any) -> tuple[Stage, ...]:
 
 
 def _check_summary(quirk: Quirk, _: Attribute[str], text: str) -> None:
-    if not re.fullmatch(r"[A-Z`].*[^.]\.", text) or re.search(r"\.\s", text):
+    if not re.fullmatch(r"[\w`].*[^.]\.", text) or re.search(r"\.\s", text):
         raise EtdevError(quirk.name, f"its summary is {text!r}", "write one sentence")
 
 
@@ -104,8 +130,9 @@ class Refusal:
 
     Args:
         what: What is wrong. A format string: `{found}`, `{found.name}`, `{names}` of all that was
-            found, `{method}`; of a node `{op}` and `{where}`, the line in the user's code; and
-            `{error}`, which a fix or ExecuTorch raised, with its first line, `{why}`.
+            found, `{ops}` of all that are nodes, with their lines; `{method}`; of a node `{op}`
+            and `{where}`, the line in the user's code; and `{error}`, which a fix or ExecuTorch
+            raised, with its first line, `{why}`.
         cure: What to do about it: a format string, too.
         find: What is refused, if that is not what the row finds.
         stage: When that is looked for, if not at the row's first stage.
@@ -135,7 +162,7 @@ class Quirk:
             applied to these only.
         find: What it does harm to: nodes, or a function of the program.
         fix: Given the program and what was found, returns a program without it. It may change the
-            program that it is given at `EDGE` and later, not before. It raises ValueError or
+            program that it is given at `PLANNED` and later, not before. It raises ValueError or
             RuntimeError where it can't.
         refusal: Raised where there is no fix, or where it fails.
         in_loop: What `etdev.partitioner()` raises, where it can't fix what `Lowerer` does.

@@ -9,7 +9,7 @@ from attrs import evolve
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table, is_active
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
 
 aten = torch.ops.aten
 
@@ -101,10 +101,28 @@ def test_a_fix_that_fails_refuses():
         table.apply(Stage.SOURCE, exported(), "forward")
 
 
-def test_a_symptom_names_the_cause_of_a_failure():
-    table = Table([row(symptom=lambda error: "boom" in str(error))])
+def test_a_row_names_the_cause_of_a_failure():
+    refusal = evolve(REFUSAL, what="{ops} failed")
+    calls = Blamed(
+        lambda program, error: [node for node in program.graph.nodes if node.name in str(error)]
+    )
+    table = Table([row(find=calls, symptom=lambda error: "boom" in str(error), refusal=refusal)])
     program = exported()
     assert table.apply(Stage.SOURCE, program, "forward") is program
-    table.explain(Stage.SOURCE, program, "forward", RuntimeError("other"))
-    with pytest.raises(LoweringError, match="goes wrong"):
-        table.explain(Stage.SOURCE, program, "forward", RuntimeError("boom"))
+    table.explain(Stage.SOURCE, program, "forward", RuntimeError("other: sin"))
+    with pytest.raises(
+        LoweringError, match=r"aten.sin.default at .*, aten.cos.default at .* failed"
+    ):
+        table.explain(Stage.SOURCE, program, "forward", RuntimeError("boom: sin, cos"))
+
+
+def test_a_difference_to_the_program_before_is_found():
+    def longer(program, before):
+        return list(program.graph.nodes)[len(before.graph.nodes) :]
+
+    table = Table([row(find=Since(longer), refusal=evolve(REFUSAL, what="{names} came later"))])
+    before, after = exported(), exported()
+    assert table.apply(Stage.SOURCE, before, "forward") is before
+    after.graph.placeholder("late")
+    with pytest.raises(LoweringError, match="late came later"):
+        table.apply(Stage.SOURCE, after, "forward", before)

@@ -11,8 +11,10 @@ from toys.runtime import assert_agrees
 
 import etdev
 from etdev import Lowerer
-from etdev.edge.inputs import refuse_fixed_sizes
 from etdev.errors import EtdevWarning, LoweringError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
+from etdev.schema.quirk import Stage
 
 ORDERS = ([], ["cpu"])
 
@@ -124,4 +126,4 @@ def test_a_size_that_was_fixed_is_refused():
     (x,) = program.graph.find_nodes(op="placeholder")
     assert int(x.meta["val"].shape[0]) == 3
     with pytest.raises(LoweringError, match="fixes dynamic size 0 of input 'input' of method 'f"):
-        refuse_fixed_sizes("forward", program)
+        Table(QUIRKS).apply(Stage.EDGE, program, "forward")

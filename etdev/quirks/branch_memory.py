@@ -1,0 +1,200 @@
+"""Results and views of control flow, which memory planning overwrites or misplaces."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+
+from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.ops import is_flow
+from etdev.graph.signature import renamed
+from etdev.schema.quirk import Quirk, Refusal, Stage
+
+_COND, _MAP, _SCAN = (getattr(torch.ops.higher_order, n) for n in ("cond", "map_impl", "scan"))
+_VIEW = "aten.view_copy.default"
+
+
+def misplaced_views(program: ExportedProgram) -> list[Node]:
+    """Return the views, in the bodies of maps and scans, of what is carried or captured.
+
+    ExecuTorch gives bodies memory for all their inputs, and a view of one is read there, though
+    only rows are ever put there: what is carried or captured stays where it is.
+    """
+    modules = graph_modules(program.graph_module)
+    return [view for module in modules for view in _misplaced_views(module.graph, module._modules)]
+
+
+def _misplaced_views(graph: Graph, root: Mapping[str, Any]) -> Iterator[Node]:
+    for node in graph.nodes:
+        if node.target not in (_MAP, _SCAN):
+            continue
+        body: Any = node.args[0]
+        # map_impl(body, rows, captured), scan(body, carried, rows, captured)
+        given = [len(values) for values in node.args[1:]]
+        first = sum(given[:-2])
+        inputs = root[body.target].graph.find_nodes(op="placeholder")
+        for bound in (*inputs[:first], *inputs[first + given[-2] :]):
+            yield from [user for user in bound.users if op_name(user) == _VIEW]
+
+
+def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Copy what is viewed."""
+    for view in found:
+        source = view.all_input_nodes[0]
+        with view.graph.inserting_before(view):
+            # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
+            same = (source, list(range(source.meta["val"].dim())))
+            copied = view.graph.call_function(exir_ops.edge.aten.permute_copy.default, same)
+        copied.meta = {"val": source.meta["val"]}
+        view.replace_input_with(source, copied)
+        _recompile(view)
+    return program
+
+
+def viewed_results(program: ExportedProgram) -> list[Node]:
+    """Return the results of control flow that are viewed."""
+    return [
+        result
+        for module in graph_modules(program.graph_module)
+        for _, result in _results(module.graph)
+        if any(op_name(user) == _VIEW for user in result.users)
+    ]
+
+
+def overwritten_results(program: ExportedProgram) -> list[Node]:
+    """Return the results of `torch.cond` that are read after another flow has run."""
+    modules = graph_modules(program.graph_module)
+    return [result for module in modules for result in _overwritten(module.graph, {})]
+
+
+def _overwritten(graph: Graph, late: Mapping[str, int]) -> Iterator[Node]:
+    conds = [(flow, result) for flow, result in _results(graph) if flow.target is _COND]
+    if not conds:
+        return
+    position = {node: late.get(node.name, index) for index, node in enumerate(graph.nodes)}
+    flows = [index for node, index in position.items() if is_flow(node.target)]
+    for cond, result in conds:
+        last = _last_read(result, position)
+        if any(position[cond] < index <= last for index in flows):
+            yield result
+
+
+def _results(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the tensors that are results of control flow, each after its flow."""
+    for flow in graph.nodes:
+        for result in flow.users if is_flow(flow.target) else ():
+            value = result.meta.get("val")
+            if result.target is operator.getitem and isinstance(value, torch.Tensor):
+                yield flow, result
+
+
+def _last_read(node: Node, position: Mapping[Node, int]) -> int:
+    """Return the position of the last node that reads a value, or a view of it."""
+    return max(
+        (
+            max(position[user], _last_read(user, position) if op_name(user) == _VIEW else 0)
+            for user in node.users
+        ),
+        default=position[node],
+    )
+
+
+def overwritten_with(program: ExportedProgram, late: Mapping[str, int]) -> list[Node]:
+    """Return the results that would be viewed or overwritten once a method is partitioned.
+
+    Args:
+        program: An edge-dialect program.
+        late: Positions of nodes that run later than the graph says, by name: those of partitions.
+    """
+    found = [*viewed_results(program), *overwritten_results(program)]
+    found += _overwritten(program.graph, late)
+    return [each for each in found if each.graph is not program.graph or each.name not in late]
+
+
+def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Clone results of flows right after them."""
+    names = {}
+    for result in found:
+        with result.graph.inserting_after(result):
+            clone = result.graph.call_function(exir_ops.edge.aten.clone.default, (result,))
+        clone.meta = {"val": result.meta["val"]}
+        result.replace_all_uses_with(clone)
+        clone.args = (result,)
+        if result.graph is program.graph:
+            names[result.name] = clone.name
+        _recompile(result)
+    specs = program.graph_signature.output_specs
+    specs[:] = [renamed(spec, names) for spec in specs]
+    return program
+
+
+def _recompile(node: Node) -> None:
+    module = node.graph.owning_module
+    if module is not None:
+        module.recompile()
+
+
+def _in_reach(find: Callable[[ExportedProgram], list[Node]]) -> Callable[[Any], list[Node]]:
+    """Look only where there is control flow at all."""
+    return lambda program: find(program) if len(graph_modules(program.graph_module)) > 1 else []
+
+
+def keep_results(program: ExportedProgram) -> ExportedProgram:
+    """Copy what ExecuTorch's memory planning would misplace or overwrite, in the program itself."""
+    for row in QUIRKS:
+        assert callable(row.find)
+        assert row.fix is not None
+        if found := list(row.find(program)):
+            program = row.fix(program, found)
+    return program
+
+
+_OVERWRITTEN = Refusal(
+    "ExecuTorch would overwrite {found.name}, the result of a torch.cond, in the next one",
+    "lower with etdev.Lowerer, which keeps it",
+)
+MISPLACED_VIEWS = Quirk(
+    name="misplaced-views",
+    stage=Stage.PLANNED,
+    summary="The body of a map or scan that views what it captures or carries reads the memory of "
+    "an input that is never written.",
+    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    affects="executorch<1.6",
+    find=_in_reach(misplaced_views),
+    fix=copy_viewed,
+    in_loop=Refusal(
+        "ExecuTorch would read {found.all_input_nodes[0].name} in the wrong place, which the body "
+        "of a map or scan is given and {found.name} views{where}",
+        "lower with etdev.Lowerer, which copies it first",
+    ),
+    undefined=True,
+)
+VIEWED_RESULTS = Quirk(
+    name="viewed-results",
+    stage=Stage.PLANNED,
+    summary="A view of a result of control flow is read where nothing was put.",
+    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    affects="executorch<1.6",
+    find=_in_reach(viewed_results),
+    fix=clone_results,
+    in_loop=_OVERWRITTEN,
+    undefined=True,
+)
+OVERWRITTEN_RESULTS = Quirk(
+    name="overwritten-results",
+    stage=Stage.PLANNED,
+    summary="The result of a torch.cond is overwritten by the branches of the next one.",
+    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    affects="executorch<1.6",
+    find=_in_reach(overwritten_results),
+    fix=clone_results,
+    in_loop=_OVERWRITTEN,
+    undefined=True,
+)
+QUIRKS = (MISPLACED_VIEWS, VIEWED_RESULTS, OVERWRITTEN_RESULTS)

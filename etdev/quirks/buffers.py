@@ -1,0 +1,166 @@
+"""Written parameters and buffers: their kind, their gradients, and what they start with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from torch.fx import Node
+
+from etdev.graph.nodes import op_name
+from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.quirks.state import UNKEPT, Result, of_kind
+from etdev.schema.quirk import Quirk, Stage
+
+# ExecuTorch's emitter stores the initial value of a written buffer that has this key.
+_INITIAL = "et_init_buffer"
+# Ops that need a tensor for its shape, and its value only if they are given another op.
+_SHAPE_ONLY = ("full_like", "empty_like", "zeros_like", "ones_like", "rand_like", "sym_size")
+
+
+def make_buffers(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
+    """Make written parameters buffers, which ExecuTorch can write to."""
+    written, signature = {result.spec.target for result in found}, program.graph_signature
+    inputs = [
+        InputSpec(InputKind.BUFFER, spec.arg, spec.target, persistent=True)
+        if spec.kind is InputKind.PARAMETER and spec.target in written
+        else spec
+        for spec in signature.input_specs
+    ]
+    outputs = [
+        OutputSpec(OutputKind.BUFFER_MUTATION, spec.arg, spec.target)
+        if spec.kind is OutputKind.PARAMETER_MUTATION
+        else spec
+        for spec in signature.output_specs
+    ]
+    return _copied(program, ExportGraphSignature(inputs, outputs))
+
+
+def _copied(
+    program: ExportedProgram, signature: ExportGraphSignature | None = None
+) -> ExportedProgram:
+    """Return a copy of a program whose nodes' metadata and whose values may be changed."""
+    graph, module = copy_graph(program.graph), program.graph_module
+    return rebuilt(program, graph, signature or program.graph_signature, module)
+
+
+def _written_buffers(program: ExportedProgram) -> Iterator[Node]:
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    targets = signature.inputs_to_buffers
+    for node in program.graph.find_nodes(op="placeholder"):
+        if targets.get(node.name) in written:
+            yield node
+
+
+def gradient_buffers(program: ExportedProgram) -> list[Node]:
+    """Return the written buffers that require gradients."""
+    return [node for node in _written_buffers(program) if node.meta["val"].requires_grad]
+
+
+def detach(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Free buffers of gradients."""
+    names, program = {node.name for node in found}, _copied(program)
+    for node in _written_buffers(program):
+        if node.name in names:
+            node.meta["val"] = node.meta["val"].detach()
+            _set(program, node, lambda value: value.detach())
+    return program
+
+
+def _set(
+    program: ExportedProgram, buffer: Node, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Change the value of a buffer; one that isn't persistent is among the constants."""
+    target = program.graph_signature.inputs_to_buffers[buffer.name]
+    values: Any = program.state_dict if target in program.state_dict else program.constants
+    values[target] = change(values[target])
+
+
+def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Iterator[Node]:
+    """Yield the written buffers whose first value is read and not zero, or that are marked.
+
+    Args:
+        program: An edge-dialect program.
+        zero: Targets of buffers that are known to start with zeros.
+    """
+    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    for node in _written_buffers(program):
+        target = program.graph_signature.inputs_to_buffers[node.name]
+        starts_zero = target in zero or is_zero(values[target])
+        if _INITIAL in node.meta or (_is_read(node) and not starts_zero):
+            yield node
+
+
+def _is_read(node: Node) -> bool:
+    return any(
+        not op_name(user).removeprefix("aten.").startswith(_SHAPE_ONLY) for user in node.users
+    )
+
+
+def is_zero(value: torch.Tensor) -> bool:
+    """Return True if no bit of a tensor is set, not even a zero's sign; False without data."""
+    if isinstance(value, FakeTensor):
+        return False
+    return not value.detach().contiguous().reshape(-1).view(torch.uint8).any()
+
+
+def mark_initial(nodes: Sequence[Node]) -> None:
+    """Have ExecuTorch store what some written buffers start with."""
+    for node in nodes:
+        node.meta[_INITIAL] = True
+
+
+def store_initial(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Store what buffers hold now, though the model may run before the .pte is written."""
+    names, program = {node.name for node in found}, _copied(program)
+    for node in _written_buffers(program):
+        if node.name in names:
+            mark_initial([node])
+            _set(program, node, lambda value: value.detach().clone())
+    return program
+
+
+WRITTEN_PARAMETERS = Quirk(
+    name="written-parameters",
+    stage=Stage.EDGE,
+    summary="The new value of a parameter becomes an output more, and the parameter stays.",
+    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
+    "insert_write_back_for_buffers_pass",
+    affects="executorch<1.6",
+    find=of_kind(OutputKind.PARAMETER_MUTATION),
+    fix=make_buffers,
+    in_loop=UNKEPT,
+)
+GRADIENT_BUFFERS = Quirk(
+    name="gradient-buffers",
+    stage=Stage.EDGE,
+    summary="A written buffer that requires gradients fails where to_executorch writes to it.",
+    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
+    "_insert_copy",
+    affects="executorch<1.6",
+    find=gradient_buffers,
+    fix=detach,
+)
+INITIAL_VALUES = Quirk(
+    name="initial-values",
+    stage=Stage.EDGE,
+    summary="The value that a written buffer starts with is not stored in the .pte.",
+    upstream="pytorch/executorch#11309; exir/emit/_emitter.py, placeholder, stores it only for "
+    "buffers with et_init_buffer in their metadata",
+    affects="executorch<1.6",
+    find=initial_values,
+    fix=store_initial,
+)
+# Written parameters are buffers for the rows after them.
+QUIRKS = (WRITTEN_PARAMETERS, GRADIENT_BUFFERS, INITIAL_VALUES)

@@ -1,0 +1,118 @@
+"""Orders of dimensions in memory that the runtime, its kernels or a compiler doesn't take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.graph.layout import (
+    has_known_order,
+    has_plain_order,
+    mixing_convolutions,
+    traced_contiguous,
+    with_contiguous_weights,
+)
+from etdev.graph.signature import unwritten_constants
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+
+# Ops that say where in memory a value is.
+_PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
+
+
+def strided_inputs(program: ExportedProgram) -> list[Node]:
+    """Return the inputs and constants that are neither contiguous nor channels last."""
+    signature = program.graph_signature
+    constants = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
+    # What the method writes keeps its memory.
+    written = constants.difference(unwritten_constants(program))
+    return [
+        node
+        for node in program.graph.find_nodes(op="placeholder")
+        if node.name not in written and not has_plain_order(node.meta.get("val"))
+    ]
+
+
+def strided_for_users(program: ExportedProgram) -> list[Node]:
+    """Return the inputs of the user in an order that ExecuTorch's kernels don't know."""
+    users = set(program.graph_signature.user_inputs)
+    inputs = program.graph.find_nodes(op="placeholder")
+    return [n for n in inputs if n.name in users and not has_known_order(n.meta.get("val"))]
+
+
+def make_contiguous(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Make inputs and constants contiguous, and all volumes.
+
+    Raises:
+        RuntimeError | ValueError: What the program computes depends on their order.
+    """
+    if any(node.target in _PLACES for node in program.graph.nodes):
+        raise ValueError("as_strided reads memory directly")
+    names = {node.name for node in found if node.op == "placeholder"}
+    return traced_contiguous(program, names)
+
+
+def _orders_volume(node: Node) -> bool:
+    arguments: tuple[Any, ...] = (*node.args, *node.kwargs.values())
+    return node.op == "call_function" and torch.channels_last_3d in arguments
+
+
+def contiguous_weights(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
+    """Make the weights of convolutions contiguous, and other constants if no input is not."""
+    return with_contiguous_weights(program)
+
+
+_CURE = "export it with contiguous inputs and weights"
+STRIDED_INPUTS = Quirk(
+    name="strided-inputs",
+    stage=Stage.SOURCE,
+    summary="An input or weight that is neither contiguous nor channels last has its order written "
+    "into the .pte, and the runtime reads a contiguous one in that order.",
+    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input",
+    affects="executorch<1.6",
+    find=strided_inputs,
+    fix=make_contiguous,
+    ahead=True,
+    refusal=Refusal(
+        "{names} of method {method!r} would have to be contiguous, which it can't be traced with "
+        "({why})",
+        _CURE,
+    ),
+    in_loop=Refusal(
+        "input {found.name!r} of method {method!r} is neither contiguous nor channels last, and "
+        "ExecuTorch's runtime would read a contiguous one in its order",
+        "export it with contiguous inputs",
+        find=strided_for_users,
+    ),
+)
+ORDERED_VOLUMES = Quirk(
+    name="ordered-volumes",
+    stage=Stage.SOURCE,
+    summary="No kernel knows the order of a volume that is stored channels last.",
+    upstream="not reported; executorch/runtime/core/exec_aten/util/dim_order_util.h, "
+    "is_channels_last_dim_order",
+    affects="executorch<1.6",
+    find=Nodes(only=_orders_volume),
+    fix=make_contiguous,
+    ahead=True,
+    refusal=Refusal(
+        "volumes of method {method!r} would have to be contiguous, which it can't be traced with "
+        "({why})",
+        _CURE,
+    ),
+)
+CHANNELS_LAST_WEIGHTS = Quirk(
+    name="channels-last-weights",
+    stage=Stage.SOURCE,
+    summary="A convolution fails on a weight that is channels last with an input that is not.",
+    upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp, "
+    "check_convolution_args",
+    affects="executorch<1.6",
+    find=lambda program: mixing_convolutions(program.graph),
+    fix=contiguous_weights,
+    ahead=True,
+)
+QUIRKS = (STRIDED_INPUTS, ORDERED_VOLUMES, CHANNELS_LAST_WEIGHTS)

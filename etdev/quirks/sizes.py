@@ -1,0 +1,284 @@
+"""Sizes and positions that change from call to call or depend on data."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    compute_unbacked_bindings,
+    statically_known_true,
+)
+from torch.fx.node import map_arg
+
+from etdev.edge.causes import nodes_named
+from etdev.edge.opset import is_unknown_of_numbers
+from etdev.graph.nodes import is_unbounded, upper_bound
+from etdev.graph.rebuild import with_changed
+from etdev.graph.symbols import unbacked, with_own_symbols
+from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+
+aten = torch.ops.aten
+_SELECT = aten.select.int
+# How far the arguments go, after a tensor and its dimension, that may count from the end.
+_LIMITS = {aten.slice.Tensor: 4, aten.narrow.default: 3}
+_CHECK = aten._assert_scalar.default
+
+
+def _may_be_out(node: Node) -> bool:
+    """Return True if a selected row may be negative or out of range, as far as is known."""
+    if not isinstance(node.args[2], Node):
+        return False
+    source, dim, position = node.args
+    value, size = position.meta["val"], source.meta["val"].shape[dim]  # type: ignore[union-attr]
+    ranges = ((value >= 0, value < size), (value < 0, value >= -size))
+    return not any(all(map(statically_known_true, limits)) for limits in ranges)
+
+
+def look_up(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Look up positions among those of their dimension.
+
+    What is looked up counts from the start, and one out of range fails, as in eager PyTorch.
+    """
+    # The new positions are symbols, which the caller's program must not know.
+    return with_changed(with_own_symbols(program), found, _look_up)
+
+
+def _look_up(graph: Graph, node: Node) -> None:
+    source, dim, position = node.args
+    # What is made of sizes alone has nothing else to tell that it is fake.
+    with source.meta["val"].fake_mode:  # type: ignore[union-attr]
+        inside = _inside(graph, node, position, _size(graph, source, dim))  # type: ignore[arg-type]
+    node.args = (source, dim, inside)
+    # Where its row begins is no longer a symbol of its own.
+    row = _SELECT(source.meta["val"], dim, inside.meta["val"])  # type: ignore[union-attr]
+    node.meta = {**_described(node), "val": row}
+
+
+def _described(node: Node) -> dict[str, Any]:
+    """Return where a node comes from, without the symbols that its own value has."""
+    return {key: value for key, value in node.meta.items() if key != "unbacked_bindings"}
+
+
+def _inside(graph: Graph, node: Node, position: Any, size: Any) -> Node:
+    """Return a position that counts from the start, by a kernel that refuses any out of range."""
+
+    def call(function: Any, *args: Any, **options: Any) -> Node:
+        result = graph.call_function(function, args, options)
+        values = map_arg((args, options), lambda argument: argument.meta["val"])
+        result.meta = {**_described(node), "val": function(*values[0], **values[1])}
+        return result
+
+    places = call(aten.arange.default, size, dtype=torch.int64)
+    row = call(aten.full.default, [1], position, dtype=torch.int64)
+    inside = call(aten.item.default, call(aten.index.Tensor, places, [row]))
+    value = inside.meta["val"]
+    inside.meta["unbacked_bindings"] = compute_unbacked_bindings(value.node.shape_env, value)
+    for known in (call(operator.ge, inside, 0), call(operator.lt, inside, size)):
+        torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
+        call(_CHECK, known, "a position is in its dimension")
+    return inside
+
+
+def _size(graph: Graph, source: Node, dim: int) -> Any:
+    """Return the size that a position is in: an int, or a node of it."""
+    size = source.meta["val"].shape[dim]
+    if isinstance(size, int):
+        return size
+    node = graph.call_function(aten.sym_size.int, (source, dim))
+    node.meta = {**_described(source), "val": size}
+    return node
+
+
+@frozen(eq=False)
+class Unknown:
+    """A node for which torch has to know whether a condition holds."""
+
+    node: Node
+    condition: Any
+
+
+def unknown_slices(program: ExportedProgram) -> Iterator[Unknown]:
+    """Yield the slices whose limits depend on data and may be negative."""
+    for node in program.graph.nodes:
+        for limit in node.args[2 : _LIMITS.get(node.target, 0)]:
+            value = limit.meta["val"] if isinstance(limit, Node) else limit
+            if unbacked(value) and not any(map(statically_known_true, (value >= 0, value < 0))):
+                yield Unknown(node, value < 0)
+
+
+def guarded_nodes(program: ExportedProgram, error: Exception) -> Iterator[Unknown]:
+    """Yield the node at which torch asked for a number that depends on data."""
+    condition = getattr(error, "cond", None)
+    return (Unknown(node, condition) for node in nodes_named(program, error))
+
+
+@frozen(eq=False)
+class Size:
+    """A dynamic size of an input.
+
+    Args:
+        name: The input.
+        dim: The dimension.
+        size: The size, a symbol.
+        bound: What ExecuTorch plans memory for.
+    """
+
+    name: str
+    dim: int
+    size: Any
+
+    @property
+    def bound(self) -> int | None:
+        return upper_bound(self.size)
+
+
+def _sizes(program: ExportedProgram) -> Iterator[Size]:
+    for node in program.graph.find_nodes(op="placeholder"):
+        for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            if not isinstance(size, int):
+                yield Size(node.name, dim, size)
+
+
+def fixed_sizes(program: ExportedProgram) -> list[Size]:
+    """Return the sizes that are symbols with one possible value."""
+    return [each for each in _sizes(program) if each.size.node.maybe_as_int() is not None]
+
+
+def unbounded_sizes(program: ExportedProgram) -> list[Size]:
+    """Return the sizes of inputs that nothing bounds, each symbol once."""
+    users = set(program.graph_signature.user_inputs)
+    first: dict[str, Size] = {}
+    for each in _sizes(program):
+        if each.name in users and is_unbounded(each.size):
+            first.setdefault(str(each.size), each)
+    return list(first.values())
+
+
+@frozen(eq=False)
+class Range:
+    """A symbol with the range that it had before."""
+
+    symbol: Any
+    bounds: Any
+
+
+def narrowed_ranges(program: ExportedProgram, source: ExportedProgram) -> list[Range]:
+    """Return the ranges that began lower in the program that was converted."""
+    return narrowed_since(program, source.range_constraints)
+
+
+def narrowed_since(program: ExportedProgram, given: Mapping[Any, Any]) -> list[Range]:
+    """Return the ranges that began lower, by symbol."""
+    now = program.range_constraints
+    ranges = given.items()
+    return [Range(s, before) for s, before in ranges if s in now and before.lower < now[s].lower]
+
+
+def widen(program: ExportedProgram, found: Sequence[Range]) -> ExportedProgram:
+    """Say in a program that sizes may be as small as they were given."""
+    widened, ranges = copy.copy(program), dict(program.range_constraints)
+    for each in found:
+        upper = ranges[each.symbol].upper
+        ranges[each.symbol] = type(each.bounds)(each.bounds.lower, upper)
+    widened._range_constraints = ranges
+    return widened
+
+
+UNKNOWN_POSITIONS = Quirk(
+    name="unknown-positions",
+    stage=Stage.SOURCE,
+    summary="torch stops at a row that is selected by a number which depends on data and may be "
+    "negative or out of range.",
+    upstream="not reported; torch/_decomp/decompositions.py, select_int",
+    affects="torch<2.15",
+    find=Nodes((_SELECT,), _may_be_out),
+    fix=look_up,
+    ahead=True,
+)
+_UNTOLD = Refusal(
+    "torch can't tell whether {found.condition} for {op}{where}, since that depends on data",
+    "say what the number is where it is read, such as with torch._check(n >= 0) and "
+    "torch._check(n <= x.shape[0])",
+)
+UNKNOWN_SLICES = Quirk(
+    name="unknown-slices",
+    stage=Stage.SOURCE,
+    summary="torch stops at a slice whose limit depends on data and may be negative.",
+    upstream="not reported; torch/_decomp/decompositions.py, slice_forward",
+    affects="torch<2.15",
+    find=unknown_slices,
+    refusal=_UNTOLD,
+)
+GUARDED_NUMBERS = Quirk(
+    name="guarded-numbers",
+    stage=Stage.DECOMPOSED,
+    summary="A decomposition asks for a number that depends on data.",
+    upstream="not reported; torch/fx/experimental/symbolic_shapes.py, ShapeEnv.evaluate_expr",
+    affects="torch<2.15",
+    find=Blamed(guarded_nodes),
+    symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
+    refusal=_UNTOLD,
+)
+NUMBER_FUNCTIONS = Quirk(
+    name="number-functions",
+    stage=Stage.SOURCE,
+    summary="There is no op for functions of symbolic numbers such as torch.sym_ite.",
+    upstream="not reported; executorch/exir/passes/executorch_prim_ops_registry.py, is_sym_op",
+    affects="executorch<1.6",
+    find=Nodes(only=is_unknown_of_numbers, branches=True),
+    # `Lowerer` refuses them with all other ops that are not in the edge dialect.
+    in_loop=Refusal("ExecuTorch has no op for {op} of numbers{where}", "compute it with tensors"),
+)
+FIXED_SIZES = Quirk(
+    name="fixed-sizes",
+    stage=Stage.EDGE,
+    summary="A decomposition fixes a dynamic size to the example's without a word.",
+    upstream="not reported; torch/_decomp/decompositions.py, upsample_bicubic2d_default and others",
+    affects="torch<2.15",
+    find=fixed_sizes,
+    refusal=Refusal(
+        "ExecuTorch fixes dynamic size {found.dim} of input {found.name!r} of method {method!r} "
+        "to {found.size}",
+        "export it with that size, or without the op that needs it fixed",
+    ),
+)
+UNBOUNDED_SIZES = Quirk(
+    name="unbounded-sizes",
+    stage=Stage.EDGE,
+    summary="Memory for a dynamic size without an upper bound is planned for the example's size.",
+    upstream="not reported; executorch/exir/sym_util.py, eval_upper_bound",
+    affects="executorch<1.6",
+    find=unbounded_sizes,
+    refusal=Refusal(
+        "dynamic size {found.dim} of input {found.name!r} of method {method!r} has no upper bound, "
+        "and ExecuTorch plans memory for {found.bound}, the example's",
+        "larger inputs fail at run time, so export it with Dim(..., max=...)",
+        warns=True,
+    ),
+)
+NARROWED_RANGES = Quirk(
+    name="narrowed-ranges",
+    stage=Stage.EDGE,
+    summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
+    upstream="not reported; executorch/exir/_program_utils.py, _get_updated_range_constraints",
+    affects="executorch<1.6",
+    find=Since(narrowed_ranges),
+    fix=widen,
+)
+QUIRKS = (
+    UNKNOWN_POSITIONS,
+    UNKNOWN_SLICES,
+    GUARDED_NUMBERS,
+    NUMBER_FUNCTIONS,
+    FIXED_SIZES,
+    UNBOUNDED_SIZES,
+    NARROWED_RANGES,
+)

@@ -1,0 +1,227 @@
+"""Results of a method that are written to buffers, which ExecuTorch loses or reads too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from executorch.exir.dialects._ops import ops as exir_ops
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    OutputKind,
+    OutputSpec,
+)
+from torch.fx import Node
+
+from etdev.graph.nodes import op_name
+from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.signature import argument
+from etdev.schema.quirk import Quirk, Refusal, Stage
+
+_WRITES = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
+_VIEW = "aten.view_copy.default"
+
+
+@frozen(eq=False)
+class Result:
+    """A result of a method.
+
+    Args:
+        index: Its position among all results, new values of buffers included.
+        spec: What it is.
+        node: The node that computes it.
+        target: Name of the input that it is written to; empty for an output.
+    """
+
+    index: int
+    spec: OutputSpec
+    node: Node
+    target: str
+
+    @property
+    def name(self) -> str:
+        """The buffer, the input or the output, for an error."""
+        return self.spec.target or str(self.spec.arg.name)
+
+
+def _results(program: ExportedProgram) -> list[Result]:
+    """Return the results that are computed, in their order."""
+    inputs = {
+        spec.target if spec.target is not None else spec.arg.name: spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if hasattr(spec.arg, "name")
+    }
+    results: Any = program.graph.output_node().args[0]
+    return [
+        Result(index, spec, node, inputs[spec.target] if spec.kind in _WRITES else "")
+        for index, (spec, node) in enumerate(
+            zip(program.graph_signature.output_specs, results, strict=True)
+        )
+        if isinstance(node, Node)
+    ]
+
+
+def _updates(program: ExportedProgram) -> list[Result]:
+    """Return the new values of what a method writes."""
+    return [result for result in _results(program) if result.target]
+
+
+def lost_write_backs(program: ExportedProgram) -> list[Result]:
+    """Return the new values that are the value of another buffer."""
+    # Written parameters become buffers.
+    buffers = {update.target for update in _updates(program)}
+    buffers.update(program.graph_signature.inputs_to_buffers)
+    return [
+        update
+        for update in _updates(program)
+        if update.node.name in buffers and update.node.name != update.target
+    ]
+
+
+def shared_values(program: ExportedProgram) -> Iterator[Result]:
+    """Yield the new values that another buffer has, too."""
+    seen: set[Node] = set()
+    for update in _updates(program):
+        if update.node in seen:
+            yield update
+        seen.add(update.node)
+
+
+def viewed_values(program: ExportedProgram) -> Iterator[Result]:
+    """Yield the new values that are views of what is written before them."""
+    written: set[str] = set()
+    for update in _updates(program):
+        if _base(update.node).name in written:
+            yield update
+        written.add(update.target)
+
+
+def _base(node: Node) -> Node:
+    """Return what a node is a view of, in ExecuTorch's memory."""
+    while op_name(node) == _VIEW:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def stale_outputs(program: ExportedProgram) -> list[Result]:
+    """Return the outputs that are the value of a buffer before it is written."""
+    results = _results(program)
+    written = {result.target for result in results if result.target}
+    return [
+        result
+        for result in results
+        if not result.target and result.node.op == "placeholder" and result.node.name in written
+    ]
+
+
+def clone_results(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
+    """Clone results at the end of a method."""
+    graph = copy_graph(program.graph)
+    results: Any = list(graph.output_node().args[0])  # type: ignore[arg-type]
+    edge = program.dialect == "EDGE"
+    clone = exir_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
+    specs = list(program.graph_signature.output_specs)
+    for index in (result.index for result in found):
+        source, spec = results[index], specs[index]
+        with graph.inserting_before(graph.output_node()):
+            results[index] = graph.call_function(clone, (source,))
+        results[index].meta = {
+            key: source.meta[key] for key in ("val", "stack_trace") if key in source.meta
+        }
+        specs[index] = OutputSpec(spec.kind, argument(results[index]), spec.target)
+    graph.output_node().args = (tuple(results),)
+    inputs = list(program.graph_signature.input_specs)
+    return rebuilt(program, graph, ExportGraphSignature(inputs, specs), program.graph_module)
+
+
+def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
+    """Return a function that finds what a program writes of one kind."""
+    return lambda program: [each for each in _updates(program) if each.spec.kind is kind]
+
+
+def unkept(program: ExportedProgram) -> bool:
+    """Return True if a program writes what ExecuTorch's own loop would not write as it does."""
+    finds = (lost_write_backs, shared_values, viewed_values, stale_outputs)
+    kinds = {update.spec.kind for update in _updates(program)}
+    return bool(kinds.intersection(_WRITES[1:])) or any(any(find(program)) for find in finds)
+
+
+UNKEPT = Refusal(
+    "ExecuTorch would not write {found.name!r} as the model does",
+    "lower with etdev.Lowerer, which completes such a program or says what to change",
+    stage=Stage.EDGE,
+)
+# A new value may be another buffer's once more after the copy between them was taken out.
+_UPDATES = (Stage.FUNCTIONAL, Stage.EDGE, Stage.SIMPLIFIED)
+WRITTEN_INPUTS = Quirk(
+    name="written-inputs",
+    # torch's own passes fail on some of them, too.
+    stage=(Stage.FUNCTIONAL, Stage.EDGE),
+    summary="The runtime writes to a copy of an input instead of the input.",
+    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
+    affects="executorch<1.6",
+    find=of_kind(OutputKind.USER_INPUT_MUTATION),
+    refusal=Refusal(
+        "method {method!r} writes to its input {found.name!r}, and ExecuTorch's runtime would "
+        "write to a copy of it",
+        "clone the input first, and return the new value if it is needed",
+    ),
+    in_loop=UNKEPT,
+)
+LOST_WRITE_BACK = Quirk(
+    name="lost-write-back",
+    stage=_UPDATES,
+    summary="A buffer whose new value is the value of another buffer is never written.",
+    upstream="pytorch/executorch#7515; exir/passes/insert_write_back_for_buffers_pass.py, "
+    "_inplace_lineage, since #7810",
+    affects="executorch<1.6",
+    find=lost_write_backs,
+    fix=clone_results,
+    in_loop=UNKEPT,
+)
+SHARED_NEW_VALUE = Quirk(
+    name="shared-new-value",
+    stage=_UPDATES,
+    summary="A new value that two buffers have in common is refused by torch's verifier.",
+    upstream="not reported; torch/_export/verifier.py, _verify_exported_program_signature",
+    affects="torch<2.15",
+    find=shared_values,
+    fix=clone_results,
+    in_loop=UNKEPT,
+)
+VIEWED_UPDATES = Quirk(
+    name="viewed-updates",
+    stage=_UPDATES,
+    summary="A new value that is a view of another buffer is read when that has been written.",
+    upstream="not reported; executorch/exir/passes/replace_view_copy_with_view_pass.py, "
+    "ReplaceViewCopyWithViewPass.call",
+    affects="executorch<1.6",
+    find=viewed_values,
+    fix=clone_results,
+    in_loop=UNKEPT,
+)
+STALE_OUTPUTS = Quirk(
+    name="stale-outputs",
+    stage=_UPDATES,
+    summary="An output that is the old value of a buffer is read after the buffer is written.",
+    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
+    "_insert_copy",
+    affects="executorch<1.6",
+    find=stale_outputs,
+    fix=clone_results,
+    in_loop=UNKEPT,
+)
+QUIRKS = (
+    WRITTEN_INPUTS,
+    LOST_WRITE_BACK,
+    SHARED_NEW_VALUE,
+    VIEWED_UPDATES,
+    STALE_OUTPUTS,
+)
