@@ -363,6 +363,27 @@ def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
 
 
 @hookspec
+def rounds_to(backend_id: str) -> str | None:
+    """Say which dtype a backend rounds float32 values to on this machine.
+
+    Called when a .pte is verified against PyTorch, once per backend of a method, on every plugin
+    until one answers; also for delegates that etdev didn't make. The tolerance is then that of the
+    answer.
+
+    Args:
+        backend_id: Name of the ExecuTorch backend that runs the delegates.
+
+    Returns:
+        `bfloat16` or `float16`; None if the backend is another plugin's or rounds to neither.
+
+    Example:
+        @hookimpl
+        def rounds_to(backend_id):
+            return "float16" if backend_id == "MyBackend" else None
+    """
+
+
+@hookspec
 def probe() -> Probe | None:
     """Say what the backend finds on this machine, for `etdev plugins` and before compiling.
 

@@ -3,7 +3,7 @@
 What plugins may import beyond `etdev` itself is named here; the modules behind it are the host's.
 """
 
-from etdev.graph.inductor import misread
+from etdev.graph.folded_integers import folded_integers
 from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import is_channels_last, with_contiguous_weights
 from etdev.graph.nodes import is_complex, op_name, pieces_of
@@ -16,10 +16,10 @@ __all__ = [
     "NO_CALL",
     "aten_op",
     "computed_from",
+    "folded_integers",
     "interpreted_copy",
     "is_channels_last",
     "is_complex",
-    "misread",
     "op_name",
     "own_pieces",
     "pieces_of",

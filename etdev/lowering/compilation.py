@@ -98,7 +98,8 @@ class Compilation:
                 decision = self._again(decision, compiler.failures, barred)
         strict = self.composition.rules.strict
         weights = Weights.of(decision.programs, decision.plan)
-        return Lowered(decision, strict, tuple(compiler.outcomes), weights, build)
+        outcomes, plugins = tuple(compiler.outcomes), self.composition.plugins
+        return Lowered(decision, strict, outcomes, weights, plugins, build)
 
     def forecast(self, decision: Decision) -> list[Forecast]:
         """What compiling a decision would find in the cache, in plan order; compiles nothing."""

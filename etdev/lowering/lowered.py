@@ -19,6 +19,7 @@ from etdev.pte.etrecord import add_etrecord
 from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
+from etdev.registry.plugin import Plugin
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
@@ -43,12 +44,14 @@ class Lowered:
         strict: Refuse a program for which this machine's runtime has no kernel.
         outcomes: How each partition was compiled.
         weights: What the .pte takes from the model itself.
+        plugins: Asked what their backends round to, when the .pte is verified.
     """
 
     decision: Decision = field(repr=False)
     strict: bool
     outcomes: tuple[Outcome, ...] = field(repr=False)
     weights: Weights = field(repr=False)
+    plugins: tuple[Plugin, ...] = field(repr=False)
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
 
     def __repr__(self) -> str:
@@ -177,6 +180,7 @@ class Lowered:
                 tolerance=tolerance,
                 decided=self.decision,
                 listener=self.stages.listener,
+                plugins=self.plugins,
             )
             with self.stages.stage("verify"):
                 return verifier.verify(inputs, self.strict if strict is None else strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -142,12 +143,19 @@ class AdaptedPartitioner:
 
     @hookimpl
     def claim_constants(self, program: ExportedProgram, partition: Draft) -> Sequence[Constant]:
-        """The constants it tagged; a buffer only where the partition has all writes to it."""
-        from etdev.graph import misread
+        """Return the constants that it tagged and that its delegate can hold."""
+        from etdev.graph import folded_integers
 
-        tagged = self._tagging[partition.method].constants
-        tagged = tagged - misread(program, partition.backend_id)
-        return [c for c in partition.constants if c.name in tagged and partition.may_hold(c)]
+        # A compiler may fold a constant of one element, and a counter would then begin anew at each
+        # call.
+        tagged = self._tagging[partition.method].constants - folded_integers(program)
+        return [
+            constant
+            for constant in partition.constants
+            if constant.name in tagged
+            and partition.may_hold(constant)
+            and not (constant.mutated and math.prod(constant.shape) == 1)
+        ]
 
     @hookimpl
     def resolve_device(self, partition: Partition) -> Device | None:
@@ -159,7 +167,7 @@ class AdaptedPartitioner:
 
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
-        """What it wrote to `node.meta` for its backend's compiler, such as XNNPACK's matches."""
+        """What it wrote to `node.meta` for its backend's compiler, such as what it matched."""
         written = self._tagging[partition.method].annotations
         constants = (constant.name for constant in partition.constants)
         return {name: written[name] for name in (*partition.nodes, *constants) if name in written}

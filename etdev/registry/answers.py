@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Keys of `node.meta` that ExecuTorch and the host rely on.
 HOST_META = {"val", "tensor_meta", "spec", "debug_handle", "delegation_tag"}
+# What a backend may round float32 to.
+_ROUNDED = ("bfloat16", "float16")
 # What goes to `node.meta`, by the name of the node.
 Annotations = Mapping[str, Mapping[str, Any]]
 
@@ -275,6 +277,17 @@ def payload_data(plugins: Sequence[Plugin], backend_id: str, payload: bytes) -> 
             raise fault(plugin, hook, answer, cure)
         return keys
     return ()
+
+
+def rounds_to(plugins: Sequence[Plugin], backend_id: str) -> str | None:
+    """Return the dtype that a backend rounds float32 to, from the first plugin that knows."""
+    for plugin in plugins:
+        answer = call(plugin, "rounds_to", backend_id=backend_id)
+        if answer in _ROUNDED:
+            return str(answer)
+        if answer is not None:
+            raise fault(plugin, "rounds_to", answer, f"return {' or '.join(_ROUNDED)}, or None")
+    return None
 
 
 def probe(plugin: Plugin) -> Probe:

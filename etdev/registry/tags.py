@@ -146,7 +146,7 @@ class TagReader:
                 raise self._fault(f"changed {old!r} to {new!r}", "tag nodes and change nothing")
 
     def _written(self, graph: Graph) -> dict[str, dict[str, Any]]:
-        """What the backend may look for when it compiles: XNNPACK's matches, for one."""
+        """What the backend may look for when it compiles: its matches, for one."""
         written = {}
         for node in graph.nodes:
             old = self.metas[node.name]

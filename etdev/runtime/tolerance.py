@@ -3,13 +3,13 @@
     float64, complex128                   1e-9
     float32, complex64                    1e-4
     float16                               1e-2
-    bfloat16, or OpenVINO on a CPU
-    that rounds float32 to it             3e-2
+    bfloat16                              3e-2
     int8 and other quantised ops          2e-2, and 1 where the output is int8 or uint8
     integers and bools                    none
 
-Times the largest finite value of eager's output, or 1e-3 if that is more. What counts is the
-coarsest type of all values of the method, since a result in float32 may have been bfloat16 before.
+Times the largest finite value of eager's output, or 1e-3 if that is more. The coarsest type of all
+values of the method counts, since a result in float32 may have been bfloat16 before, and so does a
+type that one of its backends rounds float32 to.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _RELATIVE = {
     torch.complex64: 1e-4,
 }
 _QUANTISED = 2e-2
-# Backends that compute float32 in bfloat16 where the CPU can.
-_ROUNDING = ("OpenvinoBackend",)
 # What is relative to the largest value needs one that is not zero.
 _SMALLEST = 1e-3
 _NAMESPACES = ("quantized_decomposed", "torchao")
@@ -59,21 +57,20 @@ class Tolerance:
         return self.relative * max(largest, _SMALLEST)
 
 
-def tolerance_of(program: ExportedProgram, backends: Collection[str]) -> Tolerance:
-    """The tolerance of a method.
+def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:
+    """Return the tolerance of a method.
 
     Args:
         program: Its exported program.
-        backends: The backends that its delegates run on.
+        rounded: Names of the dtypes that its backends round float32 to.
     """
     nodes = list(_nodes(program.graph_module))
     quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
     dtypes = {value.dtype for node in nodes for value in _values(node)}
+    dtypes.update(getattr(torch, name) for name in rounded)
     relative = max((_RELATIVE.get(dtype, 0.0) for dtype in dtypes), default=0.0)
     if quantised:
         relative = max(relative, _QUANTISED)
-    if any(name in _ROUNDING for name in backends) and _rounds():
-        relative = max(relative, _RELATIVE[torch.bfloat16])
     return Tolerance(relative, int(quantised))
 
 
@@ -88,8 +85,3 @@ def _values(node: Node) -> Iterable[torch.Tensor]:
     value: Any = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else (value,)
     return [item for item in values if isinstance(item, torch.Tensor)]
-
-
-def _rounds() -> bool:
-    """Whether this CPU computes in bfloat16."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

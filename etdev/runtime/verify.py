@@ -14,6 +14,8 @@ from etdev.errors import VerifyError, first_line, shown
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
 from etdev.runtime.blame import culprit
 from etdev.runtime.decision import Decision
@@ -57,6 +59,7 @@ class Verifier:
         data: Its .ptd; None searches for one beside it.
         decided: What was decided for it, to name the delegate or kernel that is wrong.
         listener: Told what is going on.
+        plugins: Asked what the backends of the .pte round float32 to.
     """
 
     path: Path
@@ -67,6 +70,7 @@ class Verifier:
     data: Path | None = None
     decided: Decision | None = None
     listener: Listener | None = None
+    plugins: Sequence[Plugin] = ()
 
     def verify(self, inputs: Any = None, strict: bool = False) -> Verification:
         """Run all methods and compare them.
@@ -127,8 +131,9 @@ class Verifier:
         return sum(map(len, sessions))
 
     def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
-        backends = {delegate.backend_id for delegate in facts.delegates}
-        known = tolerance_of(program, backends)
+        backends = sorted({delegate.backend_id for delegate in facts.delegates})
+        answered = [answers.rounds_to(self.plugins, backend) for backend in backends]
+        known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
     def _error(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from attrs import evolve, field, frozen, validators
 
 from etdev.errors import DeviceError, PluginError
@@ -14,9 +12,6 @@ from etdev.schema.tensors import Constant, Tensor
 # From the strongest to the weakest; every device has one.
 DEVICE_SOURCES = ("pinned", "derived", "assumed", "default")
 TARGET_DEVICE = "target_device"
-# Inductor takes a written buffer of one element, such as a counter, for the number that it is at
-# first, so that every call of these backends would begin anew.
-INDUCTOR = ("CudaBackend", "MetalBackend")
 
 
 @frozen
@@ -66,11 +61,8 @@ class Draft:
         return f"{self.method}/{self.name}"
 
     def may_hold(self, constant: Constant) -> bool:
-        """Whether its delegate can hold a constant: only its own nodes write it, and that lasts."""
-        if constant.update is None:
-            return True
-        folded = self.backend_id in INDUCTOR and math.prod(constant.shape) == 1
-        return constant.update in self.nodes and not folded
+        """Return True if its delegate can hold a constant: nodes outside of it don't write it."""
+        return constant.update is None or constant.update in self.nodes
 
 
 @frozen

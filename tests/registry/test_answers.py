@@ -72,6 +72,7 @@ def ask(hook, answer, graph):
         "compile_context": lambda: answers.compile_context(plugin, CPU).__enter__(),
         "payload_device": lambda: answers.payload_device([plugin], "B", b""),
         "payload_data": lambda: answers.payload_data([plugin], "B", b""),
+        "rounds_to": lambda: answers.rounds_to([plugin], "B"),
         "probe": lambda: answers.probe(plugin),
     }[hook]()
 
@@ -98,6 +99,8 @@ def ask(hook, answer, graph):
         ("payload_device", CPU, CPU),
         ("payload_data", None, ()),
         ("payload_data", ["a", "b"], ("a", "b")),
+        ("rounds_to", None, None),
+        ("rounds_to", "bfloat16", "bfloat16"),
         ("probe", None, Probe()),
         ("probe", Probe(["cuda:1"]), Probe(["cuda:1"])),
     ],
@@ -188,6 +191,11 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("payload_device", "cpu", "payload_device returned 'cpu'; return a Device, or None"),
         ("payload_data", "key", "payload_data returned 'key'; return a list of keys"),
         ("payload_data", [b"key"], "payload_data returned [b'key']; return a list of keys"),
+        (
+            "rounds_to",
+            "float32",
+            "rounds_to returned 'float32'; return bfloat16 or float16, or None",
+        ),
         ("probe", 1, 'probe returned 1; return a Probe, such as Probe(["cpu"])'),
     ],
 )
@@ -235,7 +243,11 @@ def test_a_plugin_that_changes_the_graph_is_refused(graph):
         *[(hook, " for method 'forward'") for hook in ("prepare", "keep_whole", "claim_nodes")],
         *[(hook, " for method 'forward'") for hook in ("claim_constants", "resolve_device")],
         *[(hook, " for method 'forward'") for hook in ("device_caveat", "annotate")],
-        *[(hook, "") for hook in ("compile_context", "payload_device", "payload_data", "probe")],
+        *[
+            (hook, "")
+            for hook in ("compile_context", "payload_device", "payload_data", "rounds_to")
+        ],
+        ("probe", ""),
     ],
 )
 @pytest.mark.parametrize("kind", [KeyError, SystemExit])

@@ -13,7 +13,7 @@ from torch import nn
 from torch.export import Dim
 from toys.accelerator import Accelerator
 
-from etdev import Device, EtdevWarning, Lowerer, Settings
+from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.runtime.isolation import Job, isolated
 
@@ -59,6 +59,19 @@ def test_a_right_program_is_verified_over_its_steps(mlp_lowered):
     done = mlp_lowered.verify(steps=2)
     assert (done.calls, done.unverified) == (2, ())
     assert done.tolerances["forward"].relative == 1e-4
+
+
+def test_a_method_may_be_off_by_what_its_backends_round_to():
+    class Rounding(Accelerator):
+        @hookimpl
+        def rounds_to(self, backend_id):
+            return "bfloat16" if backend_id == "XnnpackBackend" else None
+
+    plugin = Rounding("rounding", ops=("add",), backend="XnnpackBackend")
+    lowered = lower(lambda x: x + x, X, plugins=[plugin])
+    assert lowered.verify(steps=1).tolerances["forward"].relative == 3e-2
+    without = lower(torch.cos, X, plugins=[plugin])
+    assert without.verify(steps=1).tolerances["forward"].relative == 1e-4
 
 
 def test_state_is_carried_on_and_the_callers_module_keeps_its_own():

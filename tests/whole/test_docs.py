@@ -198,6 +198,10 @@ class Recorder:
     def payload_data(self):
         self.called.append("payload_data")
 
+    @hookimpl
+    def rounds_to(self):
+        self.called.append("rounds_to")
+
 
 def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path):
     rows = documents.rows(GUIDE, "| | hook | called | None means |")
@@ -205,8 +209,10 @@ def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path
     assert sorted(told) == sorted(hooks())
     recorder = Recorder()
     lowerer = Lowerer([recorder], cache=tmp_path / "cache")
-    path = lowerer.lower(nn.Linear(4, 4), (torch.ones(2, 4),)).save(tmp_path / "net.pte")
+    lowered = lowerer.lower(nn.Linear(4, 4), (torch.ones(2, 4),))
+    path = lowered.save(tmp_path / "net.pte")
     check(path, plugins=lowerer.plugins)
+    lowered.verify(path=path)
     assert list(dict.fromkeys(recorder.called)) == told
     # This program has one method, one partition and one delegate.
     once = [name.strip("`") for _, name, called, _ in rows if called.startswith("once")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,11 +89,18 @@ class CudaPlugin:
     @hookimpl
     def claim_constants(self, program: ExportedProgram, partition: Draft) -> Sequence[Constant]:
         """All but what AOTInductor misreads; a written buffer only if this delegate can keep it."""
-        from etdev.graph import misread
+        from etdev.graph import folded_integers
 
-        wrong = misread(program, BACKEND_ID)
-        held = [constant for constant in partition.constants if partition.may_hold(constant)]
-        return [constant for constant in held if constant.name not in wrong]
+        folded = folded_integers(program)
+        # Inductor takes a written buffer of one element, such as a counter, for the number that it
+        # is at first, so that every call would begin anew.
+        return [
+            constant
+            for constant in partition.constants
+            if partition.may_hold(constant)
+            and constant.name not in folded
+            and not (constant.mutated and math.prod(constant.shape) == 1)
+        ]
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:

@@ -1,8 +1,7 @@
 """Fixtures of the CUDA plugin's tests."""
 
 import pytest
-
-from etdev.testing.aoti import FakeAoti
+from etdev_cuda.testing.aoti import FakeAoti
 
 
 @pytest.fixture

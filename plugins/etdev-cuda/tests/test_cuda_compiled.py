@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from etdev_cuda.testing import aoti_cpu
 from executorch.backends.cuda.cuda_backend import CudaBackend
 from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
 from models import decoders, matrix, nets
@@ -14,7 +15,6 @@ from toys.aoti import NEEDS_1_5
 import etdev
 from etdev import Lowerer
 from etdev.runtime.compare import compare, flat
-from etdev.testing import aoti_cpu
 
 pytestmark = NEEDS_1_5
 

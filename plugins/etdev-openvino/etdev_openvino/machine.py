@@ -29,6 +29,13 @@ def device_kind(device: str) -> dict[str, str]:
     return {name: str(core.get_property(device, name)) for name in names}
 
 
+def has_bfloat16() -> bool:
+    """Return True if this CPU computes in bfloat16."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def problem() -> tuple[str, ...]:
     """The first package that is missing here or in the wrong version, and the cure; or empty."""
     for name, first, end in _NEEDED:

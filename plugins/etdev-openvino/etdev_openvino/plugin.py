@@ -103,6 +103,11 @@ class OpenVinoPlugin:
         """OpenVINO works on host memory, whatever the label says."""
         return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
+    @hookimpl
+    def rounds_to(self, backend_id: str) -> str | None:
+        """bfloat16, on a CPU that computes in it."""
+        return "bfloat16" if backend_id == BACKEND_ID and machine.has_bfloat16() else None
+
     def _support(self) -> Support:
         if problem := machine.problem():
             raise PluginError("openvino", *problem)

@@ -14,7 +14,7 @@ from toys.runtime import assert_agrees, delegates
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
-from etdev_openvino import blob
+from etdev_openvino import blob, machine
 from etdev_openvino.plugin import OpenVinoPlugin
 from executorch.backends.openvino.preprocess import OpenvinoBackend
 
@@ -125,3 +125,9 @@ def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
     program = torch.export.export(*nets.mlp())
     with pytest.raises(PluginError, match="has OpenvinoInFloat32 compile forward/OpenVinoPlugin_0"):
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([EVERYWHERE])])
+
+
+def test_what_this_cpu_rounds_to_is_allowed_for():
+    lowered = Lowerer([OpenVinoPlugin()], cache=False).lower(*nets.mlp())
+    tolerance = lowered.verify(steps=1).tolerances["forward"].relative
+    assert tolerance == (3e-2 if machine.has_bfloat16() else 1e-4)

@@ -2,9 +2,8 @@
 
 import pytest
 from etdev_trt import machine
+from etdev_trt.testing import library
 from toys import torch_tensorrt as versions
-
-from etdev.testing.tensorrt import library
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from etdev_trt.plugin import TrtPlugin
+from etdev_trt.testing import builder as fake_builder
+from etdev_trt.testing.programs import Engines, X, exported
 from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 from models import nets
 from models.small import Function
@@ -16,8 +18,6 @@ from etdev import Device, Lowerer
 from etdev.errors import CompileError, PluginError
 from etdev.lowerer import Settings
 from etdev.pte.read import read
-from etdev.testing.tensorrt import builder as fake_builder
-from etdev.testing.tensorrt.programs import Engines, X, exported
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 # erfinv is not a core ATen op.

@@ -8,17 +8,17 @@ import sys
 
 import pytest
 import torch
+from etdev_cuda.testing.aoti import FakeAoti
 from etdev_trt.plugin import TrtPlugin
+from etdev_trt.testing import builder as fake_builder
+from etdev_trt.testing import library
+from etdev_trt.testing.programs import Engines, X, exported, run_engine
 from torch import nn
 from toys.torch_tensorrt import site
 
 from etdev import Device, Lowerer
 from etdev.pte.read import read
 from etdev.runtime.check import check
-from etdev.testing.aoti import FakeAoti
-from etdev.testing.tensorrt import builder as fake_builder
-from etdev.testing.tensorrt import library
-from etdev.testing.tensorrt.programs import Engines, X, exported, run_engine
 
 pytest.importorskip("triton", reason="CudaBackend imports triton, which is for Linux")
 pytestmark = pytest.mark.usefixtures("torch_tensorrt", "aoti")

@@ -7,6 +7,14 @@ import pytest
 import torch
 from etdev_trt.engine import engines
 from etdev_trt.plugin import TrtPlugin
+from etdev_trt.testing.programs import (
+    ENGINE,
+    Engines,
+    X,
+    exported,
+    metadata,
+    run_engine,
+)
 from executorch.exir import EdgeCompileConfig, to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.lowered_backend_module import get_lowered_submodules
@@ -23,14 +31,6 @@ import etdev
 from etdev import Device, EtdevWarning, Lowerer
 from etdev.errors import ClaimError, DeviceError, EtdevError
 from etdev.pte.read import read
-from etdev.testing.tensorrt.programs import (
-    ENGINE,
-    Engines,
-    X,
-    exported,
-    metadata,
-    run_engine,
-)
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 

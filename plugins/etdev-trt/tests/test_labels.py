@@ -3,11 +3,11 @@
 import re
 
 import pytest
+from etdev_trt.testing.programs import Engines, exported
 
 from etdev import CPU, Device, Lowerer
 from etdev.errors import EtdevWarning
 from etdev.runtime.check import check
-from etdev.testing.tensorrt.programs import Engines, exported
 
 pytestmark = pytest.mark.usefixtures("torch_tensorrt")
 TARGETS = [CPU, Device("cuda", 0), Device("cuda", 1)]

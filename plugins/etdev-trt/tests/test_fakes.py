@@ -1,19 +1,16 @@
-"""The public fakes ask for what they stand in for only when they are used."""
+"""The fakes ask for what they stand in for only when they are used."""
 
 import subprocess
 import sys
 
 import pytest
-
-from etdev.testing.tensorrt import library
+from etdev_trt.testing import library
 
 IMPORTS = """
 import sys
-import etdev.testing.aoti, etdev.testing.fakes
-import etdev.testing.tensorrt.builder, etdev.testing.tensorrt.programs
-import etdev.testing.tensorrt.library
-missing = ["torch_tensorrt", "tensorrt", "etdev_cuda", "etdev_trt", "pytest"]
-missing.append("executorch.backends.cuda")
+import etdev_cuda.testing.aoti, etdev.testing.fakes
+import etdev_trt.testing.builder, etdev_trt.testing.library, etdev_trt.testing.programs
+missing = ["torch_tensorrt", "tensorrt", "pytest", "executorch.backends.cuda"]
 print([name for name in missing if name in sys.modules])
 """
 

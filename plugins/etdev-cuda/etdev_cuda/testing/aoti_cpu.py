@@ -24,8 +24,8 @@ import torch
 from attrs import define, field
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
-from etdev.testing.aoti import gpus
 from etdev.testing.simulation import Simulation, named_data
+from etdev_cuda.testing.aoti import gpus
 
 _MAGIC = b"ETCUDAFQN3"
 # CudaBackend writes dtypes as numbers of torch's C++.

@@ -13,7 +13,6 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -51,10 +50,7 @@ class FakeAoti:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FakeAoti]:
-        """Stands in for AOTInductor and for this machine's missing GPUs until the context ends.
-
-        If etdev-cuda is installed, its probe answers with these GPUs.
-        """
+        """Stands in for AOTInductor and for this machine's missing GPUs until the context ends."""
         import torch._inductor
         from executorch.backends.aoti import aoti_backend
         from executorch.backends.cuda import cuda_backend
@@ -103,8 +99,6 @@ def _stay(program: Any, device: Any) -> Any:
 
 
 def gpus(count: int) -> AbstractContextManager[Any]:
-    """A context in which etdev-cuda, if it is installed, finds GPUs that are not there."""
-    if find_spec("etdev_cuda") is None:
-        return contextlib.nullcontext()
+    """Return a context in which the plugin's probe finds GPUs that are not there."""
     probe = Probe([Device("cuda", index) for index in range(count)])
     return mock.patch("etdev_cuda.machine.probe", return_value=probe)
