@@ -56,7 +56,7 @@ def plugin(name: str, into: Path, as_json: bool) -> None:
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
     compared as pip compares them: My_NPU is my-npu. As it is written, the plugin gives float32 sums
-    and products to XNNPACK, so that its tests run delegates at once.
+    and products to a backend that the runtime has, so that its tests run delegates at once.
 
     \b
     etdev new plugin my-npu

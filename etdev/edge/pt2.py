@@ -1,7 +1,7 @@
 """PT2: `.pt2` files, and what of them torch.export.load would run, found without running it.
 
 torch's loader unpickles tensors of subclasses and opaque constants, and example inputs that a safe
-unpickler refuses; it loads libraries that AOTInductor compiled, evaluates the expressions of
+unpickler refuses; it loads compiled libraries, evaluates the expressions of
 dynamic shapes as Python, and writes names of nodes into code that it then runs.
 """
 

@@ -1,6 +1,6 @@
 """Layout: weights of convolutions that are stored channels last, stored contiguous instead.
 
-XNNPACK's compiler refuses them, and the portable kernel takes them only with an input that is
+A backend's compiler may refuse them, and the portable kernel takes them only with an input that is
 channels last too. PyTorch computes the same either way.
 """
 

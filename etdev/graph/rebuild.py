@@ -147,7 +147,7 @@ def extracted(
 def _whole(value: Any) -> Any:
     """A tensor with all of its storage, and nothing else in it.
 
-    Backends such as XNNPACK write storage to the .pte from its first byte on.
+    Some backends write storage to the .pte from its first byte on.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return value

@@ -87,7 +87,7 @@ def defect(program: ExportedProgram) -> Exception | None:
     try:
         program.validate()  # type: ignore[no-untyped-call]
     except Exception as error:
-        # Tensors in attributes, as torch-tensorrt has engines there, become constants later.
+        # Tensors in attributes, such as engines that a compiler built, become constants later.
         return None if "Invalid get_attr type" in str(error) else error
     return None
 

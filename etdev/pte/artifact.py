@@ -112,7 +112,7 @@ class Artifact:
         path: Where it is.
         size_bytes: The whole file.
         constants_bytes: Constants that ExecuTorch keeps for its own kernels.
-        named_bytes: Data that delegates find by name, such as XNNPACK's weights.
+        named_bytes: Data that delegates find by name, such as their weights.
         named: Keys of that data.
         methods: In the order of the file.
         ledger_bytes: The plan that it carries, compressed; 0 if it carries none.

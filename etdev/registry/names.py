@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from etdev.errors import PluginError
-from etdev.registry.registry import Registry
+from etdev.registry.registry import Registry, default_path, load
 
-# The distributions of etdev's own plugins, by plugin. No other name may be suggested to pip:
-# anyone can upload a distribution called etdev-something.
-DISTRIBUTIONS = {
-    "cpu": "etdev-cpu",
-    "cuda": "etdev-cuda",
-    "openvino": "etdev-openvino",
-    "trt": "etdev-trt",
-}
+
+@cache
+def own_distributions() -> dict[str, str]:
+    """Return the distributions of etdev's own plugins, by plugin: those that its registry lists.
+
+    No other name may be suggested to pip: anyone can upload a distribution called etdev-something.
+    """
+    return {name: f"etdev-{name}" for name in load(default_path()).names}
 
 
 def not_installed(name: str, registry: Registry, installed: Iterable[str]) -> PluginError:
@@ -30,9 +31,10 @@ def not_installed(name: str, registry: Registry, installed: Iterable[str]) -> Pl
     place = registry.place("plugins", name) if name in registry.names else ""
     what = f"not installed, but listed in {place}" if place else "not installed"
     others = f"installed are {', '.join(known)}" if known else "none is installed"
-    if name in DISTRIBUTIONS:
-        return PluginError(name, what, f"pip install {DISTRIBUTIONS[name]} ({others})")
-    close = close_to(name, dict.fromkeys([*known, *registry.names, *DISTRIBUTIONS]))
+    own = own_distributions()
+    if name in own:
+        return PluginError(name, what, f"pip install {own[name]} ({others})")
+    close = close_to(name, dict.fromkeys([*known, *registry.names, *own]))
     return PluginError(name, what, f"{close} ({others})" if close else others)
 
 

@@ -10,7 +10,7 @@ from attrs import frozen
 from packaging.utils import InvalidName, canonicalize_name
 
 from etdev.errors import PluginError
-from etdev.registry.names import DISTRIBUTIONS
+from etdev.registry.names import own_distributions
 from etdev.registry.plugin import RESERVED_NAMES
 
 PREFIX = "etdev-"
@@ -46,8 +46,9 @@ class Names:
             raise PluginError("new", f"the name has {len(name)} letters", "choose a shorter one")
         if name in RESERVED_NAMES:
             raise PluginError(name, RESERVED_NAMES[name], "choose another name")
-        if name in DISTRIBUTIONS or name == "etdev":
-            what = f"is the name of etdev's own {DISTRIBUTIONS.get(name, name)}"
+        own = {**own_distributions(), "etdev": "etdev"}
+        if name in own:
+            what = f"is the name of etdev's own {own[name]}"
             raise PluginError(name, what, "choose another name")
         return cls(name)
 

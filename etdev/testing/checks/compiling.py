@@ -41,7 +41,7 @@ def devices(subject: Subject) -> None:
 )
 def failures(subject: Subject) -> None:
     lowerer = subject.lowerer()
-    (plugin,) = lowerer.plugins
+    plugin, *_ = lowerer.plugins
     own = [p.device for p in lowerer.plan(exported(Layer)).partitions]
     if not own or not subject.can_compile(plugin):
         raise Skipped("it can't compile here")

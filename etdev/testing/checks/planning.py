@@ -76,7 +76,7 @@ def _setting_changes(subject: Subject) -> list[str]:
     """Plan, and compile where that works here; return which hook changed which setting."""
     changes: list[str] = []
     lowerer = subject.lowerer()
-    (plugin,) = lowerer.plugins
+    plugin, *_ = lowerer.plugins
     before: list[Any] = []
 
     def after(_: object, hook: str, *__: object) -> None:
