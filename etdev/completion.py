@@ -32,6 +32,7 @@ from etdev.quirks.control_flow import branch_constants, give_constants
 from etdev.quirks.state import unkept
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema.quirk import Stage
 from etdev.upstream.call import guarded
 
 
@@ -51,7 +52,8 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
     if not _lacks(with_own_symbols(program), method, composition, config):
         return program
     own = with_own_symbols(program)
-    with settled(fake_mode(own.graph.nodes)):
+    during = composition.quirks.during(Stage.SOURCE, [own])
+    with settled(fake_mode(own.graph.nodes)), during:
         decided = _decided(own, method, composition, config)
     values = [node.meta.get("val") for node in decided.graph.nodes]
     written = _as_aten(decided)

@@ -16,8 +16,10 @@ from etdev.quirks import (
     sizes,
     state,
 )
-from etdev.schema.quirk import Quirk
+from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
 
+__all__ = ["QUIRKS", "Blamed", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
+# Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
@@ -33,6 +35,4 @@ QUIRKS: tuple[Quirk, ...] = (
     *scalars.QUIRKS,
     *branch_memory.QUIRKS,
     *emission.QUIRKS,
-    # Last, since torch can't trace a program whose arguments have been flattened.
-    interface.UNWRITABLE_NESTING,
 )
