@@ -14,7 +14,6 @@ from etdev.completion import completed
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import PluginError
-from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.source import where
@@ -89,8 +88,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_contiguous_weights(exported_program)
-        program = self._composition.quirks.ahead(program, self._method)
+        program = self._composition.quirks.ahead(exported_program, self._method)
         return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
