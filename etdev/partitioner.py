@@ -19,9 +19,6 @@ from etdev.graph.ops import edge_name
 from etdev.graph.source import where
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.lowering.composition import Composition, compose
-from etdev.misconversions import (
-    refuse_wrong_losses,
-)
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
@@ -31,6 +28,8 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
+
+_ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOOP)
 
 
 def partitioner(
@@ -97,9 +96,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
         if ep.dialect != "EDGE":
-            stages = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED)
-            self._composition.quirks.refuse(stages, ep, self._method)
-            refuse_wrong_losses(ep)
+            self._composition.quirks.refuse(_ATEN, ep, self._method)
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.

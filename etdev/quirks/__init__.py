@@ -10,6 +10,7 @@ from etdev.quirks import (
     dtypes,
     emission,
     interface,
+    loop,
     memory_format,
     mutation,
     scalars,
@@ -33,6 +34,7 @@ QUIRKS: tuple[Quirk, ...] = (
     *dtypes.QUIRKS,
     # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
+    *loop.QUIRKS,
     *branch_memory.QUIRKS,
     *emission.QUIRKS,
 )
