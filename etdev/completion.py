@@ -12,18 +12,16 @@ from executorch.exir.tracer import _default_decomposition_table
 from torch._export.verifier import Verifier
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
 
 from etdev.edge.causes import name_node
 from etdev.edge.conversion import Conversion
 from etdev.edge.expander import expander_of
 from etdev.edge.keep_whole import Wishes, take_marks
 from etdev.edge.opset import Opset
-from etdev.edge.shifts import with_multiplied_shifts
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
-from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
+from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
 from etdev.planner.unclaimed import refuse_unclaimed
@@ -32,6 +30,7 @@ from etdev.quirks.control_flow import branch_constants, give_constants
 from etdev.quirks.state import unkept
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema.quirk import Stage
 from etdev.upstream.call import guarded
 
 
@@ -47,11 +46,11 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
-    program = with_multiplied_shifts(_with_indexed_masks(program))
     if not _lacks(with_own_symbols(program), method, composition, config):
         return program
     own = with_own_symbols(program)
-    with settled(fake_mode(own.graph.nodes)):
+    during = composition.quirks.during(Stage.SOURCE, [own])
+    with settled(fake_mode(own.graph.nodes)), during:
         decided = _decided(own, method, composition, config)
     values = [node.meta.get("val") for node in decided.graph.nodes]
     written = _as_aten(decided)
@@ -75,21 +74,6 @@ def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
     # Which is said to bind the symbols of the trace before.
     traced.graph.output_node().meta.clear()
     return traced
-
-
-def _with_indexed_masks(program: ExportedProgram) -> ExportedProgram:
-    """Select by masks as indexing does, since `masked_select` is not Core ATen."""
-    select = torch.ops.aten.masked_select.default
-    nodes = [
-        node
-        for node in program.graph.find_nodes(op="call_function", target=select)
-        if len({str(argument.meta["val"].shape) for argument in node.args}) == 1
-    ]
-    return with_changed(program, nodes, _index)
-
-
-def _index(graph: Graph, node: Node) -> None:
-    node.target, node.args = torch.ops.aten.index.Tensor, (node.args[0], [node.args[1]])
 
 
 def _decided(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from etdev.schema.device import Device, Probe
     from etdev.schema.outcomes import Bypass
     from etdev.schema.partition import Assumed, Draft, Partition
+    from etdev.schema.quirk import Quirk
     from etdev.schema.tensors import Constant
 
 PROJECT = "etdev"
@@ -233,6 +234,38 @@ def cache_key(partition: Partition) -> Mapping[str, str] | Bypass | None:
         @hookimpl
         def cache_key():
             return {"vendorcc": "3.1"}
+    """
+
+
+@hookspec
+def quirks() -> Sequence[Quirk] | None:
+    """Add faults of the backend or of its compiler to the table of upstream's faults.
+
+    Called once per `Lowerer`, when it is made. `etdev quirks` lists the rows, and each is looked
+    for at its stages after the rows of the host and of earlier plugins.
+
+    Returns:
+        Rows with names that nobody else has. Those that don't affect the installed versions are
+        left out. None: there are none.
+
+    Example:
+        @hookimpl
+        def quirks():
+            import torch
+
+            from etdev.quirks import Nodes, Quirk, Refusal, Stage
+
+            return [
+                Quirk(
+                    name="my-backend-erfinv",
+                    stage=Stage.EDGE,
+                    summary="MyBackend computes erfinv of 1 as NaN.",
+                    upstream="my-org/my-backend#12",
+                    affects="executorch<1.6",
+                    find=Nodes((torch.ops.aten.erfinv.default,)),
+                    refusal=Refusal("MyBackend gets {op} wrong{where}", "leave erfinv out"),
+                )
+            ]
     """
 
 

@@ -14,15 +14,11 @@ from etdev.completion import completed
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import PluginError
-from etdev.graph.layout import with_contiguous_weights
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.source import where
 from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.lowering.composition import Composition, compose
-from etdev.misconversions import (
-    refuse_wrong_losses,
-)
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
@@ -32,6 +28,8 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
+
+_ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOOP)
 
 
 def partitioner(
@@ -89,8 +87,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
         ExecuTorch 1.4 doesn't ask for it.
         """
-        program = with_contiguous_weights(exported_program)
-        program = self._composition.quirks.ahead(program, self._method)
+        program = self._composition.quirks.ahead(exported_program, self._method)
         return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -99,9 +96,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
         if ep.dialect != "EDGE":
-            stages = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED)
-            self._composition.quirks.refuse(stages, ep, self._method)
-            refuse_wrong_losses(ep)
+            self._composition.quirks.refuse(_ATEN, ep, self._method)
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
         # What ExecuTorch has us partition has no data.

@@ -10,7 +10,7 @@ from etdev.cli.group import Group
 # A command is a file of this folder that defines `command`; here it gets its place in the help.
 COMMANDS = (
     *("plugins", "plan", "explain", "diff", "lower"),
-    *("run", "inspect", "check", "cache", "new"),
+    *("run", "inspect", "check", "cache", "quirks", "new"),
 )
 
 
@@ -30,6 +30,7 @@ def main() -> None:
     etdev inspect net.pte                    what a .pte holds
     etdev check net.pte --target cpu,cuda:0  what would not load or not run there
     etdev cache info                         what compiled partitions are kept, and where
+    etdev quirks                             faults of other projects that etdev works around
     etdev new plugin my-npu                  write a plugin of your own to begin with
 
     Distributions add commands: etdev[tune] has `etdev tune`, which measures which plugins are

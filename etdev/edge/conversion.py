@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import torch
 from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program._program import (
@@ -27,7 +27,7 @@ from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
 from etdev.graph.generation import generate
-from etdev.graph.nodes import has_scan, op_name
+from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
@@ -111,9 +111,7 @@ class Conversion:
         for name in programs.keys() & (constant_methods or {}).keys():
             what = f"constant_methods has {name!r}, which is a method of the model"
             raise SourceError("settings", what, "give the constant another name")
-        scans = any(has_scan(program.graph_module) for program in programs.values())
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not scans):
-            edge = {name: self._convert(name, program) for name, program in programs.items()}
+        edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
         exceptions = [*config._core_aten_ops_exception_list, *self._kept]
         config._core_aten_ops_exception_list = exceptions
@@ -139,50 +137,67 @@ class Conversion:
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        """Convert one program; what no plugin wants whole at its place is decomposed."""
         if program.dialect == "EDGE":
             return program
-
-        def ask(program: ExportedProgram) -> Wishes:
-            return Wishes(program, method, self.plugins)
-
-        prepared = self._prepared(method, program)
-        program = functional(prepared, method, self.apply)
-        program = self.apply(Stage.FUNCTIONAL, program, method)
-        wishes = ask(program)
-        self._keep(wishes)
-        ops = wishes.ops
-        table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
-        opset = Opset(self.compile_config, ops)
-        decomposed = program.run_decompositions(table)
-        decomposed = opset.decomposed(self.apply(Stage.FUNCTIONAL, decomposed, method), table)
-        decomposed = self.apply(Stage.DECOMPOSED, decomposed, method)
-        wishes = ask(decomposed)
+        functional = self._functional(method, program)
+        ops = self._wanted(method, functional)
+        decomposed = self._decomposed(method, functional, ops)
+        wishes = Wishes(decomposed, method, self.plugins)
         if branches.has_wanted_ops(decomposed, wishes):
-            program = self.apply(Stage.DECOMPOSED, program, method)
-            edge = branches.to_edge(program, ask, self.compile_config)
+            edge = self._by_executorch(method, functional)
         else:
-            for node in decomposed.graph.nodes:
-                wishes.mark(node)
-            # Verified once, by the manager, instead of after every step.
-            config = copy.copy(self.compile_config)
-            config._check_ir_validity = False
-            with unbound(decomposed):
-                edge = generate(config, decomposed, ops)
-        edge = with_branch_pieces(edge, self.expander)
-        return self.expander.expand(edge, self._unwanted(edge, ops)).program
+            edge = self._generated(decomposed, wishes, ops)
+        return self._expanded(edge, ops)
 
-    def _keep(self, wishes: Wishes) -> None:
-        """Note which ops stay whole until plugins are asked."""
+    def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        """Make a program functional that plugins have rewritten."""
+        prepared = self.apply(Stage.SOURCE, program, method)
+        for plugin in self.plugins if self.prepare else ():
+            rewritten = answers.prepare(plugin, prepared, method)
+            if rewritten is not prepared:
+                prepared = self.apply(Stage.SOURCE, rewritten, method)
+        return self.apply(Stage.FUNCTIONAL, functional(prepared, method, self.apply), method)  # type: ignore[no-any-return]
+
+    def _wanted(self, method: str, program: ExportedProgram) -> list[OpOverload]:
+        """Return the ops that stay whole until plugins are asked for nodes."""
+        wishes = Wishes(program, method, self.plugins)
         self._kept.update(dict.fromkeys(wishes.ops))
         self._inside.update(wishes.inside)
         self.expander.kept.update(wishes.inside, wishes.decomposed)
+        return wishes.ops
 
-    def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """A program as the plugins rewrite it, each given what the one before returned."""
-        prepared = program = self.apply(Stage.SOURCE, program, method)
-        for plugin in self.plugins if self.prepare else ():
-            prepared = answers.prepare(plugin, prepared, method)
-        return prepared if prepared is program else self.apply(Stage.SOURCE, prepared, method)
+    def _decomposed(
+        self, method: str, program: ExportedProgram, ops: Sequence[OpOverload]
+    ) -> ExportedProgram:
+        """Decompose all but some ops as far as it goes."""
+        table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
+        decomposed = self.apply(Stage.FUNCTIONAL, program.run_decompositions(table), method)
+        decomposed = Opset(self.compile_config, ops).decomposed(decomposed, table)
+        return self.apply(Stage.DECOMPOSED, decomposed, method)  # type: ignore[no-any-return]
+
+    def _generated(
+        self, program: ExportedProgram, wishes: Wishes, ops: Sequence[OpOverload]
+    ) -> ExportedProgram:
+        """Run ExecuTorch's passes over a decomposed program, which may be changed."""
+        for node in program.graph.nodes:
+            wishes.mark(node)
+        # Verified once, by the manager, instead of after every step.
+        config = copy.copy(self.compile_config)
+        config._check_ir_validity = False
+        with unbound(program):
+            return generate(config, program, ops)
+
+    def _by_executorch(self, method: str, program: ExportedProgram) -> ExportedProgram:
+        """Have ExecuTorch convert a functional program, which decomposes ops in branches only."""
+        settled = self.apply(Stage.DECOMPOSED, program, method)
+        ask = partial(Wishes, method=method, plugins=self.plugins)
+        return branches.to_edge(settled, ask, self.compile_config)
+
+    def _expanded(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> ExportedProgram:
+        """Decompose what no plugin wants whole at its place, or can have: in branches."""
+        program = with_branch_pieces(program, self.expander)
+        return self.expander.expand(program, self._unwanted(program, ops)).program
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Ops kept whole that have a decomposition and that no plugin wants at their place."""

@@ -5,7 +5,7 @@ What plugins may import beyond `etdev` itself is named here; the modules behind 
 
 from etdev.graph.folded_integers import folded_integers
 from etdev.graph.interpreted import interpreted_copy
-from etdev.graph.layout import is_channels_last, with_contiguous_weights
+from etdev.graph.layout import channels_last_weights, is_channels_last, with_contiguous_weights
 from etdev.graph.nodes import is_complex, op_name, pieces_of
 from etdev.graph.ops import aten_op, own_pieces
 from etdev.graph.signature import computed_from, unwritten_constants
@@ -15,6 +15,7 @@ __all__ = [
     "CALLS",
     "NO_CALL",
     "aten_op",
+    "channels_last_weights",
     "computed_from",
     "folded_integers",
     "interpreted_copy",

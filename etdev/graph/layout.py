@@ -42,21 +42,34 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
         program: Not changed; returned as it is if it has no such weight, or if it can't do
             without the layout.
     """
-    constants = unwritten_constants(program)
-    weights = [weight for _, _, weight in _convolutions(program.graph)]
-    names = {source.name for weight in weights for source in _sources(weight)}
-    inputs = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
-    stored = {
-        name: constants[name] for name in inputs if name in constants and _is_stored(inputs[name])
-    }
-    if not names.intersection(stored):
+    stored, wanted = _stored(program), channels_last_weights(program)
+    if not wanted:
         return program
+    inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     if any(is_channels_last(inputs[name].meta["val"]) for name in _given(program)):
-        stored = {name: target for name, target in stored.items() if name in names}
+        stored = wanted
     try:
-        return traced_contiguous(program, stored)
+        return traced_contiguous(program, {node.name for node in stored})
     except (RuntimeError, ValueError):
         return program
+
+
+def channels_last_weights(program: ExportedProgram) -> list[Node]:
+    """Return the constants, stored channels last, that weights of convolutions are made of.
+
+    Args:
+        program: An ATen program.
+    """
+    weights = [weight for _, _, weight in _convolutions(program.graph)]
+    names = {source.name for weight in weights for source in _sources(weight)}
+    return [node for node in _stored(program) if node.name in names]
+
+
+def _stored(program: ExportedProgram) -> list[Node]:
+    """Return the constants that are stored channels last, and that the method never writes."""
+    constants = unwritten_constants(program)
+    inputs = program.graph.find_nodes(op="placeholder")
+    return [n for n in inputs if n.name in constants and is_channels_last(n.meta.get("val"))]
 
 
 def is_channels_last(value: object) -> bool:
@@ -103,10 +116,6 @@ def has_plain_order(value: object) -> bool:
     if not value.is_contiguous():
         return has_known_order(value)
     return is_contiguous_order(dim_order_from_stride(value.stride()))
-
-
-def _is_stored(node: Node) -> bool:
-    return is_channels_last(node.meta.get("val"))
 
 
 def _given(program: ExportedProgram) -> list[str]:

@@ -43,12 +43,6 @@ def calls_in(module: GraphModule) -> Iterator[Node]:
         yield from calls_in(branch)
 
 
-def has_scan(root: GraphModule) -> bool:
-    """Whether there is a scan; torch can't trace the gradients of one that carries integers."""
-    scan, modules = torch.ops.higher_order.scan, graph_modules(root)
-    return any(module.graph.find_nodes(op="call_function", target=scan) for module in modules)
-
-
 def fingerprint(graph: Graph) -> list[str]:
     """A line for each node; changes when a node is added, removed or rewired."""
     return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]

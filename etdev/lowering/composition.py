@@ -20,6 +20,7 @@ from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
 from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks import QUIRKS
+from etdev.quirks.rows import rows_of
 from etdev.quirks.table import Table
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
@@ -187,7 +188,9 @@ def compose(
     )
     for plugin in chosen:
         plugin.limits = own.limits_of(plugin.name)
-    return Composition(chosen, table, own, table.simplify if simplify is None else simplify)
+    simplifies = table.simplify if simplify is None else simplify
+    quirks = Table([row for _, row in rows_of(chosen)])
+    return Composition(chosen, table, own, simplifies, quirks)
 
 
 def _load(path: str | os.PathLike[str] | None) -> Registry:

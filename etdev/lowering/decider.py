@@ -19,6 +19,7 @@ from etdev.edge.stored import refuse_without_values
 from etdev.graph.expand import Expander
 from etdev.lowering.composition import Composition
 from etdev.runtime.decision import Decision
+from etdev.schema.quirk import Stage
 from etdev.schema.stages import Listener, Stages
 from etdev.upstream.call import guarded
 
@@ -90,7 +91,8 @@ class Decider:
             composed.simplify,
             apply=composed.quirks.apply,
         )
-        with self._stages.stage("edge"):
+        during = composed.quirks.during(Stage.SOURCE, programs.values())
+        with self._stages.stage("edge"), during:
             return guarded(
                 "edge conversion",
                 lambda: conversion.to_edge(

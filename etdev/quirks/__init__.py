@@ -10,14 +10,17 @@ from etdev.quirks import (
     dtypes,
     emission,
     interface,
+    loop,
     memory_format,
     mutation,
     scalars,
     sizes,
     state,
 )
-from etdev.schema.quirk import Quirk
+from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
 
+__all__ = ["QUIRKS", "Blamed", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
+# Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
@@ -31,8 +34,7 @@ QUIRKS: tuple[Quirk, ...] = (
     *dtypes.QUIRKS,
     # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
+    *loop.QUIRKS,
     *branch_memory.QUIRKS,
     *emission.QUIRKS,
-    # Last, since torch can't trace a program whose arguments have been flattened.
-    interface.UNWRITABLE_NESTING,
 )

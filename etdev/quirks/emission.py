@@ -176,7 +176,7 @@ NON_BLOCKING_COPIES = Quirk(
 )
 SCAN_GRADIENTS = Quirk(
     name="scan-gradients",
-    stage=Stage.PLANNED,
+    stage=(Stage.SOURCE, Stage.PLANNED),
     summary="A `scan` that carries integers can't be traced while gradients are on.",
     upstream="not reported; torch/_higher_order_ops/scan.py, ScanAutogradOp",
     affects="torch<2.15",

@@ -136,6 +136,32 @@ def make_empty(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgr
     return rebuilt(program, graph, signature, program.graph_module)
 
 
+_NO_INPUT = "etdev_no_input"
+
+
+def missing_inputs(program: ExportedProgram) -> list[Node]:
+    """Return the last input of a method without inputs of the user, or the one that was added."""
+    inputs = program.graph.find_nodes(op="placeholder")
+    if program.dialect == "EDGE":
+        return [node for node in inputs if node.name == _NO_INPUT]
+    return [] if program.graph_signature.user_inputs else inputs[-1:]
+
+
+def add_input(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Add an input that nothing reads, or remove it from an edge-dialect program."""
+    graph, specs = copy_graph(program.graph), list(program.graph_signature.input_specs)
+    (node,) = (node for node in graph.nodes if node.name == found[0].name)
+    if program.dialect == "EDGE":
+        graph.erase_node(node)
+        specs = [spec for spec in specs if spec.arg.name != _NO_INPUT]
+    else:
+        with graph.inserting_after(node):
+            graph.placeholder(_NO_INPUT).meta = {"val": node.meta["val"]}
+        specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(_NO_INPUT), None))
+    signature = ExportGraphSignature(specs, list(program.graph_signature.output_specs))
+    return rebuilt(program, graph, signature, program.graph_module)
+
+
 def unwritable_nesting(program: ExportedProgram) -> Iterator[pytree.TreeSpec]:
     """Yield the nesting of inputs and outputs, if that can't be written into a .pte.
 
@@ -235,6 +261,16 @@ NO_TENSOR_OUTPUTS = Quirk(
         "return a tensor, such as x.argmax() instead of x.argmax().item()",
     ),
 )
+MISORDERED_CONSTANTS = Quirk(
+    name="misordered-constants",
+    # It is there while ExecuTorch lifts constants in front of the first input of the user.
+    stage=(Stage.DECOMPOSED, Stage.EDGE),
+    summary="Several constants of a method without inputs are lifted in the wrong order.",
+    upstream="not reported; executorch/exir/program/_program.py, lift_constant_tensor_pass",
+    affects="executorch<1.6",
+    find=missing_inputs,
+    fix=add_input,
+)
 EMPTY_WEIGHTS = Quirk(
     name="empty-weights",
     stage=Stage.FUNCTIONAL,
@@ -262,5 +298,7 @@ QUIRKS = (
     STRING_INPUTS,
     STRING_OUTPUTS,
     NO_TENSOR_OUTPUTS,
+    MISORDERED_CONSTANTS,
     EMPTY_WEIGHTS,
+    UNWRITABLE_NESTING,
 )

@@ -19,7 +19,6 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.fx.node import map_arg
 
 from etdev.edge.causes import nodes_named
-from etdev.edge.opset import is_unknown_of_numbers
 from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
@@ -227,16 +226,6 @@ GUARDED_NUMBERS = Quirk(
     symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
     refusal=_UNTOLD,
 )
-NUMBER_FUNCTIONS = Quirk(
-    name="number-functions",
-    stage=Stage.SOURCE,
-    summary="There is no op for functions of symbolic numbers such as torch.sym_ite.",
-    upstream="not reported; executorch/exir/passes/executorch_prim_ops_registry.py, is_sym_op",
-    affects="executorch<1.6",
-    find=Nodes(only=is_unknown_of_numbers, branches=True),
-    # `Lowerer` refuses them with all other ops that are not in the edge dialect.
-    in_loop=Refusal("ExecuTorch has no op for {op} of numbers{where}", "compute it with tensors"),
-)
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
     stage=Stage.EDGE,
@@ -277,7 +266,6 @@ QUIRKS = (
     UNKNOWN_POSITIONS,
     UNKNOWN_SLICES,
     GUARDED_NUMBERS,
-    NUMBER_FUNCTIONS,
     FIXED_SIZES,
     UNBOUNDED_SIZES,
     NARROWED_RANGES,

@@ -78,7 +78,10 @@ class Table:
             program: The program; it is not changed.
             method: The method's name, for errors.
         """
-        fixed: ExportedProgram = _applied([r for r in self.rows if r.ahead], program, method, LOOP)
+        # Stage by stage: torch can't trace programs any more once those of `EDGE` are fixed.
+        order = {stage: place for place, stage in enumerate(Stage)}
+        rows = sorted((row for row in self.rows if row.ahead), key=lambda row: order[row.stages[0]])
+        fixed: ExportedProgram = _applied(rows, program, method, LOOP)
         return fixed
 
     def refuse(self, stages: Collection[Stage], program: ExportedProgram, method: str) -> None:

@@ -24,6 +24,7 @@ from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
 from etdev.schema.partition import Assumed, Draft, Partition
+from etdev.schema.quirk import Quirk
 from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ HOST_META = {"val", "tensor_meta", "spec", "debug_handle", "delegation_tag"}
 _ROUNDED = ("bfloat16", "float16")
 # What goes to `node.meta`, by the name of the node.
 Annotations = Mapping[str, Mapping[str, Any]]
+
+
+def quirks(plugin: Plugin) -> tuple[Quirk, ...]:
+    """The faults that the plugin adds to the table."""
+    cure = "return a list of Quirks"
+    rows = items(plugin, "quirks", call(plugin, "quirks"), cure)
+    for row in rows:
+        if not isinstance(row, Quirk):
+            raise fault(plugin, "quirks", row, cure)
+    return rows
 
 
 def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedProgram:

@@ -143,9 +143,10 @@ ARTIFACT = Document("etdev.artifact", 1, "what a .pte holds", "etdev inspect --j
 CHECK = Document("etdev.check", 1, "what a check found", "etdev check --json")
 PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins --json")
 CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
+QUIRKS = Document("etdev.quirks", 1, "the faults of other projects", "etdev quirks --json")
 DISTRIBUTION = Document("etdev.distribution", 1, "a new distribution", "etdev new plugin --json")
 GUIDE = Document("etdev.guide", 1, "the guide for authors", "etdev new guide --json")
 DOCUMENTS = (
     *(PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE),
-    *(DISTRIBUTION, GUIDE),
+    *(QUIRKS, DISTRIBUTION, GUIDE),
 )

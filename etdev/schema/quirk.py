@@ -30,6 +30,8 @@ class Stage(Enum):
     """ATen that writes nothing in place, before and after ExecuTorch's decompositions."""
     DECOMPOSED = "decomposed"
     """ATen, decomposed as far as it goes, just before it becomes edge dialect."""
+    LOOP = "loop"
+    """ATen as `etdev.partitioner()` gives it to ExecuTorch's own loop; not under `Lowerer`."""
     EDGE = "edge"
     """Edge dialect, as ExecuTorch made it or as it was given."""
     SIMPLIFIED = "simplified"

@@ -36,6 +36,7 @@ def printed(mlp_lowered, mlp_pte, here) -> dict[str, dict]:
         "check": f"check {mlp_pte} --json",
         "plugins": "plugins --json",
         "cache": "cache info --json --cache kept",
+        "quirks": "quirks --json",
         "new": "new plugin my-npu --json",
         "new guide": "new guide --json",
     }

@@ -143,6 +143,10 @@ class Recorder:
         self.called: list[str] = []
 
     @hookimpl
+    def quirks(self):
+        self.called.append("quirks")
+
+    @hookimpl
     def prepare(self):
         self.called.append("prepare")
 

@@ -23,7 +23,7 @@ STOREYS = (
     ("registry",),
     ("edge", "planner", "delegate", "pte"),
     ("quirks", "runtime"),
-    ("hazards", "misconversions"),
+    ("hazards",),
     ("lowering",),
     ("lowerer", "completion"),
     ("partitioner",),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import etdev.graph
+import etdev.quirks
 from etdev import hookspecs
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
@@ -15,14 +16,23 @@ EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
         *("checks", "compiler", "edges", "empties", "flatbuffer", "layers", "misfits", "mixtures"),
-        *("notes", "own_weights", "quantisers", "reasons", "soundness", "sources", "structure"),
+        *(
+            "notes",
+            "own_weights",
+            "quantisers",
+            "quirks",
+            "reasons",
+            "soundness",
+            "sources",
+            "structure",
+        ),
         "template",
     },
     "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
-FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.schema.compiler_cache")
+FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.quirks", "etdev.schema.compiler_cache")
 # Without the distributions that have a command or a view.
 PACKAGES = {file.parent.name: file.parent for file in PLUGINS.glob("etdev-*/etdev_*/plugin.py")}
 each_package = pytest.mark.parametrize("name", sorted(MORE))
@@ -61,7 +71,9 @@ def host_imports(tree):
 def test_plugins_import_of_etdev_only_its_face(name):
     imports = [(file, *found) for file, tree in trees(name).items() for found in host_imports(tree)]
     assert [found for found in imports if found[1] not in FACE] == []
-    declared = {"etdev": set(etdev.__all__), "etdev.graph": set(etdev.graph.__all__)}
+    declared = {
+        module.__name__: set(module.__all__) for module in (etdev, etdev.graph, etdev.quirks)
+    }
     hidden = [
         (file, module, names)
         for file, module, names in imports

@@ -15,6 +15,7 @@ from etdev_cpu.payload import BACKEND_ID, COMPILER, device_of
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+    from etdev.quirks import Quirk
     from etdev_cpu.support import Support
 
 EDGES = ("ignored", "exact")
@@ -58,11 +59,11 @@ class CpuPlugin:
         return machine.probe()
 
     @hookimpl
-    def prepare(self, program: ExportedProgram) -> ExportedProgram:
-        """Contiguous weights for convolutions, since XNNPACK refuses those stored channels last."""
-        from etdev.graph import with_contiguous_weights
+    def quirks(self) -> Sequence[Quirk]:
+        """Faults of XNNPACK's compiler."""
+        from etdev_cpu.quirks import QUIRKS
 
-        return with_contiguous_weights(program)
+        return QUIRKS
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
