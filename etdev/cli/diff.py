@@ -95,7 +95,7 @@ def _read(file: Path) -> _Side:
         return _Side(file, plan=plans.read_plan(file))
     if file.suffix != ".pte":
         raise EtdevError(str(file), "is neither a plan, nor a .pte, nor a lock", _CURE)
-    from etdev.pte.ledger import read_ledger
+    from etdev.pte.embedded_plan import read_ledger
     from etdev.pte.read import read
 
     artifact = read(file)

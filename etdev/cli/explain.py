@@ -70,7 +70,7 @@ def _plan(what: str, **lowering: Any) -> Plan:
     with working(options.debugging()) as say:
         if what.endswith(".pte"):
             say("read", what)
-            from etdev.pte.ledger import read_ledger
+            from etdev.pte.embedded_plan import read_ledger
 
             return read_ledger(Path(what))
         from etdev.cli import sources

@@ -67,7 +67,7 @@ def plan_of(program: Path) -> tuple[Plan, str]:
     Raises:
         ArtifactError: It is not a .pte.
     """
+    from etdev.pte.embedded_plan import has_ledger, read_ledger
     from etdev.pte.instructions import seen
-    from etdev.pte.ledger import has_ledger, read_ledger
 
     return (read_ledger(program), "") if has_ledger(program) else (seen(program), _NOTE)

@@ -63,7 +63,7 @@ class Wanted:
         if self.html:
             pages.write_profile(self.html, program, profile)
         if self.folder:
-            from etdev.pte.ledger import read_ledger
+            from etdev.pte.embedded_plan import read_ledger
 
             nodes.write(read_ledger(program), self.folder, profile)
 
@@ -72,7 +72,7 @@ def measure(
     program: Path, values: Sequence[Any], method: str, repeat: int, data: Path | None
 ) -> Profile:
     """Profile a method, with the plan that the .pte carries, if it does."""
-    from etdev.pte.ledger import has_ledger, read_ledger
+    from etdev.pte.embedded_plan import has_ledger, read_ledger
     from etdev.runtime.profile import profile
 
     plan = read_ledger(program) if has_ledger(program) else None

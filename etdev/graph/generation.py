@@ -11,8 +11,8 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from etdev.graph.interpreted import Interpreted
 from etdev.graph.passes import only_if_needed
 from etdev.upstream.edge import edge_conversion
-from etdev.upstream.ops import OpOverload
-from etdev.upstream.programs import SpecViolationError
+from etdev.upstream.exported import SpecViolationError
+from etdev.upstream.operators import OpOverload
 
 _NAME = "no_input"
 

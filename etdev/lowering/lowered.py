@@ -14,9 +14,9 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.weights import Weights
+from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.etrecord import add_etrecord
-from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
 from etdev.runtime.decision import Decision
