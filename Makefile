@@ -14,7 +14,7 @@ COMPAT := executorch-1.4.1 torch-2.14.1
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 
-.PHONY: demo test wheels matrix suites fuzz bench compat clean
+.PHONY: demo test wheels matrix corpus suites fuzz bench compat clean
 
 demo: $(VENV)/demo
 	@mkdir -p build
@@ -35,6 +35,12 @@ wheels: $(VENV)/made
 # All models of tests/whole/test_matrix.py and tests/zoo; `make test` runs some of them.
 matrix: $(VENV)/test
 	$(BIN)/pytest tests/whole/test_matrix.py tests/whole/test_opdb.py tests/whole/test_zoo.py -m ''
+
+# Digests of all that tests/corpus lowers. Before a change that should alter no .pte, copy them, and
+# afterwards: PYTHONPATH=tests .venv/bin/python -m corpus compare BEFORE.json build/corpus.json
+corpus: export PYTHONPATH := tests
+corpus: $(VENV)/test
+	$(BIN)/python -m corpus digest build/corpus.json
 
 # ExecuTorch's own tests that tests/suites runs through etdev, and what else takes long; `make test`
 # runs a slice of each.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from etdev_page.page import Page as Page
+    from etdev_tune.tune import tune as tune
+    from etdev_tune.tuning import Tuning as Tuning
+
     from etdev.edge.conversion import Settings
     from etdev.errors import (
         ApiError,
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from etdev.hookspecs import hookimpl
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
-    from etdev.page.page import Page
     from etdev.partitioner import partitioner
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
@@ -47,8 +51,6 @@ if TYPE_CHECKING:
     from etdev.schema.pins import Pin
     from etdev.schema.plan import Plan
     from etdev.schema.tensors import Constant, Tensor
-    from etdev.tuning.tune import tune
-    from etdev.tuning.tuning import Tuning
 
 # Where each public name lives. Loaded on first use: `import etdev` must not import torch.
 # fmt: off
@@ -68,7 +70,6 @@ _HOMES = {
     "schema.limits": ("Limits",),
     "lowering.lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
-    "page.page": ("Page",),
     "partitioner": ("partitioner",),
     "schema.outcomes": ("Bypass", "Outcome"),
     "schema.caching": ("CacheSettings",),
@@ -77,22 +78,32 @@ _HOMES = {
     "schema.plan": ("Plan",),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
-    "tuning.tune": ("tune",),
-    "tuning.tuning": ("Tuning",),
 }
 # fmt: on
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: f"etdev.{module}" for module, names in _HOMES.items() for name in names}
+# Names that other distributions have, and the extra of etdev that installs each.
+_EXTRAS = {
+    "Page": ("etdev_page.page", "page"),
+    "tune": ("etdev_tune.tune", "tune"),
+    "Tuning": ("etdev_tune.tuning", "tune"),
+}
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module.partition(".")[0]) is not None
+
 
 __all__ = [  # noqa: RUF022
     "Lowerer", "Lowered", "Settings", "partitioner", "adapt",
     "Plan", "Partition", "Draft", "Constant", "Tensor", "Device", "CPU",
     "hookimpl", "Claim", "Group", "Refusal", "KeepWhole", "Assumed", "Probe", "Bypass",
-    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome", "Page",
+    "Registry", "Pin", "Limits", "Budget", "CacheSettings", "Outcome",
     "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
     "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
     "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
-    "TuneError", "tune", "Tuning",
+    "TuneError",
 ]  # fmt: skip
+__all__ += [name for name, (module, _) in _EXTRAS.items() if _is_installed(module)]
 
 
 def __getattr__(name: str) -> Any:
@@ -100,15 +111,25 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("etdev")
-    if name not in _HOME:
+    if name not in _HOME and name not in _EXTRAS:
         raise AttributeError(f"module 'etdev' has no attribute {name!r}")
     try:
-        value = getattr(importlib.import_module(f"etdev.{_HOME[name]}"), name)
+        value = getattr(_module(name), name)
     except AttributeError as error:
         # Python takes it for "no such name" and would say nothing of the cause.
         raise ImportError(f"etdev.{name} can't be loaded: {error}") from error
     globals()[name] = value
     return value
+
+
+def _module(name: str) -> ModuleType:
+    """Import the module that has a public name."""
+    if name in _HOME:
+        return importlib.import_module(_HOME[name])
+    module, extra = _EXTRAS[name]
+    if not _is_installed(module):
+        raise ImportError(f"etdev.{name} is not installed; pip install 'etdev[{extra}]'")
+    return importlib.import_module(module)
 
 
 def __dir__() -> list[str]:

@@ -16,21 +16,24 @@ from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 
 from etdev.delegate.control_flow import keep_results, overwritten_results
-from etdev.edge import kernels, state
+from etdev.edge import state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion
-from etdev.edge.dropouts import with_idle_dropouts
 from etdev.edge.expander import expander_of
-from etdev.edge.formulas import corrections
+from etdev.edge.keep_whole import Wishes, take_marks
 from etdev.edge.opset import Opset
 from etdev.edge.shifts import with_multiplied_shifts
+from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import calls_in, graph_modules, is_complex
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
-from etdev.lowering.composition import Composition
+from etdev.lowering.composition import NO_PLUGIN, Composition
+from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
 from etdev.upstream.call import guarded
 
 
@@ -46,8 +49,8 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     config = EdgeCompileConfig(_skip_dim_order=True)
-    program = with_multiplied_shifts(with_idle_dropouts(_with_indexed_masks(program)))
-    if not _lacks(with_own_symbols(program), config):
+    program = with_multiplied_shifts(_with_indexed_masks(program))
+    if not _lacks(with_own_symbols(program), method, composition, config):
         return program
     own = with_own_symbols(program)
     with settled(fake_mode(own.graph.nodes)):
@@ -94,9 +97,8 @@ def _index(graph: Graph, node: Node) -> None:
 def _decided(
     program: ExportedProgram, method: str, composition: Composition, config: EdgeCompileConfig
 ) -> ExportedProgram:
-    apply = composition.quirks.apply
-    expander = expander_of(config, apply=apply)
-    asked = composition.plugins
+    apply, asked = composition.quirks.apply, composition.plugins
+    expander = expander_of(config, asked, apply=apply)
     conversion = Conversion(asked, config, expander, False, False, apply)
     manager = guarded(
         "edge conversion",
@@ -104,41 +106,50 @@ def _decided(
         lambda error: name_cause([program], error),
     )
     edge = manager.exported_program(method)
-    names = [plugin.name for plugin in asked]
-    whole = kernels.wanted_whole(edge, names, config)
-    plan, decided = composition.planner(expander).plan(edge, method, whole)
-    kernels.refuse_unfit(decided, plan.fallback, whole, expander)
+    plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
+    refuse_unclaimed("edge conversion", [plan], NO_PLUGIN)
     return decided
 
 
-def _lacks(program: ExportedProgram, config: EdgeCompileConfig) -> bool:
-    """Whether ExecuTorch's own conversion fails, or gives what kernels or its memory can't do."""
+def _lacks(
+    program: ExportedProgram, method: str, composition: Composition, config: EdgeCompileConfig
+) -> bool:
+    """Return True if ExecuTorch's own conversion fails, or gives what no kernel can do."""
     # ExecuTorch mixes up the constants that it makes for a method without inputs.
-    alone = not program.graph_signature.user_inputs
-    names = {getattr(n.target, "_opname", "").removesuffix("_") for n in program.graph.nodes}
-    if alone or not names.isdisjoint((*corrections.WRONG, *corrections.LENIENT)):
+    if not program.graph_signature.user_inputs:
         return True
+    builtin = [plugin for plugin in composition.plugins if plugin.builtin]
+    wishes = Wishes(program, method, composition.plugins)
+    table = _default_decomposition_table()
     try:
-        decomposed = program.run_decompositions(_default_decomposition_table())
+        decomposed = program.run_decompositions(
+            {op: pieces for op, pieces in table.items() if op not in wishes.decomposed}
+        )
     except Exception:
         # The conversion says why, by name.
         return True
     if state.unkept(decomposed):
         return True
-    opset, modules = Opset(config), graph_modules(decomposed.graph_module)
-    return any(overwritten_results(module.graph) for module in modules) or any(
-        kernels.fails(node)
-        or is_complex(node)
-        or _is_misverified(node)
+    opset, modules = Opset(config, wishes.ops), graph_modules(decomposed.graph_module)
+    if any(overwritten_results(module.graph) for module in modules):
+        return True
+    if any(
+        is_complex(node)
         or (isinstance(node.target, OpOverload) and not opset.has(node.target))
+        or (
+            node.target in wishes.decomposed
+            and answers.decompose(composition.plugins, node, config) is not None
+        )
         for node in calls_in(decomposed.graph_module)
-    )
+    ):
+        return True
+    return any(_refused(plugin, MethodGraph(decomposed, method), config) for plugin in builtin)
 
 
-def _is_misverified(node: Node) -> bool:
-    """Whether ExecuTorch would fix a dynamic size; see `corrections`."""
-    split = node.target is torch.ops.aten.split_with_sizes.default
-    return split and not isinstance(node.meta["val"][0].shape[0], int)
+def _refused(plugin: Plugin, graph: MethodGraph, config: EdgeCompileConfig) -> bool:
+    """Return True if a built-in plugin, whose claims stay in the program, refuses a node."""
+    claims = answers.claim_nodes(plugin, graph, {}, {}, config)
+    return any(claim.refusals for claim in claims)
 
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:

@@ -15,12 +15,14 @@ from torch.fx import Node
 
 from etdev.delegate.backends import ambiguous, compiler_of, namesakes
 from etdev.delegate.control_flow import all_overwritten_results, misplaced_views
-from etdev.edge import kernels, orders
+from etdev.edge import orders
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.layout import mixing_convolutions
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import where
-from etdev.pte import causes
+from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.quirks import emission
+from etdev.quirks.table import error_of
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 
@@ -134,13 +136,13 @@ def _refuse_loops(program: ExportedProgram, plan: MethodPlan) -> None:
 def _refuse_unplanned(program: ExportedProgram, plan: MethodPlan) -> None:
     """Refuse values that ExecuTorch's emission can't plan memory for."""
     claimed = {name for partition in plan.partitions for name in partition.nodes}
-    for node in program.graph.nodes:
-        if node.name in claimed:
-            continue
-        if problem := causes.unbounded("partitioner", plan.method, node):
-            raise problem
-        if causes.is_unordered(node):
-            raise causes.unordered("partitioner", plan.method, node)
+    for row, sizes in (
+        (emission.UNBOUNDED_VALUES, emission.unbounded_sizes(program)),
+        (emission.UNORDERED_STRIDES, emission.unordered_strides(program)),
+    ):
+        found = [size for size in sizes if size.name not in claimed]
+        if found and row.in_loop:
+            raise error_of(row.in_loop, plan.method, found, "partitioner")
 
 
 def _is_read_in_any_order(nonzero: Node) -> bool:
@@ -152,20 +154,23 @@ def _is_read_in_any_order(nonzero: Node) -> bool:
 
 def _refuse_unfit(program: ExportedProgram, plan: MethodPlan, strict: bool) -> None:
     """Refuse by name what portable kernels can't do, also in branches, which no plugin claims."""
+    refuse_unclaimed("partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise")
     misread = set(orders.misread(program))
     for module in graph_modules(program.graph_module):
         misread.update(mixing_convolutions(module.graph))
     for node in portable(program, plan):
-        kernel = f"the portable kernel of {op_name(node)}"
-        if kernels.fails(node) or node in misread or orders.miswritten(node):
+        if node in misread or orders.miswritten(node):
             raise LoweringError(
                 "partitioner",
-                f"{kernel} fails or is wrong for what {node.name} gives it{where(node)}",
+                f"the portable kernel of {op_name(node)} fails or is wrong for what {node.name} "
+                f"gives it{where(node)}",
                 "lower with etdev.Lowerer, which computes it with other ops",
             )
-        if kernels.fails_rarely(node):
-            what = f"{kernel} is wrong for some values of {node.name}, such as NaN, large "
-            say(strict, f"{what}integers, or none{where(node)}", "etdev.Lowerer is not")
+    for entry in plan.ledger:
+        if reluctance := entry.reluctance:
+            place = f" at {entry.line}" if entry.line else ""
+            what = f"{entry.op} ({entry.node}){place}: {reluctance}"
+            say(strict, what, "etdev.Lowerer writes it with other ops")
 
 
 def say(strict: bool, what: str, cure: str) -> None:

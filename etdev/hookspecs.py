@@ -10,8 +10,9 @@ A plugin says with the attribute `etdev_api = 1` which version of these hooks it
 With another version than `API` it is left out with a warning, or refused if it was asked for;
 without one it is taken to be written for this version.
 
-What a hook gets is the host's: look, don't change. What it returns is checked when it comes in, and
-a fault raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
+What a hook gets is the host's: look, don't change. Leave the settings of the process as they are,
+too; the conformance kit checks that. What a hook returns is checked when it comes in, and a fault
+raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
 said last for that method: the last `claim_nodes` of a method is the one that the plan keeps. torch
 may be imported inside a hook, not at the top of a plugin's module, since `etdev plugins` imports
 every plugin and must stay quick.
@@ -19,14 +20,16 @@ every plugin and must stay quick.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 if TYPE_CHECKING:
+    from executorch.exir import EdgeCompileConfig
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
     from etdev.schema.claims import Claim, KeepWhole
     from etdev.schema.device import Device, Probe
@@ -44,7 +47,11 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def claim_nodes(
-    program: ExportedProgram, method: str, taken: Mapping[str, str], partitions: Mapping[str, str]
+    program: ExportedProgram,
+    method: str,
+    taken: Mapping[str, str],
+    partitions: Mapping[str, str],
+    config: EdgeCompileConfig,
 ) -> Claim | Sequence[Claim] | None:
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
@@ -52,6 +59,7 @@ def claim_nodes(
     an op that the plugin wants whole has to be decomposed: another plugin took a piece of it, or no
     plugin took it. Every plugin is first shown what it would be shown if it were alone; an earlier
     plugin in the claim order wins a contested node, and a group that lost one node is lost whole.
+    What no plugin claims is decomposed, see `decompose`, or refused by name.
 
     Args:
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
@@ -62,11 +70,13 @@ def claim_nodes(
         partitions: The partition of each taken node, such as `cpu_0`; an op pinned elsewhere is
             alone in one. A taken op missing here was decomposed because another plugin took a piece
             of it; you are asked again and shown the pieces.
+        config: ExecuTorch's EdgeCompileConfig, as the caller gave it. Its `preserve_ops` and
+            `_core_aten_ops_exception_list` name ops that the caller's runtime has kernels for.
 
     Returns:
-        A Claim, or several with different backends or compile specs, or None for nothing. Nodes
-        inside control-flow branches can't be claimed. A Refusal's code is the plugin's own; the
-        host's codes (`etdev.schema.reasons`) are reserved.
+        A Claim, or several with different backends or compile specs, or None for nothing. A
+        control-flow op is claimed with its branches; nodes inside them can't be claimed. A
+        Refusal's code is the plugin's own; the host's codes (`etdev.schema.reasons`) are reserved.
 
     Raises:
         ClaimError: The program holds something of which the backend must take all or nothing, and
@@ -182,6 +192,8 @@ def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
 def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
 
+    Also put back what a library of the backend changes while it compiles, such as torch's threads.
+
     Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
     Partitions of different devices are never compiled in one call. In a worker of `--jobs` or of an
     executor the plugin was made again, from its entry point and options or from its attrs fields;
@@ -260,13 +272,45 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
 
     Returns:
         Ops and a check per node, or None to have everything decomposed. In control-flow branches,
-        whose nodes can't be claimed, everything is decomposed.
+        whose nodes can't be claimed, everything is decomposed. `KeepWhole.decomposes` names the ops
+        that `decompose` writes otherwise than torch and ExecuTorch do.
 
     Example:
         @hookimpl
         def keep_whole():
             import torch
             return KeepWhole([torch.ops.aten.linear.default])
+    """
+
+
+@hookspec
+def decompose(node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | None:
+    """Say how an op is written in other ops.
+
+    Asked about each node that no plugin claimed, about each node of an op in a plugin's
+    `KeepWhole.decomposes` that no plugin wants whole, and about each node inside control-flow
+    branches; plugin after plugin in claim order until one answers. Nodes that decompose alike, with
+    the same op, shapes, dtypes and numbers, share one answer. The pieces are offered to all plugins
+    again. A piece that is the same op stays as it is: `etdev.graph.pieces_of` names the ops that a
+    node was written for.
+
+    Args:
+        node: Edge-dialect node. `etdev.graph.aten_op(node.target)` is its ATen op.
+        config: ExecuTorch's EdgeCompileConfig, as for `claim_nodes`.
+
+    Returns:
+        A function that is called as the ATen op is, and returns what it returns; torch traces it
+        with fake tensors. It raises NotImplementedError for arguments that it can't express, and
+        the node stays whole. None leaves the node to the next plugin, at last to the tables of
+        ExecuTorch and torch.
+
+    Example:
+        @hookimpl
+        def decompose(node):
+            import torch
+            hardswish = torch.ops.aten.hardswish.default
+            if etdev.graph.aten_op(node.target) is hardswish:
+                return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
     """
 
 

@@ -36,7 +36,7 @@ from etdev.lowering.decider import Decider
 from etdev.lowering.lowered import Lowered
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
-from etdev.registry.waiting import watched
+from etdev.registry.watchdog import watched
 from etdev.runtime.decision import Decision
 from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings

@@ -15,7 +15,6 @@ from etdev.completion import completed
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
 from etdev.edge.empties import with_made_empties
-from etdev.edge.functional import with_converted_sources
 from etdev.edge.initial_values import is_zero, mark_initial_values
 from etdev.edge.inputs import (
     refuse_fixed_sizes,
@@ -35,7 +34,6 @@ from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
 from etdev.lowering.composition import Composition, compose
 from etdev.misconversions import (
     refuse_numbers,
-    refuse_unconverted,
     refuse_wrong_losses,
 )
 from etdev.registry import Registry
@@ -104,21 +102,22 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         """
         program = with_given_constants(exported_program)
         program = with_plain_strides(self._method, with_made_empties(program))
-        program = with_converted_sources(with_known_positions(program))
+        program = with_known_positions(program)
         program = self._composition.quirks.ahead(with_contiguous_weights(program), self._method)
         return completed(program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """The wishes of all plugins."""
         ops, wanted = branches.whole_ops(
-            ep, lambda program: Wishes(program, self._method, self._composition.plugins)
+            ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
         if ep.dialect != "EDGE":
             refuse_strides(self._method, ep)
             refuse_unknown_slices(ep)
             refuse_numbers(ep)
-            self._composition.quirks.refuse([Stage.SOURCE, Stage.DECOMPOSED], ep, self._method)
-            refuse_unconverted(ep)
+            self._composition.quirks.refuse(
+                [Stage.SOURCE, Stage.ATEN, Stage.DECOMPOSED], ep, self._method
+            )
             refuse_wrong_losses(ep)
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}

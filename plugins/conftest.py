@@ -1,3 +1,3 @@
 """The plugins' tests run in the setting of the host's."""
 
-pytest_plugins = ["setting"]
+pytest_plugins = ["setting", "shared"]

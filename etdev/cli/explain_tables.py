@@ -122,7 +122,7 @@ def _missed(missed: Sequence[Missed], plugin: str | None, limit: int | None) -> 
     cells = []
     for item in missed:
         why = "; ".join(map(str, item.reasons)) or "no plugin was asked"
-        owner = [item.owner or "portable"] if plugin else []
+        owner = [item.owner or "-"] if plugin else []
         places = _listed(item.lines, most) or _listed(item.modules, most) or "-"
         cells.append((item.op, str(len(item.nodes)), *owner, why, places))
     fill(rows, cells, limit)

@@ -1,10 +1,10 @@
-"""The group of commands: each in a file, and every error one line and an exit code."""
+"""The group of commands: etdev's own in files, plugins' by entry point; errors are one line."""
 
 from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,9 @@ import click
 from etdev.cli.options import debugging
 from etdev.cli.progress import complain, stage
 from etdev.cli.streams import own_stdout, results
-from etdev.errors import EtdevError, first_line
+from etdev.errors import EtdevError, PluginError, first_line
+from etdev.registry import extensions
+from etdev.registry.extensions import COMMANDS, autoload
 
 # As a shell reports a process that Ctrl-C ended: 128 and the number of the signal.
 INTERRUPTED = 130
@@ -27,11 +29,28 @@ class Command(click.Command):
             return super().invoke(context)
 
 
-class Group(click.Group):
-    """Imports each command from the file of its name; turns errors into a line and exit code 1.
+class Unusable(click.Command):
+    """A command of a plugin that can't be used; called, it says why.
 
     Args:
-        files: Names of those files, in the order of the help.
+        name: Its name.
+        error: Why.
+    """
+
+    def __init__(self, name: str, error: PluginError) -> None:
+        # Hidden, as the help lists it with the reason.
+        super().__init__(name, hidden=True)
+        self.error = error
+
+    def make_context(self, *_: Any, **__: Any) -> click.Context:
+        raise self.error
+
+
+class Group(click.Group):
+    """Finds commands in the files of their names and in installed distributions.
+
+    Args:
+        files: Names of the files, in the order of the help. These names can't be taken.
     """
 
     def __init__(self, *arguments: Any, files: Sequence[str] = (), **settings: Any) -> None:
@@ -39,13 +58,36 @@ class Group(click.Group):
         self.files = tuple(files)
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self.files)
+        added = sorted(extensions.offers(COMMANDS)) if autoload() else []
+        return [*self.files, *(name for name in added if name not in self.files)]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in self.files:
+        if name in self.files:
+            command: click.Command = import_module(f"etdev.cli.{name}").command
+            return command
+        if name not in extensions.offers(COMMANDS) and name not in extensions.EXTRAS[COMMANDS]:
             return None
-        command: click.Command = import_module(f"etdev.cli.{name}").command
-        return command
+        try:
+            added: click.Command = extensions.load(COMMANDS, name, _fault)
+        except PluginError as error:
+            return Unusable(name, error)
+        return added
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_commands(context, formatter)
+        commands = [self.get_command(context, name) for name in self.list_commands(context)]
+        errors = [command.error for command in commands if isinstance(command, Unusable)]
+        if errors := [*self._refused(), *errors]:
+            with formatter.section("Unusable commands"):
+                formatter.write_dl([(error.who, f"{error.what}; {error.cure}") for error in errors])
+
+    def _refused(self) -> Iterator[PluginError]:
+        """Commands of plugins that have the name of one of etdev's own."""
+        found = extensions.offers(COMMANDS) if autoload() else {}
+        for name in self.files:
+            for offer in found.get(name, ()):
+                what = f"etdev has a command {name!r} of its own"
+                yield PluginError(offer.title, what, "its entry point needs another name")
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -64,6 +106,11 @@ class Group(click.Group):
             else:
                 complain(_line(error), "red")
         raise click.exceptions.Exit(1)
+
+
+def _fault(command: object) -> str:
+    kind = type(command).__name__
+    return "" if isinstance(command, click.Command) else f"is a {kind}, not a click command"
 
 
 def _interruption(context: click.Context, interrupt: KeyboardInterrupt) -> str:

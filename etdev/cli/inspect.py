@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from etdev.cli import options, pages, results, tables
+from etdev.cli import options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 
 
 @click.command("inspect", cls=Command)
 @options.program
-@options.html
+@viewing.options
 @options.all_rows
 @options.as_json
 @options.debug
-def command(program: Path, html: Path | None, every: bool, as_json: bool) -> None:
+def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool) -> None:
     """Show what a .pte holds, from the file alone.
 
     Shows inputs and outputs, delegates with their devices, planned memory, constants, and calls of
@@ -30,16 +31,15 @@ def command(program: Path, html: Path | None, every: bool, as_json: bool) -> Non
 
     Exit codes: 0 for success, 1 if the file can't be read, 2 for wrong usage.
     """
-    if html:
-        pages.check(html)
+    viewing.check(views)
     with working(options.debugging()) as say:
         say("read", str(program))
         from etdev.cli.artifact_tables import artifact_report
         from etdev.pte.read import read
 
         artifact = read(program)
-        if html:
-            pages.write_artifact(html, program, artifact)
+        if views:
+            viewing.write(views, viewing.of_artifact(program, artifact))
     if as_json:
         results.document(artifact.to_dict())
     else:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lowerers, options, pages, results, tables
+from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
-from etdev.cli.voice import Voice
+from etdev.cli.verbosity import Verbosity
 from etdev.files import check_program, publish, unseen
 from etdev.schema.documents import CONVERTER, LOWERING
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     help="Record there what the .pte was made with; etdev.lock for --locked alone.",
 )
 @click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
-@options.html
+@viewing.options
 @options.as_json
 @options.workers
 @options.lowering
@@ -59,7 +59,7 @@ def command(
     with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
-    html: Path | None,
+    views: Mapping[str, Path],
     as_json: bool,
     **lowering: Any,
 ) -> None:
@@ -82,8 +82,7 @@ def command(
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     lowerers.check(source, **lowering)
-    if html:
-        pages.check(html)
+    viewing.check(views)
     lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
     with working(options.debugging()) as say:
         from etdev.cli import sources
@@ -95,8 +94,8 @@ def command(
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
             lock.check(lowerer, lowered, written)
             # Before the .pte appears, so that one that can't be written leaves the old .pte.
-            if html:
-                pages.write_lowered(html, written, lowered)
+            if views:
+                viewing.write(views, viewing.of_lowered(written, lowered))
             lock.write()
     if as_json:
         results.document(_document(lowered, output, verification))
@@ -110,7 +109,7 @@ def command(
     results.line(f"{output}: {tables.size(output.stat().st_size)}")
     for line in tables.verification_lines(verification) if verification else ():
         results.line(f"{output}: {line}")
-    if not Voice.chosen().quiet:
+    if not Verbosity.chosen().quiet:
         console().print(tables.stages_report(lowered.stages.seconds))
 
 

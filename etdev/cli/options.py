@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from etdev.cli import trust, voice
+from etdev.cli import trust, verbosity
 
 # The help of SOURCE, as click gives arguments none of their own.
 SOURCE = """
@@ -45,7 +45,6 @@ edges = click.option(
     is_flag=True,
     help="Verify NaN, infinities and the edge values of each dtype, too.",
 )
-html = click.option("--html", type=FILE, help="Write a page there to look at it in a browser.")
 all_rows = click.option("--all", "every", is_flag=True, help="Show every row of the tables.")
 _debug = click.option(
     "--debug",
@@ -57,8 +56,8 @@ _debug = click.option(
 
 
 def debug(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --debug and the options of the voice."""
-    return _debug(voice.options(command))
+    """Add --debug and the options of the verbosity."""
+    return _debug(verbosity.options(command))
 
 
 def _names(_: click.Context, __: click.Parameter, typed: str) -> list[str]:

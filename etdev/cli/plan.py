@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import explain_tables, lowerers, nodes, options, pages, results, tables
+from etdev.cli import explain_tables, lowerers, nodes, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.documents import CONVERTER
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also say what a lowering would find in the cache, and what it would compile.",
 )
-@options.html
+@viewing.options
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -43,7 +44,7 @@ def command(
     why: str | None,
     folder: Path | None,
     forecasting: bool,
-    html: Path | None,
+    views: Mapping[str, Path],
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -67,8 +68,7 @@ def command(
         raise click.UsageError("give --why or --forecast, not both")
     query = explain_tables.query(node=why)
     lowerers.check(source, **lowering)
-    if html:
-        pages.check(html)
+    viewing.check(views)
     if folder:
         nodes.check(folder)
     with working(options.debugging()) as say:
@@ -78,8 +78,7 @@ def command(
         plan, told = _planned(lowerer, sources.methods(source, say), forecasting)
     if folder:
         nodes.write(plan, folder)
-    if html:
-        pages.write(html, plan, source)
+    viewing.write(views, viewing.Viewed(plan, source))
     rows = tables.limit(every)
     if query == Query():
         if as_json:

@@ -11,11 +11,11 @@ from rich.table import Table
 from etdev.cli import options, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import console, import_torch, lines, quieted
-from etdev.cli.voice import Voice
+from etdev.cli.verbosity import Verbosity
 from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
-from etdev.registry.waiting import watched
+from etdev.registry.watchdog import watched
 from etdev.schema.device import Probe
 from etdev.schema.documents import PLUGINS
 
@@ -46,14 +46,14 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
     with quieted(debug) as err, watched(lines(err)):
         if any(entry.partitioner for entry in table.entries):
             # A Partitioner's module would import it, with all that torch and its libraries log.
-            import_torch(debug, Voice.chosen())
+            import_torch(debug, Verbosity.chosen())
         findings = discover(table)
     if as_json:
         results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))
-    elif findings:
-        results.show(_report(findings))
     else:
-        console().print("no plugin is installed; pip install etdev-cpu")
+        results.show(_report(findings))
+        if all(finding.plugin and finding.plugin.builtin for finding in findings):
+            console().print("no other plugin is installed; pip install etdev-cpu")
     broken = [finding for finding in findings if finding.broken]
     if check and broken:
         names = ", ".join(finding.name for finding in broken)

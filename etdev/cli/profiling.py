@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from attrs import asdict, frozen
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from etdev.cli import nodes, pages
+from etdev.cli import nodes, viewing
 from etdev.cli.tables import report_of
 from etdev.files import check_writable, write_text
 
@@ -31,21 +31,21 @@ class Wanted:
     Args:
         tables: Show it.
         trace: Where its trace goes.
-        html: Where its page goes.
+        views: Where its views go, by name.
         folder: Where its node data goes.
     """
 
     tables: bool
     trace: Path | None
-    html: Path | None
+    views: Mapping[str, Path]
     folder: Path | None
 
     def check(self) -> None:
         """Refuse what makes no sense, before anything is run."""
-        if self.html:
-            if not self.tables:
-                raise click.UsageError("--html needs --profile")
-            pages.check(self.html)
+        if self.views and not self.tables:
+            name = "--html" if viewing.HTML in self.views else "--view"
+            raise click.UsageError(f"{name} needs --profile")
+        viewing.check(self.views)
         if self.folder:
             if not self.tables:
                 raise click.UsageError("--node-data needs --profile")
@@ -60,8 +60,8 @@ class Wanted:
         """Write all files that are wanted."""
         if self.trace:
             _write_trace(profile, self.trace)
-        if self.html:
-            pages.write_profile(self.html, program, profile)
+        if self.views:
+            viewing.write(self.views, viewing.of_artifact(program, profile=profile))
         if self.folder:
             from etdev.pte.embedded_plan import read_ledger
 

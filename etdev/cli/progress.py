@@ -13,10 +13,10 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from etdev.cli.live import LiveStages
 from etdev.cli.plain import plain
 from etdev.cli.streams import without_noise
-from etdev.cli.view import View
-from etdev.cli.voice import Voice
+from etdev.cli.verbosity import Verbosity
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Step
 from etdev.upstream.collector import loading
@@ -24,7 +24,7 @@ from etdev.upstream.logs import set_log_level
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"
-_PLAIN = Voice()
+_PLAIN = Verbosity()
 
 
 def console() -> Console:
@@ -51,8 +51,8 @@ def quieted(debug: bool = False) -> Iterator[Console]:
     Args:
         debug: Let other libraries' warnings and logs through.
     """
-    voice = Voice.chosen()
-    with warnings.catch_warnings(), without_noise(not debug and voice.level is None):
+    verbosity = Verbosity.chosen()
+    with warnings.catch_warnings(), without_noise(not debug and verbosity.level is None):
         if not debug:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
@@ -67,22 +67,22 @@ def quieted(debug: bool = False) -> Iterator[Console]:
 
 @contextmanager
 def working(debug: bool = False) -> Iterator[Say]:
-    """Load PyTorch and ExecuTorch, then show stages: a view on a terminal, else a line each.
+    """Load PyTorch and ExecuTorch, then show stages: live on a terminal, else a line each.
 
     Args:
         debug: Let other libraries' warnings and logs through.
     """
-    voice = Voice.chosen()
+    verbosity = Verbosity.chosen()
     with quieted(debug) as err:
-        if voice.quiet or voice.verbose or not err.is_terminal:
-            say = _Noted(_Lines(err, voice))
-            _load_torch(say, debug, voice)
+        if verbosity.quiet or verbosity.verbose or not err.is_terminal:
+            say = _Noted(_Lines(err, verbosity))
+            _load_torch(say, debug, verbosity)
             yield say
             return
-        view = View()
-        say = _Noted(view)
-        with Live(view, console=err, transient=True):
-            _load_torch(say, debug, voice)
+        stages = LiveStages()
+        say = _Noted(stages)
+        with Live(stages, console=err, transient=True):
+            _load_torch(say, debug, verbosity)
             yield say
 
 
@@ -103,17 +103,17 @@ class _Noted:
         self.listener.step(step)
 
 
-def _load_torch(say: Say, debug: bool, voice: Voice) -> None:
+def _load_torch(say: Say, debug: bool, verbosity: Verbosity) -> None:
     say("load", "PyTorch and ExecuTorch")
     with loading():
-        import_torch(debug, voice)
+        import_torch(debug, verbosity)
 
 
-def import_torch(debug: bool, voice: Voice) -> None:
+def import_torch(debug: bool, verbosity: Verbosity) -> None:
     """Import PyTorch and ExecuTorch, of whose logs is shown what was asked for."""
-    if voice.level is not None:
-        logging.basicConfig(level=voice.level, stream=sys.stderr, force=True)
-        set_log_level(voice.level)
+    if verbosity.level is not None:
+        logging.basicConfig(level=verbosity.level, stream=sys.stderr, force=True)
+        set_log_level(verbosity.level)
     elif not debug:
         # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -131,19 +131,19 @@ def lines(err: Console) -> Say:
 class _Lines:
     """Prints each stage once, unless all or nothing is wanted, and each partition that fails."""
 
-    def __init__(self, err: Console, voice: Voice = _PLAIN) -> None:
-        self._err, self._voice = err, voice
+    def __init__(self, err: Console, verbosity: Verbosity = _PLAIN) -> None:
+        self._err, self._verbosity = err, verbosity
         self._printed: set[str] = set()
 
     def __call__(self, stage: str, detail: str) -> None:
-        quiet, verbose = self._voice.quiet, self._voice.verbose
+        quiet, verbose = self._verbosity.quiet, self._verbosity.verbose
         if not quiet and (verbose or stage not in self._printed):
             self._printed.add(stage)
             self._print(f"{stage} {detail}".rstrip())
 
     def step(self, step: Step) -> None:
         """Print a step of a partition if it matters."""
-        if step.state == "failed" or self._voice.verbose:
+        if step.state == "failed" or self._verbosity.verbose:
             self._print(f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
 
     def _print(self, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etdev.cli import lines, lowerers, nodes, options, profiling, results, tables
+from etdev.cli import lines, lowerers, nodes, options, profiling, results, tables, viewing
 from etdev.cli.bisection import Comparison, search
 from etdev.cli.group import Command
 from etdev.cli.progress import Say, working
@@ -56,7 +56,7 @@ _TOLERANCE = 1e-3
 @click.option("--profile", is_flag=True, help="Show what the time of a run is spent on.")
 @click.option("--trace", type=options.FILE, help="Write a trace for Perfetto or Chrome there.")
 @click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}, and time.json.")
-@options.html
+@viewing.options
 @options.all_rows
 @options.as_json
 @options.lowering
@@ -74,7 +74,7 @@ def command(
     profile: bool,
     trace: Path | None,
     folder: Path | None,
-    html: Path | None,
+    views: Mapping[str, Path],
     every: bool,
     as_json: bool,
     **lowering: Any,
@@ -97,7 +97,7 @@ def command(
     --bisect finds; 2 for wrong usage.
     """
     _check_usage(check, tolerance, steps, edges, bisect, lowering)
-    wanted = profiling.Wanted(profile, trace, html, folder)
+    wanted = profiling.Wanted(profile, trace, views, folder)
     wanted.check()
     if bisect:
         lowerers.check(check, **lowering)

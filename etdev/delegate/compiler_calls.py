@@ -20,9 +20,8 @@ from etdev.errors import CompileError, PluginError, first_line
 from etdev.graph.nodes import modules_of
 from etdev.graph.symbols import fake_mode, settled
 from etdev.registry import answers
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.plugin import Plugin
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
 from etdev.upstream.collector import settled_heap
@@ -142,7 +141,7 @@ def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
 def _guarded(job: Job, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except INTERRUPTIONS:
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise compile_error(job, first_line(error)) from error

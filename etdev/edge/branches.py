@@ -27,8 +27,8 @@ Ask = Callable[[ExportedProgram], Wishes]
 
 
 def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
-    """Whether a branch, or one within a branch, has an op that a plugin wants whole."""
-    ops = set(wishes.ops)
+    """Return True if a branch, or one within a branch, has an op that a plugin wants whole."""
+    ops = wishes.shown
     branches = graph_modules(program.graph_module)[1:]
     return any(node.target in ops for branch in branches for node in branch.graph.nodes)
 

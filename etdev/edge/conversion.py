@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 
 from etdev.edge import branches, state
 from etdev.edge.branch_constants import with_given_constants
-from etdev.edge.branch_formulas import with_branch_formulas
+from etdev.edge.branch_pieces import with_branch_pieces
 from etdev.edge.checks import without_checks
 from etdev.edge.empties import with_made_empties
 from etdev.edge.functional import functional
@@ -30,7 +30,7 @@ from etdev.edge.inputs import (
     with_plain_strides,
 )
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.opset import WITH_KERNELS, Opset
+from etdev.edge.opset import Opset
 from etdev.edge.positions import refuse_unknown_slices, with_known_positions
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
@@ -101,6 +101,7 @@ class Conversion:
     prepare: bool = True
     apply: Apply = unchanged
     _kept: dict[OpOverload, None] = field(factory=dict)
+    _inside: dict[OpOverload, None] = field(factory=dict)
 
     def to_edge(
         self,
@@ -124,11 +125,11 @@ class Conversion:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not scans):
             edge = {name: self._convert(name, program) for name, program in programs.items()}
         config = copy.copy(self.compile_config)
-        exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *self._kept]
+        exceptions = [*config._core_aten_ops_exception_list, *self._kept]
         config._core_aten_ops_exception_list = exceptions
         methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
         if config._check_ir_validity:
-            Opset(self.compile_config, self._kept).refuse_others(edge)
+            Opset(self.compile_config, self._inside).refuse_others(edge)
         manager = EdgeProgramManager(edge, methods, config, list(self._kept))
         if generate_etrecord:
             manager._etrecord = _create_empty_etrecord()
@@ -165,14 +166,13 @@ class Conversion:
         prepared = self._prepared(method, with_given_constants(program))
         prepared = with_known_positions(prepared)
         refuse_unknown_slices(prepared)
-        program = with_made_empties(without_checks(functional(prepared)))
+        program = with_made_empties(without_checks(functional(prepared, method, self.apply)))
         state.refuse_written_inputs(program, method)
         program = state.with_own_updates(program)
-        ops = ask(program).ops
-        self._kept.update(dict.fromkeys(ops))
-        table = dict(self.expander.table)
-        for op in ops:
-            table.pop(op, None)
+        wishes = ask(program)
+        self._keep(wishes)
+        ops = wishes.ops
+        table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
         opset = Opset(self.compile_config, ops)
         decomposed = opset.decomposed(without_checks(program.run_decompositions(table)), table)
         decomposed = self.apply(Stage.DECOMPOSED, decomposed, method)
@@ -180,16 +180,22 @@ class Conversion:
         if branches.has_wanted_ops(decomposed, wishes):
             program = self.apply(Stage.DECOMPOSED, program, method)
             edge = branches.to_edge(program, ask, self.compile_config)
-            return with_branch_formulas(edge, self.expander, self.compile_config)
-        for node in decomposed.graph.nodes:
-            wishes.mark(node)
-        # Verified once, by the manager, instead of after every step.
-        config = copy.copy(self.compile_config)
-        config._check_ir_validity = False
-        with unbound(decomposed):
-            edge = generate(config, decomposed, ops)
-        edge = with_branch_formulas(edge, self.expander, self.compile_config)
+        else:
+            for node in decomposed.graph.nodes:
+                wishes.mark(node)
+            # Verified once, by the manager, instead of after every step.
+            config = copy.copy(self.compile_config)
+            config._check_ir_validity = False
+            with unbound(decomposed):
+                edge = generate(config, decomposed, ops)
+        edge = with_branch_pieces(edge, self.expander)
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
+
+    def _keep(self, wishes: Wishes) -> None:
+        """Note which ops stay whole until plugins are asked."""
+        self._kept.update(dict.fromkeys(wishes.ops))
+        self._inside.update(wishes.inside)
+        self.expander.kept.update(wishes.inside, wishes.decomposed)
 
     def _prepared(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """A program as the plugins rewrite it, each given what the one before returned."""

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from executorch.exir import EdgeCompileConfig
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.fx import Node
 
-from etdev.edge import kernels
 from etdev.edge.checks import without_checks
-from etdev.edge.formulas.corrections import CORRECTED
-from etdev.edge.opset import Opset, Table, further_pieces
+from etdev.edge.opset import Opset, further_pieces
 from etdev.graph.expand import Expander, Simplify
+from etdev.graph.ops import aten_op, own_pieces
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
+from etdev.upstream.decompositions import Table
+from etdev.upstream.edge import excepted
+from etdev.upstream.operators import OpOverload
 
 
 def expander_of(
-    config: EdgeCompileConfig, simplify: Simplify | None = None, apply: Apply = unchanged
+    config: EdgeCompileConfig,
+    plugins: Sequence[Plugin],
+    simplify: Simplify | None = None,
+    apply: Apply = unchanged,
 ) -> Expander:
-    """An expander with etdev's formulas and corrections.
+    """Return an expander that asks plugins, and falls back on the tables of ExecuTorch and torch.
 
     Args:
         config: The edge conversion's; not changed.
+        plugins: Asked for decompositions, in claim order.
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
         apply: Applies the quirks of a stage.
     """
-    opset = Opset(config)
+    stays = {*excepted(config), *config.preserve_ops}
+
+    def formula_of(node: Node) -> Callable[..., Any] | None:
+        op = aten_op(node.target)
+        # The caller says that the runtime has a kernel for it.
+        if op in stays:
+            return None
+        return answers.decompose(plugins, node, config) or own_pieces(op)
 
     def finish(program: ExportedProgram, table: Table) -> ExportedProgram:
         return opset.decomposed(without_checks(program), table)
@@ -38,5 +54,6 @@ def expander_of(
         settled: ExportedProgram = apply(Stage.DECOMPOSED, program, "")
         return settled
 
-    formula_of = functools.partial(kernels.formula_of, config)
-    return Expander(config, formula_of, simplify, CORRECTED, finish, finishes, settle)
+    expander = Expander(config, formula_of, simplify, finish, finishes, settle)
+    opset = Opset(config, expander.kept)
+    return expander

@@ -12,9 +12,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from etdev.edge.writes import may_hand_on
 from etdev.graph.ops import is_functional
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.writes import may_hand_on
 
 
 def with_new_values(program: ExportedProgram) -> ExportedProgram:

@@ -1,4 +1,4 @@
-"""Keep whole: the ATen ops that plugins want to see whole, node by node."""
+"""The ATen ops that plugins want to see whole, node by node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
-from etdev.graph.ops import edge_name
+from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
@@ -30,43 +30,51 @@ class Wishes:
         program: ATen-dialect program of one method.
         method: Its name.
         plugins: The plugins to ask, in claim order.
+        shown: Ops that plugins want to be shown whole, which they aren't in control-flow branches.
+        inside: Ops that stay whole in branches too, since a kernel of the runtime computes them.
+        decomposed: Ops that plugins write otherwise than torch and ExecuTorch do.
     """
 
     program: ExportedProgram
     method: str
     plugins: Sequence[Plugin]
-    by_plugin: dict[str, KeepWhole] = field(init=False)
+    shown: dict[OpOverload, None] = field(init=False, factory=dict)
+    inside: dict[OpOverload, None] = field(init=False, factory=dict)
+    decomposed: dict[OpOverload, None] = field(init=False, factory=dict)
+    _by_plugin: dict[str, KeepWhole] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        wishes = {
-            plugin.name: answers.keep_whole(plugin, self.program, self.method)
-            for plugin in self.plugins
-        }
-        self.by_plugin = {
-            name: evolve(wish, ops=tuple(op for op in wish.ops if not _becomes_another(op)))
-            for name, wish in wishes.items()
-            if wish
-        }
+        for plugin in self.plugins:
+            wish = answers.keep_whole(plugin, self.program, self.method)
+            if wish is None:
+                continue
+            ops = tuple(op for op in wish.ops if not _becomes_another(op))
+            self._by_plugin[plugin.name] = evolve(wish, ops=ops)
+            (self.inside if plugin.builtin else self.shown).update(dict.fromkeys(ops))
+            self.decomposed.update(dict.fromkeys(wish.decomposes))
 
     @property
     def ops(self) -> list[OpOverload]:
         """The ops of all wishes, each once."""
-        return list(dict.fromkeys(op for wish in self.by_plugin.values() for op in wish.ops))
+        return list({**self.shown, **self.inside, **self.decomposed})
 
     def mark(self, node: Node) -> bool:
-        """Mark a node with the plugins that want it whole; returns whether any does."""
-        # Branches of control flow have their own graphs, and plugins claim nothing in them.
-        if node.op != "call_function" or node.graph is not self.program.graph:
+        """Mark a node with the plugins that want it whole; return True if it has to stay so."""
+        if node.op != "call_function":
             return False
-        wishers = [name for name, wish in self.by_plugin.items() if wish.wants(node)]
+        stays = node.target in self.inside or node.target in self.decomposed
+        # Branches of control flow have their own graphs, and plugins claim nothing in them.
+        if node.graph is not self.program.graph:
+            return stays
+        wishers = [name for name, wish in self._by_plugin.items() if wish.wants(node)]
         if wishers:
             mark = {_MARK: (edge_name(node.target), *wishers)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
-        return bool(wishers)
+        return stays or bool(wishers)
 
 
 def _becomes_another(op: OpOverload) -> bool:
-    """Whether ExecuTorch has another op for it and no pieces.
+    """Return True if ExecuTorch has another op for it and no pieces.
 
     Copies are others where it knows the order of dimensions, and so are ops that return a number;
     torch can't trace `item` of some views if that is kept.
@@ -77,17 +85,22 @@ def _becomes_another(op: OpOverload) -> bool:
 
 
 def wishers(node: Node) -> tuple[str, ...]:
-    """The plugins that want an edge-dialect op whole at this place."""
+    """Return the plugins that want an edge-dialect op whole at this place."""
     op, *names = node.meta.get("custom", {}).get(_MARK, ("",))
     # Nodes that the conversion adds beside an op inherit its mark.
     return tuple(names) if op_name(node) == op else ()
 
 
 def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
-    """Remove the marks; returns the ops that were kept whole, with the plugins that wanted them."""
+    """Remove the marks; return the ops that were kept whole, with the plugins that wanted them.
+
+    Ops of other libraries are whole for every plugin, whatever it said of them: some backends know
+    a layer by the ops that quantise for it, which is lost once another plugin has one of their
+    pieces.
+    """
     kept = {}
     for node in program.graph.nodes:
-        if names := wishers(node):
+        if (names := wishers(node)) and own_pieces(aten_op(node.target)) is None:
             kept[node.name] = names
         if _MARK in node.meta.get("custom", {}):
             rest = {key: value for key, value in node.meta["custom"].items() if key != _MARK}

@@ -1,4 +1,4 @@
-"""Opset: ATen ops that ExecuTorch doesn't take are decomposed further, or refused by name.
+"""The ops of the edge dialect: others are decomposed further, or refused by name.
 
 ExecuTorch takes Core ATen and what its caller excepts, and its decompositions leave some other ops
 as they are. Torch has more tables: those of its reference implementations and of its compiler.
@@ -8,53 +8,46 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
-import torch
 from executorch.exir import EdgeCompileConfig
 from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from etdev.edge.formulas import FORMULAS
+from etdev.edge.keep_whole import wishers
 from etdev.errors import LoweringError
-from etdev.graph.nodes import calls_in, op_name
+from etdev.graph.nodes import calls_in
 from etdev.graph.ops import is_flow, is_functional
 from etdev.graph.source import ops_with_lines
-
-# Not Core ATen, but portable kernels compute them.
-WITH_KERNELS = (
-    torch.ops.aten.bitwise_left_shift.Tensor,
-    torch.ops.aten.bitwise_left_shift.Tensor_Scalar,
-    torch.ops.aten.bitwise_right_shift.Tensor,
-    torch.ops.aten.bitwise_right_shift.Tensor_Scalar,
-    torch.ops.aten.masked_select.default,
-)
-Table = Mapping[Any, Callable[..., Any]]
+from etdev.upstream.decompositions import Table, further_tables, primitive_pieces
+from etdev.upstream.edge import excepted
+from etdev.upstream.operators import OpOverload, overload_of
 
 
 class Opset:
-    """What ExecuTorch takes.
+    """The ops that ExecuTorch takes.
 
     Args:
         config: Has the caller's exceptions; not changed.
-        kept: Ops that are kept whole for a plugin.
+        kept: Ops that are kept whole for a plugin, as many as there are when it is asked.
     """
 
-    def __init__(self, config: EdgeCompileConfig, kept: Iterable[OpOverload] = ()) -> None:
-        exceptions = [*config._core_aten_ops_exception_list, *WITH_KERNELS, *kept]
+    def __init__(self, config: EdgeCompileConfig, kept: Collection[Any] = ()) -> None:
+        self._kept = kept
         self._check = EXIRATenDialectVerifier(
-            core_aten_ops_exception_list=exceptions, preserve_ops=[*config.preserve_ops]
+            core_aten_ops_exception_list=excepted(config),
+            preserve_ops=[*config.preserve_ops],
         ).check_valid_op
 
     def has(self, target: Any) -> bool:
-        """Whether it has the op of a node, in either dialect."""
-        op = target if isinstance(target, OpOverload) else getattr(target, "_op", None)
+        """Return True if it has the op of a node, in either dialect."""
+        op = overload_of(target)
+        if op in self._kept:
+            return True
         try:
             self._check(op)
         except Exception:  # SpecViolationError, or RuntimeError for a caller's impossible wish.
@@ -84,7 +77,7 @@ class Opset:
                         break
         # A primitive has no kernel and would pass for an op of some backend's own. The refusal
         # names what the user wrote.
-        return program if any(op.namespace == "prims" for op in self._missing(result)) else result
+        return program if any(map(self._is_primitive, self._missing(result))) else result
 
     def _missing(self, program: ExportedProgram) -> list[OpOverload]:
         ops = dict.fromkeys(node.target for node in calls_in(program.graph_module))
@@ -92,8 +85,11 @@ class Opset:
             op
             for op in ops
             if isinstance(op, OpOverload)
-            and (op.namespace == "prims" or (is_functional(op) and not self.has(op)))
+            and (self._is_primitive(op) or (is_functional(op) and not self.has(op)))
         ]
+
+    def _is_primitive(self, op: OpOverload) -> bool:
+        return op.namespace == "prims" and op not in self._kept
 
     def refuse_others(self, programs: Mapping[str, ExportedProgram]) -> None:
         """Refuse edge-dialect programs with ops that it doesn't have.
@@ -106,8 +102,7 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in calls_in(program.graph_module)
-            if not self.has(node.target)
-            or _is_two_sided(node)
+            if not (self.has(node.target) or wishers(node))
             or _is_unknown_flow(node)
             or is_unknown_of_numbers(node)
         ]
@@ -121,7 +116,7 @@ class Opset:
 
 
 def is_unknown_of_numbers(node: Node) -> bool:
-    """Whether a node computes a number, such as a power of a size, in a way ExecuTorch can't.
+    """Return True if a node computes a number, such as a power of a size, as ExecuTorch can't.
 
     It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.
     """
@@ -133,31 +128,16 @@ def is_unknown_of_numbers(node: Node) -> bool:
 
 
 def _is_unknown_flow(node: Node) -> bool:
-    """Whether a node calls graphs in a way that ExecuTorch doesn't know, as flex attention does."""
+    """Return True if a node calls graphs as ExecuTorch doesn't know, such as flex attention."""
     graphs = [source for source in node.all_input_nodes if source.op == "get_attr"]
     root: Any = node.graph.owning_module
     values = (operator.attrgetter(str(source.target))(root) for source in graphs)
     return any(isinstance(value, GraphModule) for value in values) and not is_flow(node.target)
 
 
-def _is_two_sided(node: Node) -> bool:
-    """Whether a node is a Fourier transform whose kernel fails whatever it is given."""
-    return op_name(node) == "aten._fft_r2c.default" and node.args[3:] == (False,)
-
-
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
-    """How torch decomposes an op; for a primitive, the ATen op that it stands for."""
-    if op.namespace == "prims" and op not in FORMULAS:
-        primitive = getattr(torch._prims, op._opname, None)
-        return getattr(primitive, "impl_aten", None)
-    return next((table[op] for table in _tables() if op in table), None)
-
-
-@cache
-def _tables() -> Sequence[Table]:
-    """Torch's tables; the compiler's last, since it has exceptions for its own code."""
-    # Registers the reference implementations.
-    from torch._decomp import decomposition_table
-    from torch._inductor.decomposition import decompositions
-
-    return (FORMULAS, decomposition_table, decompositions)
+    """Return how torch decomposes an op; for a primitive, the ATen op that it stands for."""
+    if op.namespace == "prims":
+        return primitive_pieces(op)
+    # The compiler's comes last, since it has exceptions for its own code.
+    return next((table[op] for table in further_tables() if op in table), None)

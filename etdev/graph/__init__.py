@@ -6,8 +6,8 @@ What plugins may import beyond `etdev` itself is named here; the modules behind 
 from etdev.graph.inductor import misread
 from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import is_channels_last, with_contiguous_weights
-from etdev.graph.nodes import is_complex, op_name
-from etdev.graph.ops import aten_op
+from etdev.graph.nodes import is_complex, op_name, pieces_of
+from etdev.graph.ops import aten_op, own_pieces
 from etdev.graph.signature import computed_from, unwritten_constants
 from etdev.graph.source import CALLS, NO_CALL
 
@@ -21,6 +21,8 @@ __all__ = [
     "is_complex",
     "misread",
     "op_name",
+    "own_pieces",
+    "pieces_of",
     "unwritten_constants",
     "with_contiguous_weights",
 ]

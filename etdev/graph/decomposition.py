@@ -1,4 +1,4 @@
-"""Decomposition: the pieces that one op of an edge program decomposes into."""
+"""The pieces that one op of an edge program decomposes into."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.fx.node import map_arg
 
 from etdev.errors import LoweringError
 from etdev.graph.generation import generate
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import PIECES_OF, op_name
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
@@ -96,7 +96,7 @@ def decompose(
         owner: That program; it is not changed.
         compile_config: The edge conversion's; not changed.
         table: ExecuTorch's decompositions.
-        formula: Its decomposition, if that is not ExecuTorch's.
+        formula: Its decomposition, if that is a plugin's.
         finish: What else the conversion does with a program that is decomposed by the table.
         settle: Fixes what ExecuTorch would get wrong in a decomposed program.
 
@@ -129,29 +129,31 @@ def decompose(
     # A custom op is not a core ATen op, which is no reason to complain: it stays as it is.
     config = unverified(compile_config)
     with settled(_mode(node)):
-        decomposed = _by_formula(program, node, table, formula) if formula else None
-        if decomposed is not None:
-            edge = _edge_of(node, settle(decomposed), config)
-            unify(edge, node.meta["val"])
-            return Pieces(edge, trivial=False)
-        decomposed = finish(program.run_decompositions(dict(table)), table)
-        edge = _edge_of(node, settle(decomposed), config)
+        written = _written(program, op, table, formula) if formula else None
+        if formula and written is None:
+            return Pieces(program, trivial=True)
+        if written is not None:
+            table = {other: pieces for other, pieces in table.items() if other is not op}
+        else:
+            written = program.run_decompositions(dict(table))
+        edge = _edge_of(node, settle(finish(written, table)), config)
     unify(edge, node.meta["val"])
-    same = edge.graph.find_nodes(op="call_function", target=node.target)
-    return Pieces(edge, trivial=bool(formula or same))
+    calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
+    ops = [piece.target for piece in calls if piece.target is not operator.getitem]
+    if not formula:
+        return Pieces(edge, trivial=node.target in ops)
+    for piece in calls:
+        piece.meta[PIECES_OF] = (op_name(node),)
+    return Pieces(edge, trivial=ops == [node.target])
 
 
-def _by_formula(
-    program: ExportedProgram,
-    node: Node,
-    table: Table,
-    formula: Callable[..., Any],
+def _written(
+    program: ExportedProgram, op: Any, table: Table, formula: Callable[..., Any]
 ) -> ExportedProgram | None:
-    """Decompose an op by a formula; None if that can't compute the op.
+    """Write an op as a formula does; return None if that can't express it.
 
-    A piece may be the same op, on what a kernel can compute.
+    A piece may be the same op, given what a kernel can compute.
     """
-    op = aten_op(node.target)
     inside = False
 
     def outside(*args: Any, **kwargs: Any) -> Any:
@@ -166,9 +168,10 @@ def _by_formula(
             inside = False
 
     try:
-        return program.run_decompositions({**table, op: outside})  # type: ignore[no-any-return]
+        written: ExportedProgram = program.run_decompositions({**table, op: outside})
     except Exception:
         return None
+    return written
 
 
 def _edge_of(node: Node, decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:

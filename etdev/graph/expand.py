@@ -1,4 +1,4 @@
-"""Expansion: ops that were kept whole are decomposed after all where no plugin took them."""
+"""The expansion of single ops: what was kept whole, or has no kernel, is decomposed after all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from etdev.graph.decomposition import Finish, Pieces, decompose, key_of
 from etdev.graph.inlining import Expanded, inlined
+from etdev.graph.nodes import op_name, pieces_of
 from etdev.graph.ops import aten_op
 from etdev.upstream.decompositions import Table, executorch_table
 
@@ -25,36 +26,36 @@ class Expander:
 
     Args:
         compile_config: The edge conversion's; not changed.
-        formula_of: The decomposition of a node that ExecuTorch leaves whole; None if it has none.
+        formula_of: The decomposition of a node that a plugin knows; None if none does.
         simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
-        corrected: Decompositions instead of ExecuTorch's.
         finish: What else the conversion does with a program that is decomposed by the table.
         finishes: Whether that decomposes an op.
         settle: Fixes what ExecuTorch would get wrong in a decomposed program.
-        table: All decompositions, but for the ops that its caller wants whole.
+        kept: Ops that stay whole in pieces until `formula_of` is asked about them.
+        table: All decompositions of ExecuTorch, but for the ops that its caller wants whole.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     formula_of: FormulaOf = field(default=lambda node: None)
     simplify: Simplify | None = None
-    corrected: Table = field(factory=dict)
     finish: Finish = field(default=lambda program, table: program)
     finishes: Callable[[object], bool] = field(default=lambda op: False)
     settle: Callable[[ExportedProgram], ExportedProgram] = field(default=lambda program: program)
+    kept: set[Any] = field(factory=set)
     _known: dict[Hashable, Pieces] = field(factory=dict)
     _simpler: dict[Hashable, Pieces] = field(factory=dict)
     table: Table = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        table = {**executorch_table(), **self.corrected}
+        table = dict(executorch_table())
         for op in self.compile_config.preserve_ops:
             table.pop(op, None)
         self.table = table
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
-        """Those of some whole ops that have a decomposition."""
+        """Return those of some nodes that have a decomposition."""
         nodes = {node.name: node for node in program.graph.nodes}
-        return [name for name in names if self._has_pieces(nodes[name], program)]
+        return [name for name in names if self.has_pieces(nodes[name], program)]
 
     def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
         """Decompose some whole ops of a program; the program itself is not changed.
@@ -72,28 +73,44 @@ class Expander:
         }
         return inlined(program, pieces)
 
-    def formula_pieces(self, node: Node, program: ExportedProgram) -> Pieces | None:
-        """The pieces of a node that has a formula; None if it has none, or if that can't do it.
-
-        Args:
-            node: A node of the program or of one of its branches.
-            program: An edge-dialect program.
-        """
-        if self.formula_of(node) is None:
-            return None
-        pieces = self._pieces(node, program)
-        return None if pieces.trivial else pieces
-
-    def _has_pieces(self, node: Node, program: ExportedProgram) -> bool:
-        # Most ops are in no table, which spares tracing them.
+    def has_pieces(self, node: Node, program: ExportedProgram) -> bool:
+        """Return True if a node of a program, or of one of its branches, has a decomposition."""
+        # Most ops are in no table, which spares tracing them. And a plugin that writes an op with
+        # the same op means it to stay.
         op = aten_op(node.target)
+        if op_name(node) in pieces_of(node):
+            return False
         if op not in self.table and self.formula_of(node) is None and not self.finishes(op):
             return False
-        return not self._pieces(node, program).trivial
+        return not self.pieces(node, program).trivial
+
+    def pieces(self, node: Node, program: ExportedProgram) -> Pieces:
+        """Return the pieces of a node of a program, or of one of its branches."""
+        key = key_of(node)
+        if key not in self._known:
+            self._known[key] = self._decomposed(node, program)
+        return self._known[key]
+
+    def _decomposed(self, node: Node, program: ExportedProgram) -> Pieces:
+        op = aten_op(node.target)
+        table = {o: pieces for o, pieces in self.table.items() if o is op or o not in self.kept}
+        formula = self.formula_of(node)
+        pieces = decompose(
+            node, program, self.compile_config, table, formula, self.finish, self.settle
+        )
+        if pieces.trivial:
+            return pieces
+        inner = pieces.program
+        known = [
+            piece.name
+            for piece in inner.graph.nodes
+            if aten_op(piece.target) in self.kept and self.has_pieces(piece, inner)
+        ]
+        return evolve(pieces, program=self.expand(inner, known).program)
 
     def _simplified(self, node: Node, program: ExportedProgram) -> Pieces:
         """The pieces of an op by themselves, so that they are the same in every form."""
-        pieces = self._pieces(node, program)
+        pieces = self.pieces(node, program)
         if self.simplify is None or pieces.trivial:
             return pieces
         key = key_of(node)
@@ -101,16 +118,10 @@ class Expander:
             self._simpler[key] = evolve(pieces, program=self.simplify(pieces.program))
         return self._simpler[key]
 
-    def _pieces(self, node: Node, program: ExportedProgram) -> Pieces:
-        key = key_of(node)
-        if key not in self._known:
-            self._known[key] = decompose(
-                node,
-                program,
-                self.compile_config,
-                self.table,
-                self.formula_of(node),
-                self.finish,
-                self.settle,
-            )
-        return self._known[key]
+
+class Unexpanding(Expander):
+    """An expander for programs that must stay as they are: it knows no decomposition."""
+
+    def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
+        """Return nothing."""
+        return []

@@ -1,4 +1,4 @@
-"""Inlining: the pieces of ops in place of these ops, in a copy of their program."""
+"""The pieces of ops put in place of these ops, in a copy of their program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.graph.decomposition import Pieces
-from etdev.graph.nodes import module_paths
+from etdev.graph.nodes import PIECES_OF, module_paths, pieces_of
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 from etdev.graph.simplified import note, simplified_in
@@ -45,6 +45,14 @@ class Expanded:
 def inlined(program: ExportedProgram, pieces: Mapping[Node, Pieces]) -> Expanded:
     """Put pieces in place of some ops; the program itself is not changed."""
     return _Inlining(program, pieces).build()
+
+
+def inherited(node: Node, piece: Node) -> dict[str, Any]:
+    """Return what the metadata of a piece is in place of an op."""
+    meta = {**piece.meta, **{key: node.meta[key] for key in INHERITED if key in node.meta}}
+    if within := (*pieces_of(node), *pieces_of(piece)):
+        meta[PIECES_OF] = within
+    return meta
 
 
 @define(eq=False)
@@ -133,8 +141,7 @@ class _Inlining:
             name=f"{node.name}__{inner.name}",
         )
         self.op_of[piece.name] = node.name
-        piece.meta = dict(inner.meta)
-        piece.meta.update({key: node.meta[key] for key in INHERITED if key in node.meta})
+        piece.meta = inherited(node, inner)
         return piece
 
     def _erase_unread(self) -> None:

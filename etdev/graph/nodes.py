@@ -24,6 +24,8 @@ from etdev.upstream.trees import pytree
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
+# Key of `node.meta`: ops that plugins wrote in other ops, the node among those; outermost first.
+PIECES_OF = "etdev.pieces_of"
 _KEPT = "EDGE_DO_NOT_DECOMP."
 # More than any size that is bounded on purpose.
 _LARGEST = 2**48
@@ -75,6 +77,12 @@ def source_op(node: Node) -> str | None:
     sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
     # Where ExecuTorch keeps an op whole, it puts one of its own in its place for a while.
     return next((source for source in sources if not source.startswith(_KEPT)), None)
+
+
+def pieces_of(node: Node) -> tuple[str, ...]:
+    """The ops that a node was written for by the hook `decompose`, such as `aten.erfc.default`."""
+    ops: tuple[str, ...] = node.meta.get(PIECES_OF, ())
+    return ops
 
 
 def describe(node: Node) -> Tensor:

@@ -1,7 +1,9 @@
-"""Names of ATen ops in the edge dialect, where a view is a copy, and the way back."""
+"""Names of ATen ops in the edge dialect, where a view is a copy, and the ops behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -52,3 +54,19 @@ def _is_view(op: OpOverload) -> bool:
 def is_flow(op: Any) -> bool:
     """Return True if an op calls graphs in a way that ExecuTorch knows, as `cond` does."""
     return isinstance(op, HigherOrderOperator) and op.__name__ in _FLOWS
+
+
+@cache
+def own_pieces(op: Any) -> Callable[..., Any] | None:
+    """Return how an op of another library is written in torch, if it has no form for a kernel.
+
+    torch keeps such an op whole, as torchao wants of its quantisers; a backend may take it so.
+    """
+    if not isinstance(op, OpOverload) or op.namespace in ("aten", "prims"):
+        return None
+    overloads = op.overloadpacket.overloads()
+    if any(name.endswith("out") for name in overloads):
+        return None
+    table = torch.export.default_decompositions()
+    # Its `get` is that of dict, which knows nothing of it.
+    return table[op] if op in table else None  # noqa: SIM401

@@ -33,6 +33,7 @@ from etdev.runtime.decision import Decision
 from etdev.schema.ledger import Verdict
 from etdev.schema.outcomes import Forecast
 from etdev.schema.partition import Partition
+from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
 from etdev.upstream.generated_code import forgotten_code
@@ -134,7 +135,9 @@ class Compilation:
             for program in joined.values():
                 settle_maps(program)
                 settle_orders(program)
-            return decision.rebuilt(joined)
+            apply = decision.quirks.apply
+            planned = {n: apply(Stage.PLANNED, program, n) for n, program in joined.items()}
+            return decision.rebuilt(planned)
 
         return build
 

@@ -1,4 +1,4 @@
-"""The composition: which plugins are asked, in which order, under which rules."""
+"""Which plugins are asked, in which order, under which rules."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from attrs import field, frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import EtdevError, EtdevWarning, PluginError, RegistryError, shown
-from etdev.graph.expand import Expander
+from etdev.graph.expand import Expander, Unexpanding
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules, rules
+from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
-from etdev.registry.calls import untouched
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
@@ -29,6 +29,12 @@ from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Plan
+
+# What to do about a node that no plugin takes.
+NO_PLUGIN = (
+    "write it with other ops or dtypes, export it with fixed sizes, add a plugin, or name the ops "
+    "that your runtime has kernels for in EdgeCompileConfig(_core_aten_ops_exception_list=...)"
+)
 
 
 @frozen(eq=False)
@@ -54,11 +60,17 @@ class Composition:
         """The plugins by their names."""
         return {plugin.name: plugin for plugin in self.plugins}
 
+    @property
+    def delegating(self) -> tuple[Plugin, ...]:
+        """The plugins that are not built in, in claim order."""
+        return tuple(plugin for plugin in self.plugins if not plugin.builtin)
+
     def planner(
         self, expander: Expander | None = None, barred: Mapping[str, Verdicts] | None = None
     ) -> Planner:
-        """A planner for the methods of one program."""
-        return Planner(self.plugins, self.rules, expander or Expander(), barred=barred or {})
+        """Return a planner for the methods of one program; without an expander it changes none."""
+        expander = expander or Unexpanding()
+        return Planner(self.plugins, self.rules, expander, barred=barred or {})
 
     def plan(
         self,
@@ -67,7 +79,7 @@ class Composition:
         expander: Expander,
         barred: Mapping[str, Verdicts] | None = None,
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        """Plan every method, and hold the plans together against the rules.
+        """Plan every method, refuse what no plugin takes, and check the plans against the rules.
 
         Args:
             programs: Edge-dialect program of each method; they are not changed.
@@ -84,6 +96,7 @@ class Composition:
         for name in sorted(programs):
             plan, decided[name] = planner.plan(programs[name], name, whole[name])
             plans.append(plan)
+        refuse_unclaimed("plan", plans, NO_PLUGIN)
         self.rules.check_matched(planner.matched)
         self.rules.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)
@@ -109,7 +122,7 @@ class Composition:
     def _without(self, plugin: Plugin) -> str:
         """What to do about a plugin that can't compile here."""
         # If it is alone, the one that compiles everywhere.
-        others = [other.name for other in self.plugins if other is not plugin] or ["cpu"]
+        others = [p.name for p in self.plugins if p is not plugin and not p.builtin] or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
         words = " ".join(f"--plugin {name}" for name in others)
         cure = f"to lower without it name the others, plugins=[{named}] or {words}"
@@ -118,9 +131,7 @@ class Composition:
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
         """What the owner of each partition tells its compiler, for those that do, by partition."""
         owners = self.by_name
-        asked = [owners[p.plugin] for p in plan.partitions]
-        with untouched(asked, "annotate", None, plan.method):
-            all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
+        all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
         return {name: notes for name, notes in all_notes.items() if notes}
 
 
@@ -150,7 +161,7 @@ def compose(
     chosen = tuple(select(table, plugins))
     # A registry that wants none at all has its way without a word.
     meant = not table.entries and table.unlisted == "ignore"
-    if plugins is None and not chosen and not meant:
+    if plugins is None and all(plugin.builtin for plugin in chosen) and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
     own = rules(

@@ -1,4 +1,4 @@
-"""The decider: exports a model, converts it once, and has the plugins asked: no compiler runs."""
+"""The decision about a model: it is exported, converted once, and the plugins are asked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev.edge import kernels
 from etdev.edge.causes import name_cause
 from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.expander import expander_of
+from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.shared_state import tell_of_shared_state
 from etdev.edge.simplify.sweep import simplified_pieces
@@ -20,7 +20,6 @@ from etdev.edge.stored import refuse_without_values
 from etdev.graph.expand import Expander
 from etdev.lowering.composition import Composition
 from etdev.runtime.decision import Decision
-from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener, Stages
 from etdev.upstream.call import guarded
 
@@ -43,8 +42,9 @@ class Decider:
 
     def __attrs_post_init__(self) -> None:
         simplify = simplified_pieces if self.composition.simplify else None
+        composed = self.composition
         self._expander = expander_of(
-            self.settings.compile_config, simplify, self.composition.quirks.apply
+            self.settings.compile_config, composed.plugins, simplify, composed.quirks.apply
         )
         self._stages = Stages(self.listener)
 
@@ -61,8 +61,8 @@ class Decider:
         edge = {name: manager.exported_program(name) for name in manager.methods}
         tell_of_shared_state(sources, edge, self.composition.rules.strict)
         with self._stages.stage("plan"):
-            whole = self._whole(edge)
-            plan, programs = self._plan(edge, whole)
+            whole = {name: take_marks(program) for name, program in edge.items()}
+            plan, programs = self.composition.plan(edge, whole, self._expander)
         return Decision(
             plan,
             programs,
@@ -71,6 +71,7 @@ class Decider:
             self.settings,
             self._expander,
             self._stages,
+            self.composition.quirks,
             whole,
         )
 
@@ -101,19 +102,3 @@ class Decider:
                 ),
                 lambda error: name_cause(programs.values(), error),
             )
-
-    def _whole(self, edge: Mapping[str, ExportedProgram]) -> dict[str, dict[str, tuple[str, ...]]]:
-        """The ops of each method that were kept whole, with the plugins that wanted them."""
-        names = [plugin.name for plugin in self.composition.plugins]
-        config = self.settings.compile_config
-        return {name: kernels.wanted_whole(each, names, config) for name, each in edge.items()}
-
-    def _plan(
-        self,
-        edge: Mapping[str, ExportedProgram],
-        whole: Mapping[str, Mapping[str, tuple[str, ...]]],
-    ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        plan, programs = self.composition.plan(edge, whole, self._expander)
-        for name, program in programs.items():
-            kernels.refuse_unfit(program, plan[name].fallback, whole[name], self._expander)
-        return plan, programs

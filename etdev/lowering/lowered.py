@@ -201,7 +201,12 @@ class Lowered:
             self.weights.refuse_changes()
             emitted: Emitted = guarded(
                 "to_executorch",
-                lambda: emit(self._manager(with_ledger, with_record), self.plan, config),
+                lambda: emit(
+                    self._manager(with_ledger, with_record),
+                    self.plan,
+                    config,
+                    self.decision.quirks,
+                ),
             )
             warn_of_missing(
                 methods_of(emitted.program.executorch_program), self.decision, self.strict

@@ -1,4 +1,4 @@
-"""Offers: what is left of a claim after pins, and after the plugins that were asked before."""
+"""What is left of a claim after pins, and after the plugins that were asked before."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ class Offer:
         claim: The claim.
         groups: Names of nodes, disjoint, each group whole.
         constants: Constants that the claim's groups name.
+        why: What the claim's groups say that they matched, by node.
     """
 
     claim: Claim
     groups: list[list[str]]
     constants: set[str]
+    why: Mapping[str, str]
 
 
 @define(eq=False)
@@ -59,7 +61,8 @@ class Offering:
         # Groups that share a node are one.
         groups = joined(self._offered(claim, constants))
         self._claimed.update(name for group in groups for name in group)
-        return Offer(claim, groups, constants)
+        why = {name: group.why for group in claim.groups for name in group.nodes if group.why}
+        return Offer(claim, groups, constants, why)
 
     def _offered(self, claim: Claim, constants: set[str]) -> Iterator[list[str]]:
         """The groups of a claim that no other plugin has a node of."""

@@ -1,7 +1,8 @@
-"""Partitioning: one round in which every plugin is asked, and what each comes to own.
+"""One round in which every plugin is asked, and what each comes to own.
 
 On its way a claim has four forms: the `Claim` that a plugin returns, the `Offer` that is left of
-it, the `Draft` of a partition, and the `Partition` once constants and device are settled.
+it, the `Draft` of a partition, and the `Partition` once constants and device are settled. A claim
+without a backend is done with as an offer: its nodes stay in the method's program.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from attrs import define, evolve, field
+from executorch.exir import EdgeCompileConfig
 from torch.fx import Node
 
 from etdev.graph.convex import find_partitions
@@ -23,6 +25,7 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.partition import Draft
+from etdev.schema.pins import Pin
 from etdev.schema.tensors import Constant
 
 # What was said of nodes, by plugin.
@@ -35,6 +38,7 @@ class Partitioning:
 
     Args:
         views: The method in all its forms.
+        config: The edge conversion's, which plugins are told.
         barred: For each node, verdicts by plugin that can't have it: it couldn't compile it, or
             gave up the op that this is a piece of.
         drafts: The partitions so far, in the order in which they were made.
@@ -44,29 +48,38 @@ class Partitioning:
     """
 
     views: Views
+    config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     barred: Verdicts = field(factory=dict)
     drafts: list[Draft] = field(factory=list)
     torn: dict[str, str] = field(factory=dict)
     given_up: Verdicts = field(factory=dict)
     reporter: Reporter = field(factory=Reporter)
     _homes: dict[str, Draft] = field(factory=dict)
+    # Nodes that stay in the method's program, with the plugins whose kernels compute them.
+    _kept: dict[str, str] = field(factory=dict)
+    _last_resorts: list[tuple[str, Offer]] = field(factory=list)
     _counts: Counter[str] = field(factory=Counter)
 
     @property
     def graph(self) -> MethodGraph:
         """The method as it is decided so far."""
-        return self.views.form(self.torn).graph
+        return self._decided.graph
+
+    @property
+    def _decided(self) -> View:
+        return self.views.form(self.torn)
 
     def ask(self, plugin: Plugin, limits: Limits) -> None:
         """Ask a plugin for its claims, and form the partitions that it can have.
 
-        It is shown what it would be shown if it were alone. An op of which another holds a piece
-        stays decomposed; a plugin that wanted it whole is asked again and shown its pieces.
+        It is shown what it would be shown if it were alone, and a built-in one what is decided so
+        far. An op of which another holds a piece stays decomposed; a plugin that wanted it whole is
+        asked again and shown its pieces.
         """
-        view = self.views.alone(plugin.name)
+        view = self._decided if plugin.builtin else self.views.alone(plugin.name)
         torn = [op for op in self.torn if plugin.name in self.views.whole[op]]
         offers = self._offers(plugin, view)
-        if torn:
+        if torn and not plugin.builtin:
             view = self.views.alone(plugin.name, torn)
             offers = self._offers(plugin, view)
         self._tear(plugin.name, view, offers)
@@ -74,9 +87,22 @@ class Partitioning:
         self._restore(plugin.name, view)
 
     def unclaimed(self) -> list[str]:
-        """Ops that were kept whole and that no plugin has."""
-        present = self.graph.number
-        return [op for op in self.views.whole if op in present and op not in self._homes]
+        """Return the nodes that no plugin has and that have a decomposition.
+
+        For pieces of an op that is whole in other forms it is that op, which comes first.
+        """
+        decided = self._decided
+        graph = decided.graph
+        left = (n for n in graph.ops if not self._has_owner(n) and n not in graph.foreign)
+        found = self.views.expander.decomposable(graph.program, left)
+        return list(dict.fromkeys(decided.pieces.get(name, name) for name in found))
+
+    def resort(self) -> None:
+        """Have plugins keep as a last resort what no plugin claims and nothing decomposes."""
+        for plugin, offer in self._last_resorts:
+            for group in offer.groups:
+                if self.graph.number.keys() >= {*group} and not any(map(self._has_owner, group)):
+                    self._keep(plugin, group, offer.why.get(group[0], ""))
 
     def again(self, pieces: Mapping[str, str]) -> Partitioning:
         """The next round, after some ops were decomposed for good.
@@ -89,30 +115,43 @@ class Partitioning:
             for piece, op in pieces.items()
         }
         barred = {piece: self.barred.get(piece, {}) | said for piece, said in lost.items() if said}
-        return Partitioning(self.views, self.barred | barred)
+        return Partitioning(self.views, self.config, self.barred | barred)
 
-    def fallback(self) -> tuple[str, ...]:
-        """Computing nodes that no plugin owns."""
+    def in_program(self) -> tuple[str, ...]:
+        """Return the computing nodes that are in no partition."""
         graph = self.graph
         return tuple(n for n in graph.ops if n not in self._homes and n not in graph.foreign)
 
     def _offers(self, plugin: Plugin, view: View) -> list[Offer]:
         """Ask a plugin for its claims on a view, and drop what others have."""
-        graph, against = view.graph, self.views.pinning.against(plugin.name)
+        graph, against = view.graph, self._against(plugin)
         names = [node.name for node in graph.nodes]
         taken = {name: owner for name in names if (owner := self._owner(view, name))}
+        if plugin.builtin:
+            taken |= self._whole_for_others(plugin.name)
         elsewhere = {name: against[name].plugin for name in names if name in against}
         partitions = {name: f"pinned_{_op(graph, name)}" for name in elsewhere.keys() - taken}
         partitions |= {name: home.name for name in taken if (home := self._home(view, name))}
-        claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions)
+        claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions, self.config)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {name: pinned(plugin.name, pin) for name, pin in against.items()}
         return Offering(plugin.name, view, taken, barred, self.reporter).offers(claims)
 
+    def _against(self, plugin: Plugin) -> dict[str, Pin]:
+        """Nodes pinned to other plugins; a built-in one is asked when these have left them."""
+        return {} if plugin.builtin else self.views.pinning.against(plugin.name)
+
+    def _whole_for_others(self, plugin: str) -> dict[str, str]:
+        """Ops that are whole for the sake of other plugins, and decomposed if these leave them."""
+        wishers = {op: names for op, names in self.views.whole.items() if plugin not in names}
+        return {op: wishers[op][0] for op in self.views.decomposable(wishers) if wishers[op]}
+
     def _owner(self, view: View, name: str) -> str | None:
         """The plugin that has a node of a view, a piece of it, or the op that it is a piece of."""
-        home = self._home(view, name)
-        return home.plugin if home else self.torn.get(name)
+        if home := self._home(view, name):
+            return home.plugin
+        kept = self._kept.get(name) or self._kept.get(view.pieces.get(name, ""))
+        return kept or self.torn.get(name)
 
     def _home(self, view: View, name: str) -> Draft | None:
         """The partition that has a node of a view, or the op that it is a piece of."""
@@ -129,7 +168,8 @@ class Partitioning:
 
         The ledger tells of every op of which it has no piece.
         """
-        held = {view.pieces[piece] for piece in view.pieces.keys() & self._homes.keys()}
+        owned = self._homes.keys() | self._kept.keys()
+        held = {view.pieces[piece] for piece in view.pieces.keys() & owned}
         for op in [op for op, owner in self.torn.items() if owner == plugin and op not in held]:
             del self.torn[op]
         given_up = {
@@ -137,16 +177,18 @@ class Partitioning:
             for piece, said in self.given_up.items()
             if piece in view.pieces and plugin in said
         }
-        for op in set(view.pieces.values()) - self.torn.keys() - self._homes.keys():
+        for op in set(view.pieces.values()) - self.torn.keys() - owned:
             if verdict := given_up.get(op):
                 self.reporter.given_up([op], verdict)
             elif self.views.pinning.allowed(op, [plugin]):
                 self.reporter.no_pieces(op, plugin)
 
     def _draft(self, plugin: str, offers: Sequence[Offer], limits: Limits) -> None:
-        """Form partitions of what a plugin can have; those below its limits are given up."""
+        """Form partitions of the nodes that a plugin can have; give up those below its limits."""
         graph = self.graph
-        cuts = self._cuts(plugin, graph, offers)
+        for offer in offers:
+            self._keep_offered(plugin, offer)
+        cuts = self._cuts(plugin, graph, [o for o in offers if o.claim.backend_id is not None])
         sizes = [sum(graph.nodes[n].name in graph.ops for n in cut.numbers) for cut in cuts]
         refusals = limits.refusals(
             [(size, cut.numbers[0]) for size, cut in zip(sizes, cuts, strict=True)]
@@ -160,6 +202,21 @@ class Partitioning:
                 split_by = cut.split_by if cut.offer in begun else None
                 self._own(plugin, graph, cut, split_by)
                 begun.add(cut.offer)
+
+    def _keep_offered(self, plugin: str, offer: Offer) -> None:
+        """Keep the nodes of a claim without a backend in the method's program."""
+        if offer.claim.last_resort:
+            self._last_resorts.append((plugin, offer))
+        elif offer.claim.backend_id is None:
+            for group in offer.groups:
+                self._keep(plugin, group)
+
+    def _keep(self, plugin: str, names: Sequence[str], why: str = "") -> None:
+        self._kept.update(dict.fromkeys(names, plugin))
+        self.reporter.kept(plugin, names, why)
+
+    def _has_owner(self, name: str) -> bool:
+        return name in self._homes or name in self._kept
 
     def _cuts(self, plugin: str, graph: MethodGraph, offers: Iterable[Offer]) -> list[_Cut]:
         """Convex sets of nodes, offer by offer; together with all partitions they form no cycle."""
@@ -184,6 +241,7 @@ class Partitioning:
 
     def _own(self, plugin: str, graph: MethodGraph, cut: _Cut, split_by: str | None) -> None:
         claim = cut.offer.claim
+        assert claim.backend_id is not None
         draft = Draft(
             name=f"{plugin}_{self._counts[plugin]}",
             method=graph.method,

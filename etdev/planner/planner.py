@@ -1,4 +1,4 @@
-"""The planner: asks every plugin about one method and writes down what was decided."""
+"""The planner, which asks every plugin about one method and writes down what was decided."""
 
 from __future__ import annotations
 
@@ -56,20 +56,22 @@ class Planner:
             whole: Ops that were kept whole, with the names of the plugins that wanted them so.
 
         Returns:
-            The plan, and the program it is for: the ops that no plugin took whole are decomposed.
+            The plan, and the program it is for: what no plugin took is decomposed. A node that has
+            no owner then is left for the caller to refuse, see `refuse_unclaimed`.
         """
         refuse_devices_in_branches(program, method)
         pinning = Pinning(self.rules.pins_of(method))
-        names = list(self._by_name)
-        views = Views(program, method, dict(whole), self.expander, pinning, names)
-        partitioning = Partitioning(views, self.barred.get(method, {}))
+        views = Views(program, method, dict(whole), self.expander, pinning)
+        config = self.expander.compile_config
+        partitioning = Partitioning(views, config, self.barred.get(method, {}))
         # Every plugin is asked in turn; earlier ones have what they claimed.
         self._ask(partitioning)
-        # What was kept whole and was refused in the end is decomposed, and all are asked again, so
+        # What no plugin claimed is decomposed if anything tells how, and all are asked again, so
         # that each sees the pieces.
-        while unclaimed := views.decomposable(partitioning.unclaimed()):
+        while unclaimed := partitioning.unclaimed():
             partitioning = partitioning.again(views.decompose(unclaimed))
             self._ask(partitioning)
+        partitioning.resort()
         graph = partitioning.graph
         self.matched |= pinning.matched(graph.ops)
         # Owners say which constants travel inside their delegates, then where these run.
@@ -82,8 +84,13 @@ class Planner:
             partitions=ordered,
             delegates=tuple(delegates_of(order, partitions)),
             copies=plan_copies(graph, ordered),
-            fallback=partitioning.fallback(),
-            ledger=partitioning.reporter.ledger(graph, names, pinning),
+            fallback=partitioning.in_program(),
+            ledger=partitioning.reporter.ledger(
+                graph,
+                list(self._by_name),
+                pinning,
+                [plugin.name for plugin in self.plugins if plugin.builtin],
+            ),
             simplified=simplified_in(graph.program),
         )
         return plan, graph.program

@@ -1,11 +1,11 @@
-"""The reporter: is told what happens to claims while a method is planned, and writes the ledger.
+"""What happens to claims while a method is planned, written down as its ledger.
 
 The planner knows neither codes nor texts; they are in etdev/schema/reasons.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from attrs import define, evolve, field
 
@@ -23,7 +23,8 @@ class Reporter:
     """What was said of each node, by plugin; the last word counts."""
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
-    _drafts: dict[str, Draft] = field(factory=dict)
+    # The plugin and the partition of each node that has one; the program is no partition.
+    _owners: dict[str, tuple[str, str | None]] = field(factory=dict)
     # A plugin that is asked again offers some groups again.
     _groups: dict[Offered, None] = field(factory=dict)
 
@@ -39,8 +40,14 @@ class Reporter:
     def owned(self, draft: Draft) -> None:
         """A plugin has the nodes of a partition."""
         for node in draft.nodes:
-            self._drafts[node] = draft
+            self._owners[node] = draft.plugin, draft.name
             self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code))
+
+    def kept(self, plugin: str, nodes: Iterable[str], why: str) -> None:
+        """A plugin has nodes that stay in the method's program."""
+        for node in nodes:
+            self._owners[node] = plugin, None
+            self._say(node, Verdict(plugin, reasons.CLAIMED.code, why))
 
     def lost(self, group: Sequence[str], plugin: str, node: str, owner: str) -> None:
         """A group is lost, since an earlier plugin owns a node of it."""
@@ -75,12 +82,26 @@ class Reporter:
         """A plugin was shown an op decomposed and has no piece of it."""
         self._say(op, Verdict(plugin, reasons.PIECES.code, reasons.PIECES.say()))
 
-    def ledger(self, graph: MethodGraph, plugins: Sequence[str], pinning: Pinning) -> Ledger:
-        """The ledger of a method as it was decided; a plugin that said nothing was silent."""
+    def ledger(
+        self,
+        graph: MethodGraph,
+        plugins: Sequence[str],
+        pinning: Pinning,
+        builtin: Collection[str] = (),
+    ) -> Ledger:
+        """Return the ledger of a method as it was decided.
+
+        Args:
+            graph: The method.
+            plugins: Names of the plugins that were asked, in claim order. One that said nothing of
+                a node was silent.
+            pinning: The pins.
+            builtin: Plugins that were asked only about what the others left.
+        """
         modules, origins, lines = graph.modules, graph.source_ops, graph.lines
         entries = (
             evolve(
-                self._entry(node, op, plugins, pinning.pin(node)),
+                self._entry(node, op, plugins, pinning.pin(node), builtin),
                 module=modules.get(node, ""),
                 source_op=origins.get(node, ""),
                 line=lines.get(node, ""),
@@ -97,25 +118,29 @@ class Reporter:
         nodes = tuple(node for node in group.nodes if node in ops)
         return evolve(group, nodes=nodes) if len(nodes) > 1 or (nodes and group.why) else None
 
-    def _entry(self, node: str, op: str, plugins: Sequence[str], pin: Pin | None) -> Entry:
-        draft = self._drafts.get(node)
+    def _entry(
+        self,
+        node: str,
+        op: str,
+        plugins: Sequence[str],
+        pin: Pin | None,
+        builtin: Collection[str],
+    ) -> Entry:
+        owner, partition = self._owners.get(node, (None, None))
+        said = self._verdicts.get(node, {})
+        before = None if owner in builtin else owner
         return Entry(
             node=node,
             op=op,
-            owner=draft.plugin if draft else None,
-            partition=draft.name if draft else None,
-            verdicts=tuple(self._verdict(node, plugin, draft, pin) for plugin in plugins),
+            owner=owner,
+            partition=partition,
+            verdicts=tuple(
+                said.get(plugin) or _unsaid(plugin, before, pin)
+                for plugin in plugins
+                if plugin in said or plugin not in builtin
+            ),
             pin=pin,
         )
-
-    def _verdict(self, node: str, plugin: str, draft: Draft | None, pin: Pin | None) -> Verdict:
-        if verdict := self._verdicts.get(node, {}).get(plugin):
-            return verdict
-        if pin and pin.plugin != plugin:
-            return pinned(plugin, pin)
-        if draft:
-            return Verdict(plugin, reasons.LOST.code, reasons.LOST.say(owner=draft.plugin))
-        return Verdict(plugin, reasons.SILENT.code)
 
     def _say(self, node: str, verdict: Verdict) -> None:
         self._verdicts.setdefault(node, {})[verdict.plugin] = verdict
@@ -123,9 +148,17 @@ class Reporter:
     def _say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
         """Say why a plugin has not got some nodes, apart from those that it has after all."""
         for node in nodes:
-            draft = self._drafts.get(node)
-            if draft is None or draft.plugin != plugin:
+            if self._owners.get(node, ("", None))[0] != plugin:
                 self._say(node, Verdict(plugin, code, text))
+
+
+def _unsaid(plugin: str, owner: str | None, pin: Pin | None) -> Verdict:
+    """Why a plugin has not got a node of which it said nothing."""
+    if pin and pin.plugin != plugin:
+        return pinned(plugin, pin)
+    if owner:
+        return Verdict(plugin, reasons.LOST.code, reasons.LOST.say(owner=owner))
+    return Verdict(plugin, reasons.SILENT.code)
 
 
 def pinned(plugin: str, pin: Pin) -> Verdict:

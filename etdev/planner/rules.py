@@ -1,4 +1,4 @@
-"""Rules: what the user decides about partitions, and whether the plans keep to it.
+"""What the user decides about partitions, and whether the plans keep to it.
 
 What is given to `Lowerer` precedes the registry, everywhere; where neither says anything, the
 plugin derives it, else the default holds.
@@ -26,7 +26,7 @@ from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
 from etdev.schema.ledger import listed
 from etdev.schema.limits import Limits, limits
 from etdev.schema.partition import Draft
-from etdev.schema.pins import PORTABLE, Pin, pins
+from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan
 
 Devices = Mapping[str, Mapping[str, Device]]
@@ -171,7 +171,7 @@ def _devices(given: Mapping[str, Any] | None, plugins: Collection[str]) -> Devic
 def _pins(given: object, plugins: Collection[str]) -> tuple[Pin, ...]:
     explicit = pins(given)
     for pin in explicit:
-        if pin.plugin not in (*plugins, PORTABLE):
+        if pin.plugin not in plugins:
             raise PinError(f"pin {pin}", f"{pin.plugin} is not asked", _asked(plugins))
     return explicit
 
@@ -186,10 +186,10 @@ def _limits(given: object, registry: Registry, plugins: Collection[str]) -> dict
 
 
 def _check_listed(pin: Pin, registry: Registry, plugins: Collection[str]) -> None:
-    if pin.plugin in (*plugins, PORTABLE):
+    if pin.plugin in plugins:
         return
     if pin.plugin not in registry.names:
-        known = ", ".join(dict.fromkeys((*plugins, *registry.names, PORTABLE)))
+        known = ", ".join(dict.fromkeys((*plugins, *registry.names)))
         raise RegistryError(
             str(registry.path or "registry"),
             f"pin {pin} names an unknown plugin",

@@ -1,4 +1,4 @@
-"""Views: the forms in which one method is looked at while it is planned.
+"""The forms in which one method is looked at while it is planned.
 
 Every form is `expand(program, some of the ops that were kept whole)`: what a plugin would be shown
 if it were alone, and what has been decided so far. All of the planner rests on one rule: *a node is
@@ -9,15 +9,12 @@ after it, whichever other ops are expanded with it. So owners, pins and reasons 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from attrs import define, field, frozen
 from torch.export import ExportedProgram
-from torch.fx import Node
 
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
-from etdev.graph.ops import aten_op
 from etdev.planner.pinning import Pinning
 
 
@@ -44,7 +41,6 @@ class Views:
         whole: Ops that were kept whole, with the plugins that want them so and may have them.
         expander: Decomposes them.
         pinning: Notes the nodes of every form.
-        plugins: Names of the plugins.
     """
 
     program: ExportedProgram
@@ -52,9 +48,7 @@ class Views:
     whole: dict[str, Sequence[str]]
     expander: Expander
     pinning: Pinning
-    plugins: Sequence[str]
     _forms: dict[frozenset[str], View] = field(factory=dict)
-    _inside: dict[str, frozenset[Any]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.pinning.note(self.program.graph)
@@ -70,7 +64,7 @@ class Views:
         self.decompose(self.decomposable(unwanted))
 
     def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
-        """What a plugin would be shown if it were alone: the ops it wants whole, no others.
+        """Return what a plugin would be shown if it were alone: the ops it wants whole, no others.
 
         Args:
             plugin: Its name.
@@ -80,7 +74,7 @@ class Views:
         return self.form(self.decomposable([*unwanted, *torn]))
 
     def form(self, expanded: Iterable[str]) -> View:
-        """The method with some ops expanded."""
+        """Return the method with some ops expanded."""
         key = frozenset(expanded)
         if key not in self._forms:
             shown = self.expander.expand(self.program, key)
@@ -89,37 +83,18 @@ class Views:
         return self._forms[key]
 
     def decomposable(self, ops: Iterable[str]) -> list[str]:
-        """Those of some whole ops that have a decomposition."""
+        """Return those of some nodes that have a decomposition."""
         return self.expander.decomposable(self.program, ops)
 
     def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
         """Expand some ops for good, in every form from now on, since no plugin has them whole.
 
-        A piece that has a formula of its own is whole from now on, for every plugin.
-
         Returns:
             For each of their pieces the name of the op.
         """
-        # A formula may have the very op that it stands for, among those that make it right.
-        nodes = [node for node in self.program.graph.nodes if node.name in ops]
-        inside = {node.name: self._formulas_around(node) for node in nodes}
         expanded = self.expander.expand(self.program, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
         self.whole = {op: wishers for op, wishers in self.whole.items() if op not in ops}
-        self._inside |= {piece: inside[op] for piece, op in expanded.pieces.items()}
-        for node in self.program.graph.nodes:
-            if node.name in expanded.pieces and self._has_formula(node):
-                self.whole[node.name] = self.pinning.allowed(node.name, self.plugins)
         self._forms.clear()
         return expanded.pieces
-
-    def _formulas_around(self, node: Node) -> frozenset[Any]:
-        """The ops whose formulas the pieces of a node are part of."""
-        own = {aten_op(node.target)} if self._has_formula(node) else set()
-        return self._inside.get(node.name, frozenset()) | own
-
-    def _has_formula(self, node: Node) -> bool:
-        if aten_op(node.target) in self._inside.get(node.name, ()):
-            return False
-        return self.expander.formula_of(node) is not None

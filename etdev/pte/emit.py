@@ -18,21 +18,19 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import DeviceError, EtdevError
-from etdev.graph.nodes import delegate_device, has_scan, op_name
+from etdev.graph.nodes import delegate_device
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
-from etdev.pte.causes import name_cause
 from etdev.pte.control_flow import refuse_loops
+from etdev.pte.emission_pass import EmissionPass
 from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
 from etdev.pte.signatures import Settling
-from etdev.pte.strides import PlainStrides
 from etdev.pte.transfers import MergeCopies, Skips
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
-
-_QUANTISED = "quantized_decomposed."
+from etdev.schema.quirk import Quirks, Stage
 
 
 @frozen(eq=False)
@@ -55,7 +53,10 @@ class Emitted:
 
 
 def emit(
-    manager: EdgeProgramManager, plan: Plan, config: ExecutorchBackendConfig | None
+    manager: EdgeProgramManager,
+    plan: Plan,
+    config: ExecutorchBackendConfig | None,
+    quirks: Quirks,
 ) -> Emitted:
     """Plan memory, emit a program and audit it.
 
@@ -63,6 +64,7 @@ def emit(
         manager: The delegated programs; `to_executorch` consumes it.
         plan: The plan of the program.
         config: The caller's; not changed.
+        quirks: The faults of upstream that are fixed or named.
 
     Raises:
         DeviceError: The config can't be honoured with the devices of the plan.
@@ -74,16 +76,13 @@ def emit(
     if away and not config.enable_non_cpu_memory_planning:
         for name, skip in skips.items():
             _refuse_two_labels(name, manager.exported_program(name), skip)
-    load_quantised_kernels(manager)
     programs = [manager.exported_program(name) for name in manager.methods]
     for delegated in programs:
         refuse_loops(delegated.graph_module)
-    scans = any(has_scan(program.graph_module) for program in programs)
-    gradients = torch.is_grad_enabled() and not scans and not _writes_statistics(manager)
-    completed, settling = _completed(config, skips, away), Settling(programs)
+    completed, settling = _completed(config, skips, away, quirks), Settling(programs)
     completed.passes = [settling, *completed.passes]
     with (
-        torch.set_grad_enabled(gradients),
+        quirks.during(Stage.PLANNED, programs),
         unbound(*programs),
         warnings.catch_warnings(),
         settling.during(),
@@ -95,7 +94,8 @@ def emit(
         except EtdevError:
             raise
         except Exception as error:
-            name_cause(manager, error)
+            for name in manager.methods:
+                quirks.explain(Stage.EMIT, manager.exported_program(name), name, error)
             raise
     emitted = Emitted(
         program,
@@ -106,32 +106,8 @@ def emit(
     return emitted
 
 
-def _writes_statistics(manager: EdgeProgramManager) -> bool:
-    """Whether a method writes the statistics of a batch norm.
-
-    torch refuses statistics that require gradients, and they do as soon as ExecuTorch's passes
-    write a delegate's output to them. Elsewhere the .pte says so of tensors, and stays as it is.
-    """
-    for program in map(manager.exported_program, manager.methods):
-        buffers = program.graph_signature.inputs_to_buffers
-        written = set(program.graph_signature.buffers_to_mutate.values())
-        for node in program.graph.find_nodes(op="placeholder"):
-            if buffers.get(node.name) in written and any(
-                op_name(user).startswith("aten._native_batch_norm") for user in node.users
-            ):
-                return True
-    return False
-
-
-def load_quantised_kernels(manager: EdgeProgramManager) -> None:
-    """Load the portable kernels of quantised ops that fall back; ExecuTorch leaves it to us."""
-    graphs = [manager.exported_program(name).graph for name in manager.methods]
-    if any(op_name(node).startswith(_QUANTISED) for graph in graphs for node in graph.nodes):
-        import executorch.kernels.quantized  # noqa: F401
-
-
 def _completed(
-    config: ExecutorchBackendConfig, skips: Mapping[str, Skips], away: bool
+    config: ExecutorchBackendConfig, skips: Mapping[str, Skips], away: bool, quirks: Quirks
 ) -> ExecutorchBackendConfig:
     """The caller's config with our passes, and with memory planning that fits the skips.
 
@@ -140,7 +116,7 @@ def _completed(
     """
     merging = away and config.enable_non_cpu_memory_planning
     passes: dict[str, Any] = {
-        name: PlainStrides(_own(config.sym_shape_eval_pass, name)) for name in skips
+        name: EmissionPass(quirks, _own(config.sym_shape_eval_pass, name), name) for name in skips
     }
     if not merging:
         return dataclasses.replace(

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
 from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.source import where
+from etdev.graph.source import ops_with_lines, where
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 _Calls = dict[Any, list[tuple[int, Node]]]
@@ -226,6 +226,8 @@ def error_of(
     values = {"method": method, "found": first, "names": names, "error": error}
     if error is not None:
         values["why"] = first_line(error)
+    if all(isinstance(each, Node) for each in found):
+        values["ops"] = ops_with_lines(found)
     if isinstance(node := getattr(first, "node", first), Node):
         values.update(op=op_name(node), where=where(node))
     # Of what is given to etdev, the method is at fault, and no stage.

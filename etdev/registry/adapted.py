@@ -9,7 +9,6 @@ from attrs import define, field
 
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe, for_method, per_method
 from etdev.schema.partition import Draft, Partition
@@ -194,7 +193,7 @@ class AdaptedPartitioner:
     def _guarded(self, what: str, method: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (EtdevError, *INTERRUPTIONS):
+        except (EtdevError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise PluginError(

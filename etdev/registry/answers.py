@@ -6,7 +6,8 @@ is at hand, since `etdev plugins` asks for probes through this file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from etdev.registry.calls import call, fault, guarded, items
 # The answer to it is in a file of its own.
 from etdev.registry.contexts import compile_context as compile_context
 from etdev.registry.plugin import Plugin
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
@@ -26,6 +27,7 @@ from etdev.schema.partition import Assumed, Draft, Partition
 from etdev.schema.tensors import Constant
 
 if TYPE_CHECKING:
+    from executorch.exir import EdgeCompileConfig
     from torch.export import ExportedProgram
     from torch.fx import Node
 
@@ -68,35 +70,65 @@ def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWho
     cure = "return KeepWhole"
     if not isinstance(answer, KeepWhole):
         raise fault(plugin, "keep_whole", answer, cure)
-    for op in answer.ops:
+    for op in (*answer.ops, *answer.decomposes):
         if not isinstance(op, OpOverload):
             raise fault(plugin, "keep_whole", op, "name ops such as torch.ops.aten.mm.default")
     return _named(plugin, method, answer)
 
 
 def _named(plugin: Plugin, method: str, wish: KeepWhole) -> KeepWhole:
-    """A wish whose check names the plugin, the method and the node when it raises."""
+    """Make the check of a wish name the plugin, the method and the node when it raises."""
     when = wish.when
     if when is None:
         return wish
 
     def check(node: Node) -> bool:
-        what = f"keep_whole's check of {node.name!r}"
-        limit_s = plugin.limits.hook_timeout_s
-        before = dict(node.meta)
-        with guarded(plugin, what, method), waiting_for(plugin.name, what, limit_s):
-            wanted = bool(when(node))
-        if node.meta.keys() != before.keys() or any(node.meta[k] is not before[k] for k in before):
-            node.meta = before
-            text = f"{what} changed its meta in method {method!r}"
-            raise PluginError(plugin.name, text, "look at the node, don't change it")
-        return wanted
+        with _looked_at(plugin, f"keep_whole's check of {node.name!r}", node, method):
+            return bool(when(node))
 
     return evolve(wish, when=check)
 
 
+@contextmanager
+def _looked_at(plugin: Plugin, what: str, node: Node, method: str = "") -> Iterator[None]:
+    """Name the plugin in what is raised while it looks at one node, and refuse a changed node."""
+    before = dict(node.meta)
+    with (
+        guarded(plugin, what, method),
+        waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
+    ):
+        yield
+    if node.meta.keys() != before.keys() or any(node.meta[k] is not before[k] for k in before):
+        node.meta = before
+        place = f" in method {method!r}" if method else ""
+        text = f"{what} changed its meta{place}"
+        raise PluginError(plugin.name, text, "look at the node, don't change it")
+
+
+def decompose(
+    plugins: Sequence[Plugin], node: Node, config: EdgeCompileConfig
+) -> Callable[..., Any] | None:
+    """How an op is written in other ops, from the first plugin that knows; None if none does."""
+    for plugin in plugins:
+        # Looked up here, since this is asked about many nodes.
+        if "decompose" not in plugin.hooks:
+            continue
+        with _looked_at(plugin, f"decompose of {node.name!r}", node):
+            given = plugin.hook.decompose(node=node, config=config)
+        if given and not callable(given[0]):
+            raise fault(plugin, "decompose", given[0], "return a function, or None")
+        if given:
+            pieces: Callable[..., Any] = given[0]
+            return pieces
+    return None
+
+
 def claim_nodes(
-    plugin: Plugin, graph: MethodGraph, taken: Mapping[str, str], partitions: Mapping[str, str]
+    plugin: Plugin,
+    graph: MethodGraph,
+    taken: Mapping[str, str],
+    partitions: Mapping[str, str],
+    config: EdgeCompileConfig,
 ) -> tuple[Claim, ...]:
     """The plugin's claims on a method, which name only nodes and constants that it has.
 
@@ -116,6 +148,7 @@ def claim_nodes(
         # The host's own.
         taken=MappingProxyType(taken),
         partitions=MappingProxyType(partitions),
+        config=config,
     )
     cure = "return a Claim or several"
     claims = (answer,) if isinstance(answer, Claim) else items(plugin, "claim_nodes", answer, cure)

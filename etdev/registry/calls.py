@@ -1,17 +1,15 @@
-"""Calls: one hook of one plugin is called, and what it did besides answering is looked at."""
+"""Calls of one hook of one plugin, with a check that the hook left the program unchanged."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from etdev.errors import ClaimError, EtdevError, PluginError, first_line, shown
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.plugin import Plugin
-from etdev.registry.surroundings import unchanged
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.partition import Draft
 
 if TYPE_CHECKING:
@@ -22,29 +20,25 @@ _VALUES = ("claim", "device", "group", "limits")
 
 
 def call(plugin: Plugin, name: str, method: str = "", /, **arguments: Any) -> Any:
-    """What a hook returns, iterators as lists; None if the plugin does not have it.
+    """Return what a hook returns, iterators as lists; None if the plugin does not have the hook.
 
-    What a hook is called with for each partition, the program and the environment, is looked at
-    once for all of them, by `untouched`.
+    Hooks that are called once per partition have their program checked once, by `untouched`.
 
     Raises:
-        PluginError: The plugin raised something of its own, or left something changed. An
-            EtdevError passes as it is.
+        PluginError: The plugin raised an error that is no EtdevError, changed the program, or took
+            too long.
     """
     if name not in plugin.hooks:
         return None
-    often = "partition" in arguments
-    program = None if often else arguments.get("program")
+    program = None if "partition" in arguments else arguments.get("program")
     what = f"{name}{_place(method)}"
-    with _unchanged_program([plugin.name], name, program, method), guarded(plugin, name, method):
-        # A context may change the process until it ends.
-        still = name != "compile_context"
-        with (
-            unchanged(plugin.name, what, slow=not often) if still else nullcontext(),
-            waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
-        ):
-            answers = getattr(plugin.hook, name)(**arguments)
-            return listed(answers[0]) if answers else None
+    with (
+        _unchanged_program([plugin.name], name, program, method),
+        guarded(plugin, name, method),
+        waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
+    ):
+        answers = getattr(plugin.hook, name)(**arguments)
+        return listed(answers[0]) if answers else None
 
 
 @contextmanager
@@ -61,8 +55,6 @@ def guarded(plugin: Plugin, name: str, method: str = "") -> Iterator[None]:
         # The command line says what was interrupted.
         interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {name}")
         raise
-    except INTERRUPTIONS:
-        raise
     except BaseException as error:
         what = f"{name} raised {first_line(error)}{_place(method)}"
         raise PluginError(plugin.name, what, "the cause is chained below") from error
@@ -70,19 +62,15 @@ def guarded(plugin: Plugin, name: str, method: str = "") -> Iterator[None]:
 
 @contextmanager
 def untouched(
-    plugins: Sequence[Plugin], name: str, program: ExportedProgram | None, method: str
+    plugins: Sequence[Plugin], name: str, program: ExportedProgram, method: str
 ) -> Iterator[None]:
-    """Look at a program and the environment before and after a hook is called for partitions.
+    """Check that a hook which is called once per partition leaves the program unchanged.
 
     Raises:
-        PluginError: Something is not what it was; the text names all plugins that were asked.
+        PluginError: The program was changed; the text names all plugins that were asked.
     """
     asked = list(dict.fromkeys(plugin.name for plugin in plugins if name in plugin.hooks))
-    if not asked:
-        yield
-        return
-    what = f"{name}{_place(method)}"
-    with _unchanged_program(asked, name, program, method), unchanged(" or ".join(asked), what):
+    with _unchanged_program(asked, name, program if asked else None, method):
         yield
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from etdev.errors import EtdevError, PluginError, first_line
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.calls import call, fault
 from etdev.registry.plugin import Plugin
-from etdev.registry.surroundings import unchanged
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 
 
@@ -19,15 +17,14 @@ def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
     """The context in which the plugin's partitions for a device are compiled.
 
     Raises:
-        PluginError: It is not a context manager, fails, hides an error of the compiler, or leaves
-            the process changed.
+        PluginError: It is not a context manager, fails, takes too long, or hides an error of the
+            compiler.
     """
-    with unchanged(plugin.name, f"compile_context for {device} or its backend", compiles=True):
-        context = call(plugin, "compile_context", device=device)
-        if not isinstance(context, AbstractContextManager | None):
-            raise fault(plugin, "compile_context", context, "return a context manager")
-        with _honest(plugin, device, context or nullcontext()):
-            yield
+    context = call(plugin, "compile_context", device=device)
+    if not isinstance(context, AbstractContextManager | None):
+        raise fault(plugin, "compile_context", context, "return a context manager")
+    with _honest(plugin, device, context or nullcontext()):
+        yield
 
 
 @contextmanager
@@ -39,7 +36,7 @@ def _honest(
     with waiting_for(plugin.name, what, limit_s):
         try:
             context.__enter__()
-        except INTERRUPTIONS:
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise _failed(plugin, device, "", error) from error
@@ -47,7 +44,7 @@ def _honest(
     try:
         yield
     except BaseException as error:
-        # What hangs here is named and ended; the compiler's error stays the one that counts.
+        # The compiler's error counts, not that the context took too long to leave.
         with suppress(PluginError), waiting_for(plugin.name, f"{what} on its way out", limit_s):
             hidden = _hidden(context, error)
         if hidden:
@@ -61,7 +58,7 @@ def _honest(
     with waiting_for(plugin.name, f"{what} on its way out", limit_s):
         try:
             context.__exit__(None, None, None)
-        except INTERRUPTIONS:
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise _failed(plugin, device, " on its way out", error) from error
@@ -71,7 +68,7 @@ def _hidden(context: AbstractContextManager[object], error: BaseException) -> bo
     """End a context with an error; whether it would hide it."""
     try:
         return bool(context.__exit__(type(error), error, error.__traceback__))
-    except INTERRUPTIONS:
+    except KeyboardInterrupt:
         raise
     # Whatever goes wrong now, the compiler's error comes first.
     except BaseException:

@@ -1,4 +1,4 @@
-"""Discovery: which plugins are installed, and where each comes from."""
+"""Which plugins are installed, and where each comes from."""
 
 from __future__ import annotations
 
@@ -13,40 +13,28 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import PluginError, first_line
-from etdev.registry.alarm import INTERRUPTIONS
+from etdev.registry.extensions import Offer, offers
 from etdev.registry.options import call_with, make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import PluginEntry, Registry
-from etdev.registry.surroundings import unchanged
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.limits import Limits
 
 GROUP = "etdev"
-_UNKNOWN = "unknown"
+# Comes with etdev, as pytest's own plugins come with it: whatever else is installed, trusted or
+# listed, and without importing it before it is asked.
+BUILTIN = EntryPoint("portable", "etdev.portable.plugin:Portable", GROUP)
 
 
 @frozen
-class Origin:
-    """Where a plugin comes from: an entry point, or a partitioner that the registry names.
-
-    Nothing of it is imported before `load`.
+class Origin(Offer):
+    """The entry point of a plugin, or a partitioner that the registry names.
 
     Args:
-        entry: Name, module and object.
-        distribution: What pip calls it; the package's name if no distribution has it.
-        version: Version of that distribution.
         adapted: The object is an ExecuTorch Partitioner.
     """
 
-    entry: EntryPoint
-    distribution: str
-    version: str = ""
     adapted: bool = False
-
-    @property
-    def title(self) -> str:
-        """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
-        return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
     def load(
         self, settings: Mapping[str, Any], limits: Limits, registry: Registry | None = None
@@ -65,12 +53,9 @@ class Origin:
             what = f"has the entry point {self.entry.value!r}, which can't be read"
             raise PluginError(self.title, what, "write package.module:Class")
         try:
-            with (
-                unchanged(self.entry.name, "its import"),
-                waiting_for(self.entry.name, "its import", limits.hook_timeout_s),
-            ):
+            with waiting_for(self.entry.name, "its import", limits.hook_timeout_s):
                 target = self.entry.load()
-        except (PluginError, *INTERRUPTIONS):
+        except (PluginError, KeyboardInterrupt):
             raise
         # A script taken for a plugin calls sys.exit, which would end `etdev plugins` silently.
         except BaseException as error:
@@ -89,7 +74,13 @@ class Origin:
             raise self._placed(error, registry, settings) from error.__cause__
         made = self.entry.value, self.adapted, settings
         return Plugin(
-            self.entry.name, implementation, self.distribution, self.version, limits, made
+            self.entry.name,
+            implementation,
+            self.distribution,
+            self.version,
+            limits,
+            made,
+            builtin=self.entry is BUILTIN,
         )
 
     def _placed(
@@ -112,6 +103,11 @@ class Origin:
         is_object = isinstance(target, Partitioner) or not callable(target)
         make = make_plugin if is_object else call_with
         return adapt(make(title, target, settings), name=self.entry.name)
+
+
+def builtin_origin() -> Origin:
+    """Return where the built-in plugin comes from."""
+    return Origin(BUILTIN, "etdev", importlib.metadata.version("etdev"))
 
 
 def find_origins(registry: Registry) -> dict[str, list[Origin]]:
@@ -137,18 +133,10 @@ def find_origins(registry: Registry) -> dict[str, list[Origin]]:
 
 def _entry_points() -> dict[str, list[Origin]]:
     """The entry points of our group, by name."""
-    installed: dict[str, list[Origin]] = {}
-    for entry in importlib.metadata.entry_points(group=GROUP):
-        origin = Origin(entry, _UNKNOWN)
-        if entry.dist:
-            # What pip left half removed has no name.
-            name = entry.dist.name or _UNKNOWN
-            origin = Origin(entry, name, entry.dist.version if entry.dist.name else "")
-        origins = installed.setdefault(entry.name, [])
-        # One distribution seen twice on sys.path (an editable install) does not clash.
-        if origin.title not in [other.title for other in origins]:
-            origins.append(origin)
-    return installed
+    return {
+        name: [Origin(offer.entry, offer.distribution, offer.version) for offer in known]
+        for name, known in offers(GROUP).items()
+    }
 
 
 def _is_installed(entry: PluginEntry) -> bool:

@@ -11,7 +11,6 @@ import attrs
 import cattrs
 
 from etdev.errors import PluginError, first_line
-from etdev.registry.alarm import INTERRUPTIONS
 from etdev.registry.names import close_to
 from etdev.schema.structuring import Problem, problems, strict_converter
 
@@ -46,7 +45,7 @@ def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
         known = ", ".join(field.name for field in attrs.fields(target) if field.init) or "none"
         what = "; ".join(map(_text, problems(error)))
         raise PluginError(title, f"bad options: {what}", f"its options are {known}") from error
-    except (PluginError, *INTERRUPTIONS):
+    except (PluginError, KeyboardInterrupt):
         raise
     except BaseException as error:
         cure = _unknown(target, options) or "check its options"

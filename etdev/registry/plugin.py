@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pluggy
@@ -53,6 +53,7 @@ class Plugin:
         limits: How long it may take.
         made: What it was made of, if it is installed: `module:object`, whether that is an
             ExecuTorch Partitioner, and the registry's options.
+        builtin: It comes with etdev: it is asked after all others, about what they left.
     """
 
     name: str
@@ -61,11 +62,13 @@ class Plugin:
     version: str = ""
     limits: Limits = field(factory=Limits)
     made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
+    builtin: bool = False
     hooks: tuple[str, ...] = field(init=False)
     _manager: pluggy.PluginManager = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        check_name(self.name)
+        if not self.builtin:
+            check_name(self.name)
         try:
             self._read()
         except EtdevError:
@@ -98,6 +101,12 @@ class Plugin:
     def hook(self) -> pluggy.HookRelay:
         """Its hooks, for etdev/registry/answers.py, which checks what they return."""
         return self._manager.hook
+
+    def monitor(
+        self, before: Callable[..., None], after: Callable[..., None]
+    ) -> Callable[[], None]:
+        """Call functions around each hook, with pluggy's arguments; return how to stop."""
+        return self._manager.add_hookcall_monitoring(before, after)
 
     def _check_api(self) -> None:
         """Refuse a plugin that was written for other hooks, before these are looked at."""

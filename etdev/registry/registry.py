@@ -58,6 +58,7 @@ class Registry:
             or `ignore` for not at all.
         strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
         simplify: Take out what computes nothing new before plugins are asked.
+        portable: Ask the built-in plugin of portable kernels, after all others.
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
         budget: What may fall back to portable kernels; None sets no limit.
@@ -77,6 +78,7 @@ class Registry:
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = ERROR
     simplify: bool = True
+    portable: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,6 +145,7 @@ def parse(text: str, path: Path) -> Registry:
         unlisted=file.unlisted,
         strict=file.strict,
         simplify=file.simplify,
+        portable=file.portable,
         path=path,
         pins=file.pin,
         budget=file.budget,
@@ -213,6 +216,7 @@ class _File:
     cache: CacheSettings = field(factory=CacheSettings)
     on_failure: str = field(default=ERROR, validator=_check_failure)
     simplify: bool = True
+    portable: bool = True
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

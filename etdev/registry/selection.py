@@ -1,9 +1,8 @@
-"""Selection: which plugins are asked, and in which order."""
+"""Which plugins are asked, and in which order."""
 
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,15 +11,14 @@ from attrs import define
 
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
 from etdev.registry.answers import probe
-from etdev.registry.discovery import Origin, find_origins
+from etdev.registry.discovery import BUILTIN, Origin, builtin_origin, find_origins
+from etdev.registry.extensions import AUTOLOAD_OFF, autoload
 from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Probe
-
-AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 
 
 @define
@@ -60,7 +58,15 @@ def discover(registry: Registry) -> list[Finding]:
     asked = _chosen(registry, installed)
     for finding in findings:
         finding.asked = finding.name in asked
-    return findings
+    return [*findings, _examine_builtin(registry)]
+
+
+def _examine_builtin(registry: Registry) -> Finding:
+    """Load the built-in plugin and ask what it finds on this machine."""
+    plugin, origin = _builtin(registry), builtin_origin()
+    finding = Finding(plugin.name, origin.distribution, origin.version, plugin)
+    finding.probed, finding.asked = probe(plugin), registry.portable
+    return finding
 
 
 def _examine(
@@ -70,7 +76,7 @@ def _examine(
     finding = Finding(name)
     if origins := installed.get(name):
         finding.distribution, finding.version = origins[0].distribution, origins[0].version
-    if not _autoload() and not in_order:
+    if not autoload() and not in_order:
         finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
         return finding
     try:
@@ -84,12 +90,12 @@ def _examine(
 
 
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
-    """Load the plugins to ask, in claim order.
+    """Load the plugins to ask, in claim order; the built-in one comes last.
 
     Args:
         registry: Order, options and trust.
         wanted: Names and plugin objects, in claim order; None takes what is installed, in the
-            order of the registry.
+            order of the registry. The built-in one need not be among them.
 
     Raises:
         PluginError: One of them is missing, broken or named twice.
@@ -97,6 +103,8 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
     installed = find_origins(registry)
+    builtin = [_builtin(registry)] if _wants_builtin(registry, wanted) else []
+    wanted = None if wanted is None else [item for item in wanted if not _is_builtin(item)]
     chosen = _chosen(registry, installed) if wanted is None else wanted
     for name in chosen:
         # All names before the first import: it may take seconds.
@@ -112,7 +120,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
-    return plugins
+    return [*plugins, *builtin]
 
 
 def _load_all(
@@ -144,9 +152,10 @@ def names_of(registry: Registry, wanted: Sequence[str] | None = None) -> list[st
     """
     installed = find_origins(registry)
     names = _chosen(registry, installed) if wanted is None else list(wanted)
+    names = [name for name in names if not _is_builtin(name)]
     for name in names:
         _origin(name, registry, installed)
-    return names
+    return [*names, BUILTIN.name] if _wants_builtin(registry, wanted) else names
 
 
 def from_object(item: object) -> Plugin:
@@ -184,15 +193,27 @@ def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
 def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
     """Names of the plugins that may be asked, in claim order."""
     # By name, because entry points come back in directory order, which machines disagree on.
-    autoload = _autoload()
-    unlisted = sorted(set(installed) - set(registry.names)) if autoload else []
-    listed = [name for name in registry.names if autoload or not registry.entry(name).optional]
+    every = autoload()
+    names = [name for name in registry.names if not _is_builtin(name)]
+    unlisted = sorted(set(installed) - set(names)) if every else []
+    listed = [name for name in names if every or not registry.entry(name).optional]
     order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
     return order[registry.unlisted]
 
 
-def _autoload() -> bool:
-    return not os.environ.get(AUTOLOAD_OFF)
+def _is_builtin(item: object) -> bool:
+    return isinstance(item, str) and item == BUILTIN.name
+
+
+def _wants_builtin(registry: Registry, wanted: Sequence[object] | None) -> bool:
+    """Return True if the built-in plugin is asked: it is named, or the registry has it."""
+    return registry.portable or any(map(_is_builtin, wanted or ()))
+
+
+def _builtin(registry: Registry) -> Plugin:
+    """Load the plugin that comes with etdev."""
+    listed = registry.entry(BUILTIN.name)
+    return builtin_origin().load(listed.options, listed.limits, registry)
 
 
 def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:

@@ -20,20 +20,21 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from etdev.delegate.split import split
+from etdev.edge.source import FORWARD
 from etdev.errors import LoweringError, RunError
 from etdev.graph.expand import Expander
 from etdev.graph.nodes import modules_of
 from etdev.pte import ptd
 from etdev.pte.audit import differences
-from etdev.pte.emit import load_quantised_kernels
+from etdev.pte.emission_pass import EmissionPass
 from etdev.pte.read import Compiled, compiled, read
-from etdev.pte.strides import PlainStrides
 from etdev.runtime.compare import Difference, compare
 from etdev.runtime.decision import Decision
 from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
+from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.call import guarded
 from etdev.upstream.edge import unverified
 
@@ -72,6 +73,7 @@ class Bisection:
         compiled: The .pte's delegates by partition name.
         inputs: The method's inputs, flat.
         expander: Decomposes ops that no portable kernel runs.
+        quirks: The faults of upstream that are fixed or named.
         state: Values of its buffers before the call, by name; those of the program where missing.
     """
 
@@ -80,6 +82,7 @@ class Bisection:
     compiled: Mapping[str, Compiled]
     inputs: Sequence[Any]
     expander: Expander
+    quirks: Quirks
     state: Mapping[str, Any] = field(factory=dict)
 
     def suspects(self) -> Iterable[Suspect]:
@@ -112,17 +115,14 @@ class Bisection:
         others = [other for other in self.plan.partitions if other.name != partition.name]
         pieces = split(program, others)
         delegates = map(self.delegate, others, pieces.programs)
-        joined = pieces.join(list(delegates))
-        return execute(
-            emitted(EdgeProgramManager({"forward": joined}, None, UNVERIFIED)), self.inputs
-        )
+        return execute(emitted(pieces.join(list(delegates)), self.quirks), self.inputs)
 
     def _suspect(
         self, partition: Partition, delegate: LoweredBackendModule, values: Mapping[str, Any]
     ) -> Suspect:
         inputs = [values[tensor.name] for tensor in partition.inputs]
         expected = [values[tensor.name] for tensor in partition.outputs]
-        differences = compare(execute(alone(delegate, inputs), inputs), expected)
+        differences = compare(execute(alone(delegate, inputs, self.quirks), inputs), expected)
         worst = max(range(len(differences)), key=lambda i: _badness(differences[i]))
         names = set(partition.nodes)
         inside = (node for node in self.program.graph.nodes if node.name in names)
@@ -179,7 +179,9 @@ def bisection(
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
     program = decision.programs[method]
-    return Bisection(plan, program, delegates, inputs, decision.expander, state or {})
+    return Bisection(
+        plan, program, delegates, inputs, decision.expander, decision.quirks, state or {}
+    )
 
 
 class _Alone(nn.Module):
@@ -193,18 +195,20 @@ class _Alone(nn.Module):
         return self.delegate(*inputs)
 
 
-def alone(delegate: LoweredBackendModule, inputs: Sequence[Any]) -> bytes:
-    """A program that calls one delegate with inputs such as these."""
+def alone(delegate: LoweredBackendModule, inputs: Sequence[Any], quirks: Quirks) -> bytes:
+    """Emit a program that calls one delegate with inputs such as these."""
     with torch.no_grad():
         program = torch.export.export(_Alone(delegate), tuple(inputs))
-        return emitted(to_edge(program, compile_config=UNVERIFIED))
+        manager = to_edge(program, compile_config=UNVERIFIED)
+        return emitted(manager.exported_program(), quirks)
 
 
-def emitted(manager: EdgeProgramManager) -> bytes:
-    """Emit a program as it is, with the kernels that it needs loaded."""
-    load_quantised_kernels(manager)
+def emitted(program: ExportedProgram, quirks: Quirks) -> bytes:
+    """Emit a program as it is, apart from the quirks of emission."""
+    program = quirks.apply(Stage.PLANNED, program, FORWARD)
+    manager = EdgeProgramManager({FORWARD: program}, None, UNVERIFIED)
     config = ExecutorchBackendConfig()
-    config.sym_shape_eval_pass = PlainStrides(config.sym_shape_eval_pass)
+    config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
     return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from executorch.exir import EdgeProgramManager
 from torch.fx import Node
 
 from etdev.delegate.split import split
@@ -16,7 +15,7 @@ from etdev.errors import EtdevError
 from etdev.files import in_scratch, scratch
 from etdev.graph.nodes import describe, op_name
 from etdev.graph.source import where
-from etdev.runtime.bisect import UNVERIFIED, Bisection, alone, emitted
+from etdev.runtime.bisect import Bisection, alone, emitted
 from etdev.runtime.isolation import Job, Result, isolated
 from etdev.runtime.tolerance import Tolerance
 from etdev.runtime.wrong import wrong
@@ -77,7 +76,7 @@ def _delegates(bisection: Bisection) -> Iterator[_Trial]:
         inputs, expected = _ends(partition, values)
         delegate = bisection.delegate(partition, program)
         name = f"delegate {partition.name} ({partition.plugin}, {partition.backend_id})"
-        yield _Trial(name, alone(delegate, inputs), inputs, expected)
+        yield _Trial(name, alone(delegate, inputs, bisection.quirks), inputs, expected)
 
 
 def _kernels(bisection: Bisection) -> Iterator[_Trial]:
@@ -90,7 +89,7 @@ def _kernels(bisection: Bisection) -> Iterator[_Trial]:
     for node, partition, program in zip(nodes, partitions, pieces.programs, strict=True):
         inputs, expected = _ends(partition, values)
         try:
-            buffer = emitted(EdgeProgramManager({"forward": program}, None, UNVERIFIED))
+            buffer = emitted(program, bisection.quirks)
         except EtdevError:
             # Some can't stand alone, such as one that returns its input.
             continue

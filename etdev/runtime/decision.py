@@ -12,6 +12,7 @@ from etdev.edge.conversion import Settings, rebuilt
 from etdev.edge.reference import Reference
 from etdev.graph.expand import Expander
 from etdev.schema.plan import Plan
+from etdev.schema.quirk import Quirks
 from etdev.schema.stages import Stages
 
 
@@ -27,6 +28,7 @@ class Decision:
         settings: How it was converted.
         expander: Decomposes what was kept whole.
         stages: Time of each stage so far.
+        quirks: The faults of upstream that are fixed or named.
         whole: For each method the ops that were kept whole, with the plugins that wanted them.
     """
 
@@ -37,6 +39,7 @@ class Decision:
     settings: Settings
     expander: Expander
     stages: Stages
+    quirks: Quirks
     whole: Mapping[str, Mapping[str, Sequence[str]]] = field(factory=dict)
 
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:

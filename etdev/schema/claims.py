@@ -1,4 +1,4 @@
-"""Claims: the nodes that a plugin wants, in atomic groups, its refusals, and ops to keep whole."""
+"""The claims of a plugin: nodes in atomic groups, refusals, and ops to keep whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
 
+from etdev.errors import ClaimError
 from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.converters import (
     each,
@@ -42,6 +43,11 @@ def _ops(value: Iterable[Op]) -> tuple[Op, ...]:
     return frozen_tuple(value)
 
 
+def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
+    if value and claim.backend_id is not None:
+        raise ClaimError("claim", f"is a last resort for {claim.backend_id}", "leave out one")
+
+
 @frozen
 class Group:
     """Nodes that one partition takes all of or none, such as a quantised pattern.
@@ -73,10 +79,12 @@ class Refusal:
 
 @frozen
 class Claim:
-    """The nodes of one method that a plugin wants for one backend.
+    """The nodes of one method that a plugin wants for a backend, or keeps in the program.
 
     Args:
-        backend_id: Name of the ExecuTorch backend that runs the partitions.
+        backend_id: Name of the ExecuTorch backend that runs the partitions. None for a plugin whose
+            kernels the runtime calls op by op: the nodes stay in the method's program, so that they
+            form no partition and have no limits, constants or device.
         groups: The nodes, in atomic groups. A single node is a group of one.
         refusals: The nodes it does not want, and why. Only for the ledger.
         compile_specs: Given to the backend with every partition of this claim; ExecuTorch's
@@ -91,9 +99,14 @@ class Claim:
             that is not `backend_id`. If its class has an attribute `equals` that is `backend_id`,
             it gives the same bytes as that backend, or others of the same meaning, and that backend
             compiles in its place where ExecuTorch is in charge.
+        last_resort: Take the groups only where no plugin claims or decomposes their nodes. For
+            kernels that are wrong for some values: `Group.why` says so in the ledger. Only without
+            a backend.
     """
 
-    backend_id: str = field(validator=[validators.instance_of(str), not_empty, one_line])
+    backend_id: str | None = field(
+        validator=validators.optional([validators.instance_of(str), not_empty, one_line])
+    )
     groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
     refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
@@ -108,6 +121,7 @@ class Claim:
         default=None,
         validator=validators.optional([validators.instance_of(str), not_empty, one_line]),
     )
+    last_resort: bool = field(default=False, validator=[true_or_false, _check_last_resort])
 
 
 @frozen
@@ -117,11 +131,14 @@ class KeepWhole:
     Args:
         ops: Overloads, such as `torch.ops.aten.linear.default`.
         when: Asked for each ATen node of those ops; only True keeps it. None keeps all.
+        decomposes: Overloads that the plugin's hook `decompose` is asked about, and not the tables
+            of torch and ExecuTorch. The plugin is shown their pieces, unless `ops` has them too.
     """
 
     ops: tuple[Op, ...] = field(converter=_ops)
     when: Predicate | None = field(default=None)
+    decomposes: tuple[Op, ...] = field(default=(), converter=_ops)
 
     def wants(self, node: Any) -> bool:
-        """Whether this ATen node stays whole for the plugin."""
+        """Return True if this ATen node stays whole for the plugin."""
         return node.target in self.ops and (self.when is None or bool(self.when(node)))

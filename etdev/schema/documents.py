@@ -10,9 +10,8 @@ which their classes explain:
                          explanation.py; owned is the number of nodes by owner, by method
     etdev.difference     Difference, in diff.py; changed tells whether there is any
     etdev.artifact       Artifact, in etdev/pte/artifact.py
-    etdev.tuning         Report, in tuning.py
 
-The others have
+A command of another distribution has documents of its own, as `etdev tune` has. The others have
 
     etdev.lowering       program, size_bytes, plugins (name and version of each, in claim order);
                          methods: their method, delegates (a number) and owned (nodes by owner);
@@ -146,8 +145,7 @@ PLUGINS = Document("etdev.plugins", 1, "the installed plugins", "etdev plugins -
 CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache info --json")
 DISTRIBUTION = Document("etdev.distribution", 1, "a new distribution", "etdev new plugin --json")
 GUIDE = Document("etdev.guide", 1, "the guide for authors", "etdev new guide --json")
-TUNING = Document("etdev.tuning", 1, "a tuning", "etdev tune --json")
 DOCUMENTS = (
     *(PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE),
-    *(TUNING, DISTRIBUTION, GUIDE),
+    *(DISTRIBUTION, GUIDE),
 )

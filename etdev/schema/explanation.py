@@ -1,4 +1,4 @@
-"""Explanations: what falls back and why, and the story of single nodes, from a plan alone."""
+"""What falls back and why, and the story of single nodes, from a plan alone."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Missed:
     Args:
         method: Their method.
         op: Their op.
-        reasons: One for each plugin that was asked.
+        reasons: One for each plugin that was asked and has not got them.
         nodes: Their names, in graph order.
         modules: Where they are computed, each once.
         lines: The lines they come from, each once.
-        owner: Who has them instead; None for portable kernels.
+        owner: The plugin that has them instead; None if a delegate of the program has.
     """
 
     method: str
@@ -199,8 +199,8 @@ class Explanation:
 
 
 def _said(entry: Entry, plugin: str | None) -> list[Verdict]:
-    """What all plugins said of a node, or what one did."""
-    return [verdict for verdict in entry.verdicts if plugin in (None, verdict.plugin)]
+    """Return what the plugins said that have not got a node, or what one of them did."""
+    return [verdict for verdict in entry.reasons if plugin in (None, verdict.plugin)]
 
 
 def _missed(

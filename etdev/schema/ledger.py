@@ -1,4 +1,4 @@
-"""The ledger: for each node who was asked, who won, and why the others did not."""
+"""The ledger of a plan: for each node who was asked, who won, and why the others did not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from attrs import frozen
 
 from etdev.schema.pins import PORTABLE, Pin
-from etdev.schema.reasons import FOREIGN
+from etdev.schema.reasons import CLAIMED, FOREIGN
 
 # What a call of a delegate is named as an op.
 DELEGATE = "call_delegate"
@@ -39,8 +39,8 @@ class Entry:
     Args:
         node: Its name.
         op: Its op.
-        owner: The plugin that has it; None leaves it to portable kernels.
-        partition: Name of the partition it is in.
+        owner: The plugin that has it; None for the call of a delegate that the program came with.
+        partition: Name of the partition it is in; None if it stays in the method's program.
         verdicts: What came of each plugin's look at it.
         module: Path of the source module that computes it; empty if unknown or the model itself.
         pin: What it is pinned by.
@@ -69,18 +69,30 @@ class Entry:
 
     @property
     def holder(self) -> str:
-        """Its owner; `portable` if no plugin has it, `foreign` for a call as above."""
+        """Its owner, or `foreign` for a call as above."""
+        # In documents of earlier versions a node on portable kernels has no owner.
         return self.owner or (FOREIGN.code if self.foreign else PORTABLE)
 
     @property
     def falls_back(self) -> bool:
-        """True if it is left to portable kernels."""
-        return self.owner is None and not self.foreign
+        """True if it stays in the method's program, where no backend runs it."""
+        return self.partition is None and not self.foreign
 
     @property
     def pin_kept(self) -> bool:
         """False if it is pinned to a plugin that has not taken it."""
-        return self.pin is None or self.pin.plugin in (PORTABLE, self.owner)
+        return self.pin is None or self.pin.plugin == self.holder
+
+    @property
+    def reluctance(self) -> str:
+        """Why its owner took it only as a last resort; empty if it did not."""
+        own = (verdict for verdict in self.verdicts if verdict.plugin == self.owner)
+        return next((verdict.text for verdict in own if verdict.code == CLAIMED.code), "")
+
+    @property
+    def reasons(self) -> tuple[Verdict, ...]:
+        """What the plugins said that have not got it."""
+        return tuple(verdict for verdict in self.verdicts if verdict.code != CLAIMED.code)
 
 
 @frozen
@@ -124,14 +136,15 @@ class Ledger:
         return len(self.entries)
 
     def owned(self) -> dict[str, int]:
-        """Number of nodes per owner, most first.
+        """Return the number of nodes per owner, most first.
 
-        `portable` stands for those no plugin owns, `foreign` for delegates the program came with.
+        `portable` has those on portable kernels, `foreign` stands for delegates the program came
+        with.
         """
         return dict(Counter(entry.holder for entry in self).most_common())
 
     def fallback_ops(self) -> dict[str, int]:
-        """Number of nodes per op that fall back to portable kernels, most first."""
+        """Return the number of nodes per op that fall back to portable kernels, most first."""
         ops = (entry.op for entry in self if entry.falls_back)
         return dict(Counter(ops).most_common())
 
@@ -145,5 +158,5 @@ def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
 
 def _described(entry: Entry) -> str:
     where = f" in {entry.module}" if entry.module else ""
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
     return f"{entry.node} ({entry.op}{where}; {', '.join(said) or 'no plugin was asked'})"

@@ -30,16 +30,17 @@ def _check_seconds(_: Limits, attribute: Attribute[Any], value: object) -> None:
 
 @frozen
 class Limits:
-    """Limits on a plugin: on its partitions in a method, where those beyond are given up, and on
-    its time, where it is an error.
+    """Limits on a plugin's partitions, of which those beyond are given up, and on its time.
 
     Args:
         min_nodes: Fewest nodes of a partition, getitems not counted.
         max_partitions: Most partitions per method, among those with enough nodes: the largest
             stay, and of equally large ones the first in the graph.
         hook_timeout_s: Seconds that one call of a hook may take, and in a registry the import of
-            the plugin.
-        compile_timeout_s: Seconds that one call of its backend's compiler may take.
+            the plugin. A call that took longer is an error when it returns.
+        compile_timeout_s: Seconds that one call of its backend's compiler may take. A worker
+            process of `jobs` that takes longer is ended; in this process it is an error when the
+            call returns.
 
     Raises:
         PluginError: One is not a number, or not of at least 1 node, 1 partition, more than 0 s.

@@ -78,7 +78,7 @@ def _results(
     method: MethodPlan, values: Mapping[str, Any], owners: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for entry in method.ledger:
-        colour = owners.get(entry.owner or "", NEUTRAL)
+        colour = owners.get(entry.holder, NEUTRAL)
         yield from _named(entry, {"value": values[entry.node], "bgColor": colour})
 
 

@@ -33,7 +33,7 @@ class MethodPlan:
             order. A .pte lists its delegates in the order of their first calls, which is this one;
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
-        fallback: Names of the nodes left to portable kernels, in graph order.
+        fallback: Names of the nodes that stay in the method's program, in graph order.
         ledger: The reason for every node.
         simplified: What was taken out of the program or changed in it before plugins were asked.
     """
@@ -54,7 +54,7 @@ class MethodPlan:
         return sum((c.copies - 1) * c.size_bytes for c in constants.values())
 
     def owner(self, node: str) -> str | None:
-        """The plugin that owns a node; None leaves it to portable kernels."""
+        """Return the plugin that owns a node; None for a delegate the program came with."""
         return self.ledger[node].owner
 
     def __repr__(self) -> str:

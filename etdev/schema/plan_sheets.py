@@ -125,7 +125,7 @@ def _fallback(method: MethodPlan) -> Sheet:
     reasons: dict[str, Counter[str]] = {op: Counter() for op in ops}
     for entry in method.ledger:
         if entry.falls_back:
-            for verdict in entry.verdicts:
+            for verdict in entry.reasons:
                 reasons[entry.op][f"{verdict.plugin}: {verdict.text or verdict.code}"] += 1
     common = {op: "; ".join(text for text, _ in reasons[op].most_common(2)) for op in ops}
     rows = [(op, str(n), common[op] or "no plugin was asked") for op, n in ops.items()]

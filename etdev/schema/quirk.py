@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import Attribute, field, frozen
 from attrs.validators import instance_of, matches_re, min_len
@@ -60,6 +60,19 @@ Find = Nodes | Callable[[Any], Iterable[Any]]
 
 # Applies the rows of a stage to a program of a method: `Table.apply`.
 Apply = Callable[[Stage, Any, str], Any]
+
+
+class Quirks(Protocol):
+    """The rows of a table at work, see etdev/quirks/table.py."""
+
+    def apply(self, stage: Stage, program: Any, method: str) -> Any:
+        """Fix or refuse what the rows of a stage find."""
+
+    def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
+        """Raise the error of the first row that names the cause of a failure."""
+
+    def during(self, stage: Stage, programs: Iterable[Any]) -> AbstractContextManager[None]:
+        """Enter the contexts in which upstream's part of a stage has to run."""
 
 
 def unchanged(stage: Stage, program: Any, method: str) -> Any:

@@ -75,7 +75,7 @@ class Storyteller:
         if entry.foreign:
             return "It is the call of a delegate that the program came with."
         if partition is None:
-            return "No plugin owns it: it runs on a portable kernel, on the CPU."
+            return f"{entry.holder} owns it: it stays in the method's program, on the CPU."
         others = len(partition.nodes) - 1
         apart = f", apart from an earlier one because of {partition.split_by}"
         return (
@@ -106,6 +106,8 @@ def _said(verdict: Verdict, group: Offered | None, entry: Entry) -> str:
     """What a plugin said of a node, and what came of it."""
     who, why = verdict.plugin, verdict.text or verdict.code
     offered = f"{who} wanted it{_together(group, entry)}" if group else ""
+    if verdict.code == CLAIMED.code and verdict.text:
+        return f"{who} took it as a last resort: {verdict.text}."
     if verdict.code == CLAIMED.code:
         return f"{offered or f'{who} wanted it'} and got it."
     if verdict.code == SILENT.code:

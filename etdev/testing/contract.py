@@ -9,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from etdev.errors import EtdevError, first_line
+from etdev.testing import global_settings
 from etdev.testing.subject import Skipped, Subject
 
 
@@ -59,12 +60,16 @@ def perform(check: Check, subject: Subject) -> None:
     """
     _GRAPH.clear()
     subject.unrun = ""
+    settings = global_settings.read()
     try:
         check.call(subject)
     except Skipped:
         raise
     except Exception as error:
         raise Broken(check, "\n".join(_GRAPH), error) from error
+    finally:
+        # The next check must not depend on what a plugin changed during this one.
+        global_settings.put_back(settings)
     if subject.unrun:
         why = f"this runtime does not have {subject.unrun}, and no simulator is given"
         raise Skipped(f"compiled, but not run: {why}")

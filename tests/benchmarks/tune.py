@@ -21,6 +21,9 @@ from typing import Any
 import torch
 from attrs import asdict
 from benchmarks import record, rivals
+from etdev_tune.exchange import Failure, Request
+from etdev_tune.runners import Local
+from etdev_tune.statistics import ratio_of
 from examples import minilm
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
@@ -30,9 +33,6 @@ import etdev
 from etdev import EtdevError, Lowerer
 from etdev.errors import first_line
 from etdev.runtime.compare import flat
-from etdev.tuning.exchange import Failure, Request
-from etdev.tuning.runners import Local
-from etdev.tuning.statistics import ratio_of
 
 MODELS: Mapping[str, Callable[[], nets.Model]] = {
     "minilm": minilm.model,

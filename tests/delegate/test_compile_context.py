@@ -150,13 +150,3 @@ def test_a_context_that_fails_on_its_way_out_is_named():
 
 def test_of_two_errors_that_of_the_compiler_is_told():
     assert isinstance(lowered_with(prepared_by(leave=fail)), CompileError)
-
-
-def test_a_context_that_leaves_the_process_changed_is_refused():
-    plugin = prepared_by(enter=lambda: torch.set_default_dtype(torch.float64))
-    assert str(lowered_with(plugin, fails=False)) == (
-        "accelerator: compile_context for cpu or its backend changed torch's default dtype from "
-        "torch.float32 to torch.float64; put it back before the hook returns, as with a context "
-        "manager"
-    )
-    assert torch.get_default_dtype() == torch.float32

@@ -21,7 +21,7 @@ from etdev.delegate.executors import crew, retry
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.worth import HERE, Worth
 from etdev.errors import CompileError, EtdevError, EtdevWarning
-from etdev.registry import waiting
+from etdev.registry import watchdog
 
 ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
 X = torch.randn(3, 4)
@@ -203,21 +203,34 @@ def limited(limit_s):
 
 
 @pytest.mark.suite
-def test_what_takes_a_worker_too_long_is_an_error_that_names_it(worker, moody):
-    """It is the worker that ends it, and goes on to the next order."""
-    # Its first compile takes some seconds on a busy machine, the others a tenth of one.
-    Lowerer(["cpu"], executor=worker).lower(Net(), (X,))
+def test_a_process_that_compiles_for_too_long_is_ended_and_the_others_go_on(moody):
+    """Its first compile takes some seconds on a busy machine."""
     plugin = moody(sleeps=MUL)
-    with pytest.raises(CompileError) as caught:
-        Lowerer([plugin], executor=worker, limits=limited(5)).lower(Net(), (X,))
-    ((process, _),) = [call for call in plugin.calls() if call[1] == MUL]
-    assert process != os.getpid()
-    assert str(caught.value).startswith(
-        f"moody: MoodyBackend on forward/moody_1 in process {process} of {platform.node()} "
-        "took more than 5 s; "
+    lowerer = Lowerer(
+        [plugin, "cpu"], executor=Gone(None, 0), limits=limited(20), on_failure="fallback"
     )
-    lowered = Lowerer([plugin, "cpu"], executor=worker, limits=limited(5), on_failure="fallback")
-    assert lowered.lower(Net(), (X,)).plan["forward"].owner("aten_mul_tensor") == "cpu"
+    with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
+        lowered = lowerer.lower(Net(), (X,))
+    assert os.getpid() not in {process for process, _ in plugin.calls()}
+    plan = lowered.plan["forward"]
+    assert plan.ledger.owned() == {"moody": 2, "cpu": 1, "portable": 2}
+    (verdict, _) = plan.ledger["aten_mul_tensor"].verdicts
+    assert verdict.text.endswith("two processes were ended after 20 s")
+
+
+@pytest.mark.suite
+def test_a_worker_of_the_users_that_took_too_long_is_an_error_that_names_it(worker, moody):
+    """A slow call is refused, and its worker is not ended: it is not ours."""
+    Lowerer(["cpu"], executor=worker).lower(Net(), (X,))
+    plugin = moody(dawdles=1.5)
+    with pytest.raises(CompileError) as caught:
+        Lowerer([plugin], executor=worker, limits=limited(1)).lower(Net(), (X,))
+    ((process, _), *_) = plugin.calls()
+    assert re.match(
+        rf"moody: MoodyBackend on forward/moody_\d in process {process} of {platform.node()} "
+        r"took more than 1 s; ",
+        str(caught.value),
+    )
 
 
 class Frozen(Executor):
@@ -231,7 +244,7 @@ class Frozen(Executor):
 def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(moody, monkeypatch):
     plugin, told = moody(), []
     monkeypatch.setattr(crew, "patience_s", lambda task: 0.5)
-    monkeypatch.setattr(waiting, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(watchdog, "PATIENCE_S", 0.1)
     lowerer = Lowerer(
         [plugin],
         executor=Frozen(),

@@ -5,6 +5,7 @@ import runpy
 
 import pytest
 import torch
+from etdev.edge.formulas import linalg, order, reductions
 from executorch.exir import EdgeCompileConfig
 from models.small import Function
 from torch import nn
@@ -12,7 +13,6 @@ from torchao.quantization import IntxWeightOnlyConfig, quantize_
 from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
-from etdev.edge.formulas import linalg, order, reductions
 from etdev.errors import LoweringError
 from etdev.runtime.compare import flat
 

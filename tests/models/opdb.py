@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch import nn
+from torch.export import Dim
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
@@ -50,7 +51,7 @@ class _Call(nn.Module):
 
 def verdict(name: str, plugins: Sequence[str] = ()) -> Verdict:
     """Export, lower and verify the first sample of an operator that can be exported."""
-    program = _exported(name)
+    program = exported(name)
     if program is None:
         return Verdict("not exported")
     with warnings.catch_warnings():
@@ -66,21 +67,52 @@ def verdict(name: str, plugins: Sequence[str] = ()) -> Verdict:
     return Verdict("unverified" if checked.unverified else "right")
 
 
-def _exported(name: str) -> torch.export.ExportedProgram | None:
+def exported(
+    name: str, dtype: torch.dtype | None = None, *, empty: bool = False, dynamic: bool = False
+) -> torch.export.ExportedProgram | None:
+    """Export an operator with its first sample that can be exported; None if none can be.
+
+    Args:
+        name: Its name in ENTRIES.
+        dtype: The dtype of its inputs; None takes float32, or the first other one that it has.
+        empty: Take a sample with a tensor without elements.
+        dynamic: Make the first size of each tensor dynamic, up to 64.
+    """
     op = ENTRIES[name]
-    dtypes = [dtype for dtype in _DTYPES if dtype in op.dtypes]
+    dtypes = [each for each in _DTYPES if each in op.dtypes] if dtype is None else [dtype]
     if not dtypes:
         return None
     torch.manual_seed(0)
-    for sample in list(op.sample_inputs("cpu", dtypes[0], requires_grad=False))[:5]:
-        leaves, spec = pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+    samples = list(op.sample_inputs("cpu", dtypes[0], requires_grad=False))
+    if empty:
+        samples = [sample for sample in samples if not all(t.numel() for t in _tensors(sample))]
+    for sample in samples[:5]:
+        leaves, spec = _flat(sample)
         tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
         marked = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        sizes = tuple({0: Dim.AUTO(max=64)} if t.ndim else None for t in tensors)
         try:
-            return torch.export.export(_Call(op, marked, spec), tensors)
+            program = torch.export.export(
+                _Call(op, marked, spec), tensors, dynamic_shapes=(sizes,) if dynamic else None
+            )
         except Exception:  # Some samples can't be exported, whatever follows.
             continue
+        if not dynamic or _has_dynamic_sizes(program):
+            return program
     return None
+
+
+def _has_dynamic_sizes(program: torch.export.ExportedProgram) -> bool:
+    first = next(node for node in program.graph.nodes if node.op == "placeholder")
+    return any(isinstance(size, torch.SymInt) for size in first.meta["val"].shape)
+
+
+def _flat(sample: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    return pytree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+
+
+def _tensors(sample: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in _flat(sample)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def _kind(text: str) -> str:

@@ -12,6 +12,7 @@ from etdev import hookspecs
 from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, parse, plugin, selection
+from etdev.registry.extensions import EXTRAS
 from etdev.registry.names import DISTRIBUTIONS
 from etdev.registry.toml_reader import tomllib
 from etdev.schema.device import CPU, Device, Probe
@@ -224,8 +225,9 @@ def test_a_listed_plugin_that_is_missing_is_named_with_its_cure(install):
 def test_pip_is_told_of_etdevs_own_distributions_only(install):
     """Anyone can upload an etdev-something."""
     folders = {path.name for path in (Path(__file__).parents[2] / "plugins").glob("etdev-*")}
-    assert set(DISTRIBUTIONS.values()) == folders
-    for folder in folders:
+    extras = {f"etdev-{extra}" for own in EXTRAS.values() for extra in own.values()}
+    assert {*DISTRIBUTIONS.values(), *extras} == folders
+    for folder in DISTRIBUTIONS.values():
         project = Path(__file__).parents[2] / "plugins" / folder / "pyproject.toml"
         (name,) = tomllib.loads(project.read_text())["project"]["entry-points"]["etdev"]
         assert refusal(Registry(), [name]) == (

@@ -13,16 +13,17 @@ from etdev.testing.programs import Pointwise, X, Y
 from etdev.testing.scoreboard import Result
 
 MODELS = [(Tripled(), [(torch.ones(2), torch.ones(2))])]
-# Those that compile nothing. A sin of what is compiled shows in none of them.
+# Those that run nothing. A sin of what is computed shows in none of them.
 PLANNING = (
     "probe", "api", "claims", "callers_own", "repeatable", "beside_others", "reasons", "methods",
+    "settings",
 )  # fmt: skip
 
 
 # The others run with `make suites`.
 QUICK = (
-    "says no version", "zeroes weights", "prints", "is fickle", "lies about devices", "is wrong",
-    "has a memory", "loses NaN",
+    "says no version", "zeroes weights", "prints", "changes the dtype", "is fickle",
+    "lies about devices", "is wrong", "has a memory", "loses NaN",
 )  # fmt: skip
 
 

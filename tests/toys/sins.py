@@ -192,6 +192,16 @@ class Hider(Adder):
         return contextlib.suppress(RuntimeError)
 
 
+class Hurried(Adder):
+    @hookimpl
+    def compile_context(self):
+        import contextlib
+
+        stack = contextlib.ExitStack()
+        stack.callback(lambda: torch.set_num_threads(torch.get_num_threads() + 1))
+        return stack
+
+
 class Hasher(Adder):
     @hookimpl
     def claim_nodes(self, program, method, taken):
@@ -325,7 +335,16 @@ SINS = {
     "says no version": (Timeless, "api", "it has no etdev_api; write etdev_api = 1 in its class"),
     "zeroes weights": (with_claim(zeroes), "claims", "changed the values of"),
     "writes to nodes": (with_claim(rewires), "claims", "changed meta['mine'] of"),
-    "changes the dtype": (with_claim(changes_dtype), "claims", "changed torch's default dtype"),
+    "changes the dtype": (
+        with_claim(changes_dtype),
+        "settings",
+        "claim_nodes changed torch's default dtype from torch.float32 to torch.float64",
+    ),
+    "changes threads while it compiles": (
+        Hurried,
+        "settings",
+        "compiling changed torch's number of threads",
+    ),
     "contradicts itself": (with_claim(contradicts), "claims", "do one of the two"),
     "tears the graph": (with_claim(one_group), "claims", "lies between them"),
     "borrows a code": (with_claim(borrows_a_code), "claims", "which is the host's"),

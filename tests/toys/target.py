@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from etdev_tune.exchange import Failure, Request, Result
 
 from etdev.pte.read import read
 from etdev.runtime.run import execute
-from etdev.tuning.exchange import Failure, Request, Result
 
 QUIET_NS = (10_000_000, 10_000_000)
 

@@ -12,6 +12,7 @@ import attrs
 import pytest
 import torch
 from click.testing import CliRunner
+from etdev_tune.report import TUNING
 from examples import documents
 from examples.documents import GUIDE, INTEGRATION, README, ROOT, blocks
 from executorch.runtime import Runtime
@@ -32,7 +33,8 @@ from etdev import (
     registry,
 )
 from etdev.cli.main import COMMANDS, main
-from etdev.registry import discovery, plugin, selection
+from etdev.cli.viewing import Viewed
+from etdev.registry import discovery, extensions, plugin, selection
 from etdev.registry.toml_reader import tomllib
 from etdev.runtime.check import check
 from etdev.schema import reasons
@@ -266,7 +268,8 @@ def test_the_python_of_a_document_runs(document, desk):
 @pytest.mark.parametrize("block", TOML, ids=lambda block: block.title)
 def test_the_toml_of_a_document_is_valid(block):
     if block.file == "pyproject.toml":
-        assert list(tomllib.loads(block.text)["project"]["entry-points"]) == [discovery.GROUP]
+        groups = {discovery.GROUP, extensions.COMMANDS, extensions.VIEWS}
+        assert groups.issuperset(tomllib.loads(block.text)["project"]["entry-points"])
     else:
         assert registry.parse(block.text, block.document).names
 
@@ -292,16 +295,36 @@ def test_the_commands_of_a_document_run(document, desk):
 
 def test_the_readme_shows_every_command():
     named = {line.split()[1] for line in documents.commands(README) if line.startswith("etdev ")}
-    assert named == set(COMMANDS)
+    assert named == {*COMMANDS, "tune"}
 
 
 def test_the_page_on_integration_has_the_schema_of_every_document():
     rows = documents.rows(INTEGRATION, "| command | schema | version |")
     assert sorted((schema.strip("`"), int(version)) for _, schema, version in rows) == sorted(
-        (document.name, document.version) for document in DOCUMENTS_PRINTED
+        (document.name, document.version) for document in (*DOCUMENTS_PRINTED, TUNING)
     )
     named = {word.split()[1] for row in rows for word in re.findall(r"`(etdev [^`]+)`", row[0])}
-    assert named == set(COMMANDS)
+    assert named == {*COMMANDS, "tune"}
+
+
+def test_the_command_and_the_view_of_the_guide_work(desk):
+    entries = [block for block in TOML if "etdev.commands" in block.text]
+    declared = tomllib.loads(entries[0].text)["project"]["entry-points"]
+    lines = ((f"[{group}]", *(f"{n} = {v}" for n, v in e.items())) for group, e in declared.items())
+    info = desk / "etdev_devices-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: etdev-devices\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(line for own in lines for line in own))
+    plan = "plan net.py:model --plugin cpu --json --view devices=devices.txt"
+    Path("plan.json").write_text(CliRunner().invoke(main, plan.split()).stdout)
+    assert Path("devices.txt").read_text() == "net.py:model\ncpu_0 cpu\n"
+    done = CliRunner().invoke(main, ["devices", "plan.json"])
+    assert (done.exit_code, done.stdout) == (0, "forward cpu\n")
+
+
+def test_the_guide_names_what_a_view_is_given():
+    rows = documents.rows(GUIDE, "| attribute | what it is |")
+    assert [name.strip("`") for name, _ in rows] == [a.name for a in attrs.fields(Viewed)]
 
 
 def test_the_tests_of_the_guide_pass(desk):

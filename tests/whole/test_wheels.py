@@ -25,11 +25,46 @@ PACKAGES = {
     **{path.name.replace("-", "_"): path for path in sorted((ROOT / "plugins").glob("etdev-*"))},
 }
 PLUGINS = ("cpu", "cuda", "openvino", "trt")
+# What they have beside modules.
+FILES = {
+    "etdev": (["registry.toml", "scaffold/GUIDE.md"], "templates/**/*.txt"),
+    "etdev_page": (["page.html", "page.css"], "script/*.js"),
+}
 NET = """
 import torch
 
 def model():
     return torch.nn.Linear(4, 4), (torch.ones(2, 4),)
+"""
+SKETCH = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "etdev-sketch"
+version = "1.0"
+
+[project.entry-points."etdev.commands"]
+sketch = "etdev_sketch:command"
+
+[project.entry-points."etdev.views"]
+sketch = "etdev_sketch"
+"""
+SKETCH_CODE = """
+import click
+
+@click.command("sketch")
+@click.argument("source")
+def command(source):
+    "Say what is sketched."
+    print(f"a sketch of {source}")
+
+def check(file):
+    pass
+
+def write(file, viewed):
+    file.write_text(f"{viewed.title}: {len(viewed.plan.methods)} methods")
 """
 SUM = """
 import torch
@@ -81,15 +116,9 @@ def test_a_wheel_has_every_module_of_its_package(name, outside):
     folder = PACKAGES[name] if name == "etdev" else PACKAGES[name] / name
     modules = {f"{name}/{path.relative_to(folder)}" for path in folder.rglob("*.py")}
     inside = {entry for entry in wheel(outside, name).namelist() if ".dist-info/" not in entry}
-    templates = {
-        f"{name}/{path.relative_to(folder)}" for path in folder.rglob("templates/**/*.txt")
-    }
-    scripts = {f"etdev/{path.relative_to(folder)}" for path in folder.rglob("*.js")}
-    page = {"etdev/page/page.html", "etdev/page/page.css", *scripts}
-    assert bool(scripts) == (name == "etdev")
-    own = {"etdev/registry.toml", "etdev/scaffold/GUIDE.md", *page} if name == "etdev" else set()
-    own |= templates
-    assert inside == modules | {f"{name}/py.typed"} | own
+    files, pattern = FILES.get(name, ([], "*.js"))
+    own = {str(path.relative_to(folder)) for path in folder.rglob(pattern)} | {*files, "py.typed"}
+    assert inside == modules | {f"{name}/{file}" for file in own}
 
 
 def test_the_wheel_of_the_host_has_the_registry_as_it_is(outside):
@@ -99,14 +128,14 @@ def test_the_wheel_of_the_host_has_the_registry_as_it_is(outside):
 
 @pytest.fixture(scope="module")
 def installed(outside, tmp_path_factory):
-    """All five wheels in a fresh environment."""
+    """All wheels in a fresh environment."""
     made = Environment.make(tmp_path_factory.mktemp("wheels") / "env")
     made.run(["pip", "install", *sorted((outside / "etdev" / "dist").iterdir())], outside)
     return made
 
 
 def test_installed_wheels_are_what_is_imported(installed, outside):
-    origins = installed.origins(PLUGINS, outside)
+    origins = installed.origins([*PLUGINS, "page", "tune"], outside)
     assert sorted(origins) == sorted(PACKAGES)
     assert all(installed.folder in path.parents for path in origins.values())
 
@@ -123,6 +152,77 @@ def test_installed_wheels_have_the_guide(installed, outside):
 def test_installed_wheels_lower_a_model(installed, outside):
     installed.run(["etdev", "lower", "net.py:model", "-o", "net.pte", "--plugin", "cpu"], outside)
     assert b"XnnpackBackend" in (outside / "net.pte").read_bytes()
+
+
+def test_the_extras_name_the_distributions(outside):
+    wheels = zipfile.Path(wheel(outside, "etdev"))
+    (metadata,) = [path / "METADATA" for path in wheels.iterdir() if path.name.endswith("-info")]
+    lines = metadata.read_text("utf-8").splitlines()
+    for extra, distribution in (
+        ("tune", "etdev-tune"),
+        ("page", "etdev-page"),
+        ("html", "etdev-page"),
+    ):
+        assert f"Requires-Dist: {distribution}==0.1.0; extra == '{extra}'" in lines
+
+
+@pytest.fixture(scope="module")
+def plain(outside, tmp_path_factory):
+    """The host and a plugin alone, in a fresh environment."""
+    made = Environment.make(tmp_path_factory.mktemp("plain") / "env")
+    wheels = [next((outside / "etdev" / "dist").glob(f"{n}-*")) for n in ("etdev", "etdev_cpu")]
+    made.run(["pip", "install", *wheels], outside)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("etdev tune net.py:model -o net.pte",
+         "error: tune: not installed; pip install 'etdev[tune]'"),
+        ("etdev tune --help", "error: tune: not installed; pip install 'etdev[tune]'"),
+        ("etdev plan net.py:model --html net.html",
+         "error: html: not installed; pip install 'etdev[page]'"),
+        ("python -c 'import etdev; etdev.tune'",
+         "ImportError: etdev.tune is not installed; pip install 'etdev[tune]'"),
+        ("python -c 'from etdev import Tuning'",
+         "ImportError: etdev.Tuning is not installed; pip install 'etdev[tune]'"),
+        ("python -c 'import etdev; etdev.Page'",
+         "ImportError: etdev.Page is not installed; pip install 'etdev[page]'"),
+    ],
+)  # fmt: skip
+def test_a_plain_install_names_what_to_install(line, message, plain, outside):
+    told = plain.run(["sh", "-c", f"{line} 2>&1 || true"], outside)
+    assert told.splitlines()[-1] == message
+
+
+def test_a_plain_install_has_all_of_its_own_names_and_commands(plain, outside):
+    assert "tune " not in plain.run(["etdev", "--help"], outside).partition("Commands:")[2]
+    plain.run(["python", "-c", "from etdev import *; Lowerer"], outside)
+
+
+def test_pip_takes_an_extra_of_a_checkout_from_beside_it(plain, outside, tmp_path):
+    """No index has etdev-tune and etdev-page; what they need otherwise is installed."""
+    fresh = Environment.make(tmp_path / "env", beneath=plain)
+    pip = [sys.executable, "-m", "pip", "--python", fresh.folder / "bin" / "python", "install"]
+    options = ("--quiet", "--no-index", "--no-build-isolation")
+    places = [f"./plugins/etdev-{name}" for name in ("tune", "page")]
+    run([*pip, *options, ".[tune,html]", *places], outside / "etdev")
+    assert "Measure which plugins" in fresh.run(["etdev", "tune", "--help"], outside)
+
+
+def test_a_distribution_of_somebody_else_adds_a_command_and_a_view(installed, tmp_path):
+    project = tmp_path / "etdev-sketch"
+    (project / "etdev_sketch").mkdir(parents=True)
+    (project / "pyproject.toml").write_text(SKETCH)
+    (project / "etdev_sketch" / "__init__.py").write_text(SKETCH_CODE)
+    (tmp_path / "net.py").write_text(NET)
+    fresh = Environment.make(tmp_path / "env", beneath=installed)
+    fresh.run(["pip", "install", project], tmp_path)
+    assert "sketch   Say what" in fresh.run(["etdev", "--help"], tmp_path)
+    assert fresh.run(["etdev", "sketch", "net.py"], tmp_path) == "a sketch of net.py\n"
+    fresh.run(["etdev", "plan", "net.py:model", "--view", "sketch=net.txt"], tmp_path)
+    assert (tmp_path / "net.txt").read_text() == "net.py:model: 1 methods"
 
 
 def pip_lines():

@@ -31,7 +31,7 @@ from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, failure
 from etdev.delegate.executors.worth import HERE, Worth
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 
 # Compiles a task in this process.
 Here = Callable[[Task], Done]

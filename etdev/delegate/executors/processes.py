@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from torch import Tensor
 
 from etdev.delegate.executors.ready import prepare
@@ -80,7 +80,7 @@ class Processes:
     def submit(self, order: Order, storages: Sequence[tuple[int, Tensor]]) -> Future[Reply]:
         """Give them an order, with the storages of its weights by number."""
         handles = [self._file(number, storage) for number, storage in storages]
-        future: Future[Reply] = self._started().submit(work, order, *handles)
+        future: Future[Reply] = self._started().submit(work, evolve(order, ends=True), *handles)
         return future
 
     def close(self) -> None:

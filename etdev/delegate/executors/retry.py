@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import TimeoutError as NoAnswerError
 
 from attrs import define, field
@@ -12,7 +13,7 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.work import Order, Reply
 from etdev.delegate.tasks import Task
 from etdev.errors import first_line
-from etdev.registry.waiting import waiting_for
+from etdev.registry.watchdog import waiting_for
 
 # What an order may take beyond the limit of its compiler: imports, transfers, its key.
 GRACE_S = 60.0
@@ -52,7 +53,7 @@ class Retry:
         except Exception as error:
             self.close()
             raise UnstartableError(first_line(error)) from error
-        who, job = self._process.name, task.call.jobs[0]
+        who, job, start = self._process.name, task.call.jobs[0], time.monotonic()
         try:
             with waiting_for(task.plugin.name, f"{task.call.what} in {who}, the second worker"):
                 return self._process.submit(order, storages).result(patience_s(task))
@@ -62,6 +63,10 @@ class Retry:
             raise compile_error(job, f"two workers froze, {what}") from TimeoutError(what)
         except Exception as error:  # Of the executor: what a backend raises is in the reply.
             self.close()
+            # A process of ours ends itself where compiling takes longer than the limit.
+            if task.limit_s is not None and time.monotonic() - start > task.limit_s:
+                what = f"two processes were ended after {task.limit_s:g} s"
+                raise compile_error(job, what) from TimeoutError(what)
             raise compile_error(job, f"two processes died of it, {first_line(error)}") from error
 
     def close(self) -> None:

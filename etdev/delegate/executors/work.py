@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import platform
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -53,6 +55,7 @@ class Order:
         settings: What of torch's own compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
         limit_s: Seconds that compiling may take; None for any.
+        ends: Whether the worker is a process of ours, which ends where compiling takes longer.
     """
 
     parcel: Parcel
@@ -60,6 +63,7 @@ class Order:
     settings: Mapping[str, Any]
     cache: Mapping[str, Any] | None
     limit_s: float | None = None
+    ends: bool = False
 
 
 @frozen
@@ -143,13 +147,28 @@ def _compiled(order: Order, handles: Sequence[File | bytes]) -> bytes:
         name = keys.name(call, arrival.plugin, changes)
         if name.key != order.key:
             raise Stays("it is not the same there: a version or the program differs")
-        with standing(CacheShelf(cache, call, name.place) if cache else None):
+        shelf = CacheShelf(cache, call, name.place) if cache else None
+        with standing(shelf), _ended_after(order.limit_s if order.ends else None):
             results = call.compile(order.limit_s, f" in {_worker()}")
         entry = packed(results, order.key, about(call), keys.weights)
     if cache:
         cache.store(entry)
         cache.close()
     return entry.to_bytes()
+
+
+@contextmanager
+def _ended_after(limit_s: float | None) -> Iterator[None]:
+    """End this process if the block takes longer, even in native code that holds Python's lock."""
+    if limit_s is None:
+        yield
+        return
+    with open(os.devnull, "w") as null:
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=null)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _worker() -> str:

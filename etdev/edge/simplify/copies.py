@@ -7,9 +7,8 @@ from typing import Any
 
 from torch.fx import Node
 
-from etdev.edge.misuses import joins_nothing
 from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import Simpler, is_plain, looks_like
+from etdev.edge.simplify.values import Simpler, is_corrected, is_plain, looks_like
 from etdev.graph.nodes import op_name
 
 # They hand on their first input if the result looks like it.
@@ -25,7 +24,6 @@ _COPIES = {
     "dim_order_ops._to_dim_order_copy.default",
 }
 _PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
-_CAT = "aten.cat.default"
 
 
 def source_of(node: Node, folding: Folding) -> Node | None:
@@ -34,8 +32,8 @@ def source_of(node: Node, folding: Folding) -> Node | None:
     if not isinstance(source, Node) or not looks_like(source.meta.get("val"), node.meta["val"]):
         return None
     name = op_name(node)
-    if name == _VIEW and op_name(source) == _CAT and joins_nothing(source):
-        # It gives back the shape that the kernel forgets.
+    if is_corrected(source):
+        # A view of it may give back the shape that its kernel forgets.
         return None
     if name in _COPIES or (name == _PERMUTE and _order(node) == sorted(_order(node))):
         return source

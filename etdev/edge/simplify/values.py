@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from etdev.graph.nodes import op_name, pieces_of
 from etdev.graph.ops import is_functional
 from etdev.upstream.operators import OpOverload, base_name, overload_of
 
@@ -26,6 +27,11 @@ _NAMESPACES = ("aten", "dim_order_ops")
 def op_of(node: Node) -> OpOverload | None:
     """The operator that a node calls, in whichever dialect; None if it calls something else."""
     return overload_of(node.target) if node.op == "call_function" else None
+
+
+def is_corrected(node: Node) -> bool:
+    """Return True if a plugin wrote it for the same op; then what reads it corrects it."""
+    return op_name(node) in pieces_of(node)
 
 
 def is_random(node: Node) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from typing import Any
 
 from etdev.graph.snapshot import Snapshot
 from etdev.hookspecs import API
 from etdev.registry import answers
+from etdev.testing import global_settings
 from etdev.testing.contract import contract, on
 from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared, exported
 from etdev.testing.subject import Skipped, Subject
@@ -37,7 +39,7 @@ def api(subject: Subject) -> None:
 
 @contract(
     "it plans every small program, with claims that the host can keep",
-    "the host refuses what names no node, tears the graph, or changes it or the process",
+    "the host refuses what names no node, tears the graph, or changes it",
 )
 def claims(subject: Subject) -> None:
     for kind in PROGRAMS:
@@ -57,6 +59,44 @@ def callers_own(subject: Subject) -> None:
     changed = before.difference(program)
     assert not changed, f"{changed} changed"
     assert not out.getvalue(), f"it printed {out.getvalue()[:60]!r}"
+
+
+@contract(
+    "its hooks and its compiler leave torch's and Python's settings as they were",
+    "the user's code and other plugins go on in the same process; the host does not look",
+)
+def settings(subject: Subject) -> None:
+    # The first time modules are imported, too, which may change more.
+    _setting_changes(subject)
+    changes = _setting_changes(subject)
+    assert not changes, "; ".join(dict.fromkeys(changes))
+
+
+def _setting_changes(subject: Subject) -> list[str]:
+    """Plan, and compile where that works here; return which hook changed which setting."""
+    changes: list[str] = []
+    lowerer = subject.lowerer()
+    (plugin,) = lowerer.plugins
+    before: list[Any] = []
+
+    def after(_: object, hook: str, *__: object) -> None:
+        values = before.pop()
+        # A compile context changes settings on purpose, until it ends.
+        if hook != "compile_context":
+            changes.extend(
+                f"{hook} changed {change}" for change in global_settings.put_back(values)
+            )
+
+    all_before = global_settings.read()
+    stop = plugin.monitor(lambda *_: before.append(global_settings.read()), after)
+    try:
+        with on(exported(Layer)):
+            compiles = subject.can_compile(plugin)
+            _ = (lowerer.lower if compiles else lowerer.plan)(exported(Layer))
+    finally:
+        stop()
+        late = global_settings.put_back(all_before)
+    return changes + [f"compiling changed {change}" for change in late]
 
 
 @contract(

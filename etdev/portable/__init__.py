@@ -1,0 +1,1 @@
+"""The built-in plugin of portable kernels, which the runtime calls op by op."""

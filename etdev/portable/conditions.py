@@ -1,0 +1,218 @@
+"""Conditions under which portable kernels fail or are wrong, by what their nodes are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from etdev.portable.decompositions import halves, quantisers
+from etdev.portable.decompositions.sizes import least
+
+
+def always(node: Node) -> bool:
+    return True
+
+
+def first_is_read(node: Node) -> bool:
+    """Whether only the first result of a node is read."""
+    return all(user.args[1] == 0 for user in node.users)
+
+
+def integers(node: Node) -> bool:
+    dtype = _result(node).dtype
+    return not dtype.is_floating_point and dtype != torch.bool
+
+
+def floats(node: Node) -> bool:
+    return _input(node).dtype.is_floating_point
+
+
+def double(node: Node) -> bool:
+    return _input(node).dtype == torch.float64
+
+
+def half(node: Node) -> bool:
+    return _input(node).dtype in halves.DTYPES
+
+
+def single(node: Node) -> bool:
+    return _input(node).dim() == 0
+
+
+def volumes(node: Node) -> bool:
+    return len(node.args[3]) == 3 or _value(node.args[1]).dim() == 5  # type: ignore[arg-type]
+
+
+def widens(node: Node) -> bool:
+    return _argument(node, 2, "half_to_float") is True
+
+
+def double_or_integers(node: Node) -> bool:
+    return double(node) or integers(node)
+
+
+def double_or_widens(node: Node) -> bool:
+    return double(node) or widens(node)
+
+
+def backwards(node: Node) -> bool:
+    dim = _argument(node, 1, "dim")
+    return isinstance(dim, int) and dim < 0
+
+
+def remains(node: Node) -> bool:
+    dtype = _result(node).dtype
+    return dtype == torch.float64 or (integers(node) and dtype.is_signed)
+
+
+def sums_nothing(node: Node) -> bool:
+    """Whether a product sums no numbers, or may for some dynamic size, and has a result then."""
+    return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _result(node).shape)
+
+
+def has_nothing(node: Node) -> bool:
+    return 0 in _input(node).shape
+
+
+def may_have_nothing(node: Node) -> bool:
+    return any(least(size) <= 0 for size in _input(node).shape)
+
+
+def samples_between(node: Node) -> bool:
+    """Whether a node samples at places that may be NaN, and does not just pick or leave out."""
+    mode, padding = node.args[2:4]
+    return (mode, padding) != (1, 0)
+
+
+def promotes(node: Node) -> bool:
+    """Whether a number beside a tensor makes it one of another dtype."""
+    return _result(node).dtype != _input(node).dtype
+
+
+def makes_complex(node: Node) -> bool:
+    known = (torch.float16, torch.float32, torch.float64)
+    return _result(node).dtype.is_complex and _input(node).dtype not in known
+
+
+def selects_more(node: Node) -> bool:
+    """Whether a mask may select more values than there are, some of them several times."""
+    x, mask = (_value(value) for value in node.args)
+    sizes = zip(reversed(x.shape), reversed(mask.shape), strict=False)
+    longer = any(size == 1 and other != 1 for size, other in sizes)
+    return longer or any(size != 1 for size in mask.shape[: max(mask.dim() - x.dim(), 0)])
+
+
+def seeks_in_nothing(node: Node) -> bool:
+    """Whether the place of one value among all is asked for, of which there may be none."""
+    return _argument(node, 1, "dim") is None and may_have_nothing(node)
+
+
+def joins_nothing(node: Node) -> bool:
+    """Whether what is joined has no values, or may have none, but places where they would be."""
+    sizes = [least(size) for size in _result(node).shape]
+    axis = _argument(node, 1, "dim") or 0
+    return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
+
+
+def has_nothing_along(node: Node) -> bool:
+    """Whether the dimension along which a node works has no size, or may have none."""
+    sizes, axis = _input(node).shape, _argument(node, 1, "dim")
+    return bool(sizes) and least(sizes[axis]) <= 0
+
+
+def half_or_uncertain(node: Node) -> bool:
+    """Whether a variance is of halves, or of so few values that it may be infinite."""
+    correction = node.kwargs.get("correction")
+    return half(node) or (isinstance(correction, (int, float)) and correction > 1)
+
+
+def rounds_steps(node: Node) -> bool:
+    """Whether a range of integers has limits that are not, or that are no floats, or a bool."""
+    numbers = node.args[:3]
+    if any(isinstance(value, bool) for value in numbers):
+        return True
+    if not integers(node) or not all(isinstance(value, (int, float)) for value in numbers):
+        return False
+    return any(float(value) != value or value != int(value) for value in numbers)  # type: ignore[arg-type]
+
+
+def sum_fails(node: Node) -> bool:
+    if single(node):
+        return True
+    return _result(node).dtype == torch.float64 and bool(_input(node).numel())
+
+
+def half_or_unweighted(node: Node) -> bool:
+    """Whether a bias or a product doesn't count, not even where it is NaN; or it is of halves."""
+    unweighted = 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha"))
+    return half(node) or (floats(node) and unweighted)
+
+
+def scales_in_other_dtypes(node: Node) -> bool:
+    """Whether a quantiser is given scales or zero points that its kernel doesn't take."""
+    given = zip(node.args[1:3], quantisers.DTYPES, strict=True)
+    return any(isinstance(n, Node) and _value(n).dtype != dtype for n, dtype in given)
+
+
+def sum_rounds(node: Node) -> bool:
+    """Whether a kernel adds integers in float32."""
+    dims = _argument(node, 1, "dim")
+    axes = len(dims) if dims else _input(node).dim()
+    return axes == 1 and integers(node) and _input(node).dtype == _result(node).dtype
+
+
+def divides(node: Node) -> bool:
+    if node.kwargs.get("rounding_mode") == "trunc":
+        return _result(node).dtype == torch.int64
+    if node.kwargs.get("rounding_mode") != "floor":
+        return False
+    wide = _result(node).dtype in (torch.int32, torch.int64)
+    # The least of them may be divided by -1.
+    return not integers(node) or (wide and _value(node.args[1]).dim() > 0)
+
+
+def integers_or_root(node: Node) -> bool:
+    return integers(node) or (floats(node) and node.args[1] in (0.5, -0.5))
+
+
+def shifts_out(node: Node) -> bool:
+    places = node.args[1]
+    return not isinstance(places, int) or not 0 <= places < torch.iinfo(_input(node).dtype).bits
+
+
+def crops(node: Node) -> bool:
+    pad: Any = node.args[1]
+    return any(isinstance(size, int) and size < 0 for size in pad)
+
+
+def counts(node: Node) -> bool:
+    norm = node.args[2]
+    return isinstance(norm, (int, float)) and norm == 0
+
+
+def counts_pairs(node: Node) -> bool:
+    return bool(_argument(node, 1, "p") == 0)
+
+
+def two_sided(node: Node) -> bool:
+    """Return True if a Fourier transform is of all frequencies, where its kernel always fails."""
+    return node.args[3:] == (False,)
+
+
+def _argument(node: Node, index: int, name: str) -> Any:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name)
+
+
+def _input(node: Node) -> torch.Tensor:
+    return _value(node.all_input_nodes[0])
+
+
+def _result(node: Node) -> torch.Tensor:
+    return _value(node)
+
+
+def _value(node: Any) -> torch.Tensor:
+    value: torch.Tensor = node.meta["val"]
+    return value

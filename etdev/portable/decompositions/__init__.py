@@ -1,0 +1,46 @@
+"""Decompositions into ops that portable kernels compute, which none of torch's tables has.
+
+Each is called as its op is. It holds at NaN, infinities and the edges of each dtype as PyTorch's
+kernel does, and raises NotImplementedError for arguments that it can't express.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etdev.portable.decompositions import (
+    bags,
+    corrections,
+    elementwise,
+    linalg,
+    order,
+    places,
+    pooling,
+    quantisers,
+    randoms,
+    reductions,
+    sampling,
+    search,
+    special,
+    volumes,
+    weighting,
+)
+
+DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    **corrections.FORMULAS,
+    **bags.FORMULAS,
+    **elementwise.FORMULAS,
+    **linalg.FORMULAS,
+    **order.FORMULAS,
+    **places.FORMULAS,
+    **pooling.FORMULAS,
+    **quantisers.FORMULAS,
+    **randoms.FORMULAS,
+    **reductions.FORMULAS,
+    **sampling.FORMULAS,
+    **search.FORMULAS,
+    **special.FORMULAS,
+    **volumes.FORMULAS,
+    **weighting.FORMULAS,
+}

@@ -1,0 +1,145 @@
+"""Corrections of what torch's own decompositions compute otherwise than its kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+
+from etdev.portable.decompositions import kernels, sampling
+from etdev.portable.decompositions.refusals import in_range, unless
+from etdev.portable.decompositions.sizes import least
+
+aten = torch.ops.aten
+_LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
+_FILLS = (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+_MEAN, _SUM = 1, 2
+
+
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Labels after the first -1 don't count; torch's decomposition counts them as label 0."""
+    rows, labels = x.reshape(-1, x.shape[-1]), target.reshape(-1, x.shape[-1])
+    count = x.shape[-1]
+    places = torch.arange(count, device=x.device)
+    end = torch.amin(torch.where(labels == -1, places, count), -1, keepdim=True)
+    counts = places < end
+    label = torch.where(counts, labels, 0)
+    is_label = ((label.unsqueeze(-1) == places) & counts.unsqueeze(-1)).any(1)
+    margin = 1 - torch.gather(rows, 1, label).unsqueeze(-1) + rows.unsqueeze(1)
+    read = counts.unsqueeze(-1) & ~is_label.unsqueeze(1)
+    loss = torch.where(read, _positive(margin) / count, 0).sum((1, 2))
+    return _reduced(loss, x, reduction), is_label.to(x.dtype).reshape(target.shape)
+
+
+def _positive(margin: Tensor) -> Tensor:
+    """What counts of a margin: nothing of NaN."""
+    return torch.where(margin > 0, margin, 0)
+
+
+def _reduced(loss: Tensor, x: Tensor, reduction: int) -> Tensor:
+    """The loss of rows, or what it is reduced to."""
+    if reduction == _MEAN:
+        return loss.mean()
+    if reduction == _SUM:
+        return loss.sum()
+    return loss if x.dim() == 2 else loss.reshape(())
+
+
+def _linear(
+    x: Tensor, output_size: Any, align_corners: bool, scale_factors: Any = None, *, op: Any
+) -> Tensor:
+    if x.dtype.is_floating_point and all(isinstance(size, int) for size in x.shape[2:]):
+        return sampling.linear(x, output_size, align_corners, scale_factors)
+    return _known(op, x, output_size, align_corners, scale_factors)
+
+
+def _one_hot(labels: Tensor, num_classes: int = -1) -> Tensor:
+    """With a kernel that refuses labels out of range; torch's decomposition has no one for them."""
+    if num_classes < 0:
+        raise NotImplementedError("as many classes as labels say")
+    places = labels.unsqueeze(-1)
+    zeros = torch.zeros((*labels.shape, num_classes), dtype=torch.int64, device=labels.device)
+    return zeros.scatter(-1, places, 1)
+
+
+def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """Over what may be nothing, with one more value that counts for nothing."""
+    reduced = {axis % x.dim() for axis in dim or range(x.dim())} if x.dim() else set()
+    if x.dtype.is_floating_point and any(least(x.shape[axis]) <= 0 for axis in reduced):
+        pad = [int(axis in reduced) * end for axis in reversed(range(x.dim())) for end in (0, 1)]
+        x = torch.constant_pad_nd(x, pad, -math.inf)
+    return _known(aten.logsumexp.default, x, dim, keepdim)
+
+
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Of what may be nothing without a remainder of its size, which ends the process."""
+    if all(least(size) > 0 for size in x.shape):
+        return _known(aten.roll.default, x, shifts, dims)
+    return kernels.roll(x, shifts, dims)
+
+
+def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """Of places that don't count from the end, as torch's decomposition lets them."""
+    places = in_range(index, x.shape[dim] if x.dim() else 1)
+    return _known(aten.index_add.default, x, dim, places, source, alpha=alpha)
+
+
+def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """As `_index_add`."""
+    places = in_range(index, x.shape[dim] if x.dim() else 1)
+    return _known(aten.index_copy.default, x, dim, places, source)
+
+
+def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, op: Any) -> Tensor:
+    """Of places that may count from the end, unlike those of the copy that torch makes of it."""
+    size = x.shape[dim] if x.dim() else 1
+    return _known(op, x, dim, torch.where(index < 0, index + size, index), value)
+
+
+def _binary_cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
+    """Of probabilities, which others than those from 0 to 1 are not."""
+    outside = torch.logical_not(((x >= 0) & (x <= 1)).all())
+    loss = _known(aten.binary_cross_entropy.default, x, target, weight, reduction)
+    return unless(outside, loss)
+
+
+def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
+    """In slices, if the first size of the pieces is dynamic: ExecuTorch's verifier would fix it.
+
+    It takes the first piece for the list of them, and asks for its length.
+    """
+    if not sizes or isinstance(x.shape[0] if dim % x.dim() else sizes[0], int):
+        return NotImplemented
+    ends = list(accumulate(sizes))
+    starts = [0, *ends[:-1]]
+    return [aten.slice.Tensor(x, dim, *limits) for limits in zip(starts, ends, strict=True)]
+
+
+def _known(op: Any, *args: Any, **options: Any) -> Tensor:
+    """What torch has for an op."""
+    result: Tensor = decomposition_table[op](*args, **options)
+    return result
+
+
+# In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
+# binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
+    aten.binary_cross_entropy.default: _binary_cross_entropy,
+    aten.index_add.default: _index_add,
+    aten.index_copy.default: _index_copy,
+    **{op: partial(_index_fill, op=op) for op in _FILLS},
+    aten.logsumexp.default: _logsumexp,
+    aten.one_hot.default: _one_hot,
+    **{op: partial(_linear, op=op) for op in _LINEAR},
+    aten.roll.default: _roll,
+    aten.split_with_sizes.default: _split_with_sizes,
+}

@@ -1,0 +1,199 @@
+"""Formulas of pools, one dimension after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etdev.portable.decompositions.sizes import fixed
+
+aten = torch.ops.aten
+
+
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """One dimension after the other, since a window's sum is one of sums."""
+    kernel = _three(kernel_size)
+    steps, around = _three(stride or kernel), _three(padding)
+    total: Tensor = x
+    count: Any = 1
+    for axis in range(3):
+        dim = x.dim() - 3 + axis
+        size = fixed(x.shape[dim])
+        pad, width, step = around[axis], kernel[axis], steps[axis]
+        number = _windows(size, width, step, pad, 1, ceil_mode)
+        total = _folded(total, dim, number, width, step, 1, pad, 0.0, torch.add)
+        starts = torch.arange(number, device=x.device) * step - pad
+        ends = torch.clamp(starts + width, max=size + pad if count_include_pad else size)
+        counts = ends - (starts if count_include_pad else torch.clamp(starts, min=0))
+        shape = [number if a == dim else 1 for a in range(x.dim())]
+        count = count * counts.reshape(shape).to(x.dtype)
+    whole = None if x.dtype.is_floating_point else "trunc"
+    return torch.div(total, divisor_override or count, rounding_mode=whole)
+
+
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Values and places, one dimension after the other; the last NaN of a window wins."""
+    return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def max_pool2d(
+    x: Tensor, kernel_size: Sequence[int], *options: Any, **named: Any
+) -> tuple[Tensor, Tensor]:
+    """With the last NaN of a window, where the kernel takes the largest number."""
+    arguments = (kernel_size, *options)
+    values, places = aten.max_pool2d_with_indices.default(x, *arguments, **named)
+    height, width = x.shape[-2:]
+    numbers = torch.arange(1, height * width + 1, device=x.device).reshape(height, width)
+    marks = torch.where(torch.isnan(x), numbers, 0)
+    last, _ = aten.max_pool2d_with_indices.default(marks, *arguments, **named)
+    has_nan = last > 0
+    return torch.where(has_nan, math.nan, values), torch.where(has_nan, last - 1, places)
+
+
+def _max_pool(
+    x: Tensor,
+    rank: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> tuple[Tensor, Tensor]:
+    kernel = _many(kernel_size, rank)
+    steps, around = _many(stride or kernel, rank), _many(padding, rank)
+    apart = _many(dilation, rank)
+    first = x.dim() - rank
+    sizes = [fixed(size) for size in x.shape[first:]]
+    lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
+    for axis in reversed(range(rank)):
+        number = _windows(
+            sizes[axis], kernel[axis], steps[axis], around[axis], apart[axis], ceil_mode
+        )
+        window = (first + axis, number, kernel[axis], steps[axis], apart[axis], around[axis])
+        x, places = _best(x, places, lowest, *window)
+    return x, places
+
+
+def _best(x: Tensor, places: Tensor, lowest: float, *window: int) -> tuple[Tensor, Tensor]:
+    return _first_best(zip(_slices(x, lowest, *window), _slices(places, -1, *window), strict=True))
+
+
+def _first_best(candidates: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The first of the largest values, or the last NaN, and its place; -1 is outside."""
+    value, place = next(candidates)
+    for other, where in candidates:
+        wins = (other > value) | (place < 0)
+        if value.dtype.is_floating_point:
+            wins = wins | torch.isnan(other)
+        wins = wins & (where >= 0)
+        value, place = torch.where(wins, other, value), torch.where(wins, where, place)
+    return value, place
+
+
+def _folded(
+    x: Tensor,
+    dim: int,
+    number: int,
+    width: int,
+    step: int,
+    apart: int,
+    pad: int,
+    outside: float,
+    fold: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    slices = _slices(x, outside, dim, number, width, step, apart, pad)
+    value = next(slices)
+    for other in slices:
+        value = fold(value, other)
+    return value
+
+
+def _slices(
+    x: Tensor, outside: float, dim: int, number: int, width: int, step: int, apart: int, pad: int
+) -> Iterator[Tensor]:
+    """For each place in a window, what all windows have there."""
+    size = x.shape[dim]
+    need = (number - 1) * step + (width - 1) * apart + 1
+    after = max(0, need - size - pad)
+    if pad or after:
+        amounts = [0, 0] * (x.dim() - 1 - dim) + [pad, after]
+        x = torch.constant_pad_nd(x, amounts, outside)
+    for place in range(width):
+        begin = place * apart
+        yield x.narrow(dim, begin, (number - 1) * step + 1)[
+            tuple(slice(None, None, step if axis == dim else 1) for axis in range(x.dim()))
+        ]
+
+
+def _windows(size: int, width: int, step: int, pad: int, apart: int, ceil_mode: bool) -> int:
+    """How many windows there are; one that would begin in the padding after the end is not."""
+    room = size + 2 * pad - apart * (width - 1) - 1
+    number = (-(-room // step) if ceil_mode else room // step) + 1
+    return number - 1 if ceil_mode and (number - 1) * step >= size + pad else number
+
+
+def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """One dimension after the other, since a window's mean is one of means."""
+    for axis, number in enumerate(output_size):
+        dim = x.dim() - len(output_size) + axis
+        size = fixed(x.shape[dim])
+        ends = [(i * size // number, -(-(i + 1) * size // number)) for i in range(fixed(number))]
+        means = [x.narrow(dim, a, b - a).mean(dim, keepdim=True) for a, b in ends]
+        x = torch.cat(means, dim)
+    return x
+
+
+def _adaptive_max_pool(rank: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    def pool(x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+        first = x.dim() - rank
+        sizes = [fixed(size) for size in x.shape[first:]]
+        places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
+        for axis in reversed(range(rank)):
+            size, number, dim = sizes[axis], fixed(output_size[axis]), first + axis
+            index = torch.arange(number, device=x.device)
+            begins = torch.div(index * size, number, rounding_mode="floor")
+            lasts = torch.div((index + 1) * size - 1, number, rounding_mode="floor")
+            width = max(-(-(i + 1) * size // number) - i * size // number for i in range(number))
+            # The last value of a short window counts again, which changes nothing.
+            steps = [torch.minimum(begins + step, lasts) for step in range(width)]
+            values = [torch.index_select(x, dim, step) for step in steps]
+            x, places = _first_best(
+                zip(values, (torch.index_select(places, dim, step) for step in steps), strict=True)
+            )
+        return x, places
+
+    return pool
+
+
+def _three(values: Sequence[int]) -> list[int]:
+    return _many(values, 3)
+
+
+def _many(values: Sequence[int], rank: int) -> list[int]:
+    return [fixed(value) for value in values] if len(values) > 1 else [fixed(values[0])] * rank
+
+
+FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    aten.adaptive_max_pool2d.default: _adaptive_max_pool(2),
+    aten.adaptive_max_pool3d.default: _adaptive_max_pool(3),
+}

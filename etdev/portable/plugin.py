@@ -1,0 +1,52 @@
+"""The hooks of the built-in plugin: portable kernels take what other plugins leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from attrs import frozen
+
+from etdev import Claim, KeepWhole, Probe, hookimpl
+from etdev.portable import machine
+
+if TYPE_CHECKING:
+    from executorch.exir import EdgeCompileConfig
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+
+@frozen
+class Portable:
+    """Portable kernels, which the runtime calls for the nodes that stay in a method's program."""
+
+    # The version of the hooks that it was written for.
+    etdev_api: ClassVar[int] = 1
+
+    @hookimpl
+    def probe(self) -> Probe:
+        """Fit everywhere, since ExecuTorch includes the kernels."""
+        return machine.probe()
+
+    @hookimpl
+    def keep_whole(self) -> KeepWhole:
+        """Ops outside Core ATen that have kernels, and those that torch can't decompose."""
+        from etdev.portable import support
+
+        return support.keep_whole()
+
+    @hookimpl
+    def claim_nodes(
+        self, program: ExportedProgram, taken: Mapping[str, str], config: EdgeCompileConfig
+    ) -> Sequence[Claim]:
+        """The nodes that kernels compute as PyTorch does; as a last resort, those wrong for NaN."""
+        from etdev.portable.support import Support
+
+        return Support(config).match(program, taken)
+
+    @hookimpl
+    def decompose(self, node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | None:
+        """How an op without a right kernel is written in ops that have one."""
+        from etdev.portable.support import Support
+
+        return Support(config).decomposition(node)

@@ -1,0 +1,227 @@
+"""The nodes that the runtime has no portable kernel for, or whose kernel fails or is wrong.
+
+Each op has the condition on a node under which that is so, and the formula that computes it
+instead. The faults were found by running every op on the edges of every dtype.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from attrs import evolve, field, frozen
+from torch.fx import Node
+
+from etdev.graph import aten_op, op_name
+from etdev.portable import conditions as when
+from etdev.portable.decompositions import (
+    bags,
+    doubles,
+    halves,
+    integers,
+    kernels,
+    order,
+    pooling,
+    quantisers,
+    randoms,
+    reductions,
+    sampling,
+    sizes,
+    weighting,
+)
+
+aten = torch.ops.aten
+_Formula = Callable[..., Any]
+_Faults = Mapping[Any, tuple[Callable[[Node], bool], _Formula]]
+
+
+@frozen
+class Fault:
+    """A reason not to give a node to its portable kernel.
+
+    Args:
+        code: `no-kernel` or `wrong`.
+        text: The reason in words.
+        formula: How the op is written in others.
+        rare: The kernel is right but for some values.
+    """
+
+    code: str
+    text: str
+    formula: _Formula | None = field(default=None, eq=False)
+    rare: bool = False
+
+    def within(self, node: Node) -> Fault:
+        """Return the same fault as one of an op with branches, of which a node has it."""
+        if self.text.startswith("in a branch"):
+            return self
+        return evolve(self, text=f"in a branch, {op_name(node)} ({node.name}): {self.text}")
+
+
+_TEXTS = {
+    "no-kernel": "there is no portable kernel of it",
+    "wrong": "its portable kernel fails or is wrong for what it is given",
+    "rarely-wrong": "its portable kernel is wrong for some values, such as NaN, large integers, or "
+    "none",
+}
+
+
+def fault_of(node: Node) -> Fault | None:
+    """Return what is wrong with the kernel of a node; None if it is right."""
+    op = aten_op(node.target)
+    for code, table in _TABLES.items():
+        if op in table:
+            applies, formula = table[op]
+            if applies(node):
+                return Fault(code, _TEXTS[code], formula, rare=table is _RARELY_WRONG)
+    return None
+
+
+def _volume(x: torch.Tensor, *args: Any) -> torch.Tensor:
+    formula = halves.convolution if x.dtype in halves.DTYPES else kernels.convolution
+    result: torch.Tensor = formula(x, *args)
+    return result
+
+
+def _remainder(x: Any, y: Any) -> torch.Tensor:
+    floating = torch.result_type(x, y).is_floating_point
+    formula: _Formula = doubles.remainder if floating else integers.remainder
+    result: torch.Tensor = formula(x, y)
+    return result
+
+
+def _sum(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    return (kernels.sum_of_one if x.dim() == 0 else doubles.total)(x, *args, **options)
+
+
+def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
+    formula: _Formula = integers.truncated_division
+    if rounding_mode == "floor":
+        floating = torch.result_type(x, y).is_floating_point
+        formula = kernels.floor_division if floating else integers.floor_division
+    result: torch.Tensor = formula(x, y, rounding_mode=rounding_mode)
+    return result
+
+
+def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
+    formula: _Formula = kernels.root if exponent in (0.5, -0.5) else integers.power
+    result: torch.Tensor = formula(x, exponent)
+    return result
+
+
+def _variance(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    half = x.dtype in halves.DTYPES
+    formula = halves.widened(aten.var.correction) if half else reductions.variance
+    result: torch.Tensor = formula(x, *args, **options)
+    return result
+
+
+def _greatest(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
+    return reductions.extreme_by_dim(x, dim, keepdim, torch.max)
+
+
+def _least(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
+    return reductions.extreme_by_dim(x, dim, keepdim, torch.min)
+
+
+_place_of_greatest = functools.partial(reductions.place_of_extreme, op=torch.argmax)
+_place_of_least = functools.partial(reductions.place_of_extreme, op=torch.argmin)
+
+# The runtime has no kernel.
+_MISSING: _Faults = {
+    aten.sort.default: (when.always, order.sort),
+    aten.scatter_reduce.two: (when.always, reductions.scatter_reduce),
+    aten.avg_pool3d.default: (when.always, pooling.avg_pool3d),
+    aten.max_pool3d_with_indices.default: (when.always, pooling.max_pool3d),
+    aten._adaptive_avg_pool3d.default: (when.always, pooling.adaptive_avg_pool),
+    aten._embedding_bag.default: (when.first_is_read, bags.embedding_bag),
+    aten.empty_strided.default: (when.always, kernels.empty_strided),
+    aten.randperm.default: (when.always, randoms.randperm),
+}
+_WRONG: _Faults = {
+    # The kernel fails.
+    aten.convolution.default: (when.volumes, _volume),
+    aten._softmax.default: (when.widens, kernels.softmax),
+    aten.constant_pad_nd.default: (when.crops, kernels.cropped),
+    aten.cumsum.default: (when.single, kernels.cumsum_of_one),
+    aten.masked_select.default: (when.selects_more, doubles.unknown),
+    **{op: (when.promotes, kernels.of_number(op)) for op in (aten.add.Scalar, aten.sub.Scalar)},
+    torch.ops.dim_order_ops._to_dim_order_copy.default: (
+        when.makes_complex,
+        kernels.to_complex,
+    ),
+    # It takes the process down.
+    aten.amax.default: (when.has_nothing, reductions.extreme_of_nothing),
+    aten.amin.default: (when.has_nothing, reductions.extreme_of_nothing),
+    aten.roll.default: (when.has_nothing, kernels.roll),
+    aten.sum.dim_IntList: (when.sum_fails, _sum),
+    aten.unfold.default: (when.single, kernels.unfold_of_one),
+    aten.unfold_copy.default: (when.single, kernels.unfold_of_one),
+    aten.narrow.default: (when.backwards, kernels.narrow_copy),
+    aten.narrow_copy.default: (when.backwards, kernels.narrow_copy),
+    **{op: (when.scales_in_other_dtypes, quantisers.exact(op)) for op in quantisers.OPS},
+    # It is wrong for ordinary values.
+    aten.remainder.Tensor: (when.remains, _remainder),
+    aten.remainder.Scalar: (when.remains, _remainder),
+    aten.mm.default: (when.sums_nothing, kernels.empty_product),
+    aten.bmm.default: (when.sums_nothing, kernels.empty_product),
+    aten.arange.start_step: (when.rounds_steps, integers.steps),
+    aten._log_softmax.default: (when.double_or_widens, doubles.log_softmax),
+    aten.native_layer_norm.default: (when.double, doubles.layer_norm),
+    aten.native_group_norm.default: (when.double, doubles.group_norm),
+    aten._adaptive_avg_pool2d.default: (when.double, pooling.adaptive_avg_pool),
+    aten._native_batch_norm_legit.no_stats: (when.double, doubles.batch_norm),
+    aten._upsample_bilinear2d_aa.default: (when.double, doubles.unknown),
+    aten._upsample_bilinear2d_aa.vec: (when.double, doubles.unknown),
+    aten.upsample_bilinear2d.vec: (when.double_or_integers, sampling.bilinear),
+    aten.max_pool2d_with_indices_backward.default: (when.always, kernels.max_pool2d_backward),
+    aten._fft_r2c.default: (when.two_sided, doubles.unknown),
+}
+# The kernel is wrong for NaN, infinities, zeros, integers that are not floats, sums of many numbers
+# of half precision, or fails where a dynamic size is nothing.
+_RARELY_WRONG: _Faults = {
+    aten.roll.default: (when.may_have_nothing, kernels.roll),
+    aten.index_select.default: (when.has_nothing_along, kernels.index_select),
+    aten.argmax.default: (when.seeks_in_nothing, _place_of_greatest),
+    aten.argmin.default: (when.seeks_in_nothing, _place_of_least),
+    aten.cat.default: (when.joins_nothing, sizes.joined),
+    aten.amax.default: (when.may_have_nothing, _greatest),
+    aten.amin.default: (when.may_have_nothing, _least),
+    aten._log_softmax.default: (when.has_nothing_along, kernels.log_softmax),
+    aten.convolution.default: (when.half, halves.convolution),
+    aten.addmm.default: (when.half_or_unweighted, weighting.addmm),
+    aten.native_layer_norm.default: (
+        when.half,
+        halves.widened(aten.native_layer_norm.default),
+    ),
+    aten.var.correction: (when.half_or_uncertain, _variance),
+    aten.var.dim: (when.half, halves.widened(aten.var.dim)),
+    aten.cumsum.default: (when.half, halves.widened(aten.cumsum.default)),
+    aten.avg_pool2d.default: (when.half, halves.widened(aten.avg_pool2d.default)),
+    aten.max_pool2d_with_indices.default: (when.floats, pooling.max_pool2d),
+    aten.grid_sampler_2d.default: (when.samples_between, sampling.grid_sampler_2d),
+    aten.sign.default: (when.floats, kernels.sign),
+    aten.div.Tensor_mode: (when.divides, _division),
+    aten.floor.default: (when.integers, integers.whole),
+    aten.ceil.default: (when.integers, integers.whole),
+    aten.trunc.default: (when.integers, integers.whole),
+    aten.fmod.Tensor: (when.integers, integers.fmod),
+    aten.fmod.Scalar: (when.integers, integers.fmod),
+    aten._cdist_forward.default: (when.counts, kernels.distances),
+    aten._pdist_forward.default: (when.counts_pairs, kernels.distances_of_pairs),
+    aten.sum.dim_IntList: (when.sum_rounds, integers.total),
+    aten.pow.Tensor_Scalar: (when.integers_or_root, _power),
+    aten.pow.Tensor_Tensor: (when.integers, integers.power),
+    aten.pow.Scalar: (when.integers, integers.power),
+    aten.bitwise_left_shift.Tensor: (when.integers, integers.left_shift),
+    aten.bitwise_right_shift.Tensor: (when.integers, integers.right_shift),
+    aten.bitwise_left_shift.Tensor_Scalar: (when.shifts_out, integers.shift_by_all),
+    aten.bitwise_right_shift.Tensor_Scalar: (when.shifts_out, integers.shift_to_sign),
+}
+_TABLES: Mapping[str, _Faults] = {
+    "no-kernel": _MISSING,
+    "wrong": _WRONG,
+    "rarely-wrong": _RARELY_WRONG,
+}

@@ -1,0 +1,107 @@
+"""The ops that portable kernels compute as PyTorch does, and how others are written in them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from executorch.exir import EdgeCompileConfig
+from executorch.exir.delegate import executorch_call_delegate
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from etdev import Claim, Group, KeepWhole, Refusal
+from etdev.graph import aten_op, op_name, own_pieces, pieces_of
+from etdev.portable.decompositions import DECOMPOSITIONS
+from etdev.portable.soundness import Fault, fault_of
+
+aten = torch.ops.aten
+# Outside Core ATen.
+_WITH_KERNELS = (
+    aten.bitwise_left_shift.Tensor,
+    aten.bitwise_left_shift.Tensor_Scalar,
+    aten.bitwise_right_shift.Tensor,
+    aten.bitwise_right_shift.Tensor_Scalar,
+    aten.masked_select.default,
+)
+
+
+def keep_whole() -> KeepWhole:
+    """Return the ops outside Core ATen that have kernels, and those that are decomposed here."""
+    return KeepWhole(_WITH_KERNELS, decomposes=tuple(DECOMPOSITIONS))
+
+
+class Support:
+    """The judgement of nodes, one by one.
+
+    Args:
+        config: The caller's; it says which ops the caller's runtime has kernels for.
+    """
+
+    def __init__(self, config: EdgeCompileConfig) -> None:
+        self._others = {*config._core_aten_ops_exception_list, *config.preserve_ops}
+
+    def match(self, program: ExportedProgram, taken: Mapping[str, str]) -> Sequence[Claim]:
+        """Return the claim on the nodes whose kernels are right, and one of last resort.
+
+        Args:
+            program: An edge-dialect program.
+            taken: Owner of each node that another plugin has.
+        """
+        right: list[Group] = []
+        rarely_wrong: list[Group] = []
+        refusals: list[Refusal] = []
+        for node in _computing(program.graph_module):
+            if node.name in taken:
+                continue
+            fault = self._fault(node, program.graph_module)
+            if fault is None:
+                right.append(Group([node.name]))
+            elif fault.rare:
+                rarely_wrong.append(Group([node.name], fault.text))
+            else:
+                refusals.append(Refusal(node.name, fault.code, fault.text))
+        last = [Claim(None, rarely_wrong, last_resort=True)] if rarely_wrong else []
+        return [Claim(None, right, refusals), *last]
+
+    def decomposition(self, node: Node) -> Callable[..., Any] | None:
+        """Return how a node is written in ops that kernels compute; None if it is one of those."""
+        fault = self._own_fault(node)
+        if fault is not None and fault.formula is not None:
+            return fault.formula
+        return DECOMPOSITIONS.get(aten_op(node.target))
+
+    def _fault(self, node: Node, module: GraphModule) -> Fault | None:
+        """Return what is wrong with the kernel of a node, or with one in its branches."""
+        faults = list(self._faults_inside(node, module))
+        return next((fault for fault in faults if not fault.rare), next(iter(faults), None))
+
+    def _faults_inside(self, node: Node, module: GraphModule) -> Iterator[Fault]:
+        if fault := self._own_fault(node):
+            yield fault
+        held = (getattr(module, str(n.target)) for n in node.all_input_nodes if n.op == "get_attr")
+        for branch in held:
+            for inner in _computing(branch) if isinstance(branch, GraphModule) else ():
+                for fault in self._faults_inside(inner, branch):
+                    yield fault.within(inner)
+
+    def _own_fault(self, node: Node) -> Fault | None:
+        op = aten_op(node.target)
+        # A decomposition that writes an op with the same op gives it what its kernel can do.
+        if op in self._others or op_name(node) in pieces_of(node):
+            return None
+        if own_pieces(op) is not None:
+            return Fault("no-kernel", "it is an op of another library, written in torch")
+        return fault_of(node)
+
+
+def _computing(module: GraphModule) -> Iterator[Node]:
+    """Yield the nodes that kernels compute; getitems go with their op."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target not in _NOT_COMPUTED:
+            yield node
+
+
+_NOT_COMPUTED = (operator.getitem, executorch_call_delegate)

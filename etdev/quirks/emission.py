@@ -1,0 +1,270 @@
+"""Faults of ExecuTorch's emission: memory orders, gradients, kernels and errors without a node."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, dim_order_from_stride
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from etdev.graph.layout import is_known_order
+from etdev.graph.nodes import graph_modules, op_name, upper_bound
+from etdev.graph.ops import ORDERED, aten_op
+from etdev.graph.symbols import unbacked
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.operators import OpOverload
+from etdev.upstream.trees import pytree
+
+_SCAN = torch.ops.higher_order.scan
+_QUANTISED = "quantized_decomposed."
+# Ops of sizes have no out variants and need none.
+_TORCH = ("aten", "prim", "prims", "executorch_prim")
+
+
+def unknown_orders(module: GraphModule) -> list[TensorSpec]:
+    """Return the memory specs that are neither contiguous nor channels last."""
+    nodes = (node for inner in graph_modules(module) for node in inner.graph.nodes)
+    return [s for node in nodes for s in _specs(node) if not is_known_order(s.dim_order)]
+
+
+def make_contiguous(module: GraphModule, specs: Sequence[TensorSpec]) -> GraphModule:
+    """Write the contiguous order into memory specs."""
+    for spec in specs:
+        spec.stride = contiguous_stride_from_shape(spec.shape)
+        spec.dim_order = tuple(range(len(spec.shape)))
+    return module
+
+
+def _has_other_order(node: Node) -> bool:
+    """Return True if a node is told another order of dimensions than its memory spec has."""
+    order: Any = node.kwargs.get("dim_order")
+    return order is not None and list(order) != _written_order(node)
+
+
+def tell_written_order(module: GraphModule, nodes: Sequence[Node]) -> GraphModule:
+    """Give nodes the order of the memory that they write as their argument."""
+    for node in nodes:
+        node.kwargs = {**node.kwargs, "dim_order": _written_order(node)}
+    return module
+
+
+def _written_order(node: Node) -> list[Any] | None:
+    order: Any = node.kwargs.get("dim_order")
+    return next((list(spec.dim_order) for spec in _specs(node)), list(order) if order else None)
+
+
+def _specs(node: Node) -> Iterator[TensorSpec]:
+    for spec in pytree.tree_leaves(node.meta.get("spec")):
+        if isinstance(spec, TensorSpec):
+            yield spec
+
+
+def copy_at_once(module: GraphModule, nodes: Sequence[Node]) -> GraphModule:
+    """Take `non_blocking=True` from nodes."""
+    for node in nodes:
+        node.kwargs = {**node.kwargs, "non_blocking": False}
+    return module
+
+
+def written_statistics(program: ExportedProgram) -> list[Node]:
+    """Return the buffers that a method writes and a batch norm reads."""
+    buffers = program.graph_signature.inputs_to_buffers
+    written = set(program.graph_signature.buffers_to_mutate.values())
+    return [
+        node
+        for node in program.graph.find_nodes(op="placeholder")
+        if buffers.get(node.name) in written
+        and any(op_name(user).startswith("aten._native_batch_norm") for user in node.users)
+    ]
+
+
+def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
+    """Import the portable kernels of quantised ops, which registers their out variants."""
+    importlib.import_module("executorch.kernels.quantized")
+    return program
+
+
+@frozen
+class Size:
+    """A size of a node that ExecuTorch can't plan with.
+
+    Args:
+        node: The node.
+        size: One of its sizes, or all but the first.
+    """
+
+    node: Node
+    size: Any
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+
+def unbounded_sizes(program: ExportedProgram) -> Iterator[Size]:
+    """Yield the sizes that depend on data and have no upper bound."""
+    for node in program.graph.nodes:
+        sizes = getattr(node.meta.get("val"), "shape", ())
+        yield from (Size(node, size) for size in sizes if upper_bound(size) is None)
+
+
+def unordered_sizes(program: ExportedProgram) -> Iterator[Size]:
+    """Yield the inner sizes that depend on data."""
+    for node in program.graph.nodes:
+        if unbacked(inner := tuple(getattr(node.meta.get("val"), "shape", ())[1:])):
+            yield Size(node, inner)
+
+
+def unordered_strides(program: ExportedProgram) -> Iterator[Size]:
+    """Yield the inner sizes whose strides ExecuTorch can't put in order, once it traces again."""
+    for found in unordered_sizes(program):
+        # Products of the inner sizes, in place of which torch says that they are at least one.
+        strides = [math.prod(found.size[dim:]) for dim in range(len(found.size) + 1)]
+        try:
+            dim_order_from_stride(strides)
+        except GuardOnDataDependentSymNode:
+            yield found
+
+
+def _has_no_out_variant(node: Node) -> bool:
+    """Return True if a node has effects, or is an op of a library without an out variant."""
+    if node.target is ORDERED:
+        return True
+    op = aten_op(node.target)
+    if not isinstance(op, OpOverload) or op.namespace in _TORCH:
+        return False
+    packet = op.overloadpacket
+    schemas = (getattr(packet, name)._schema for name in packet.overloads())
+    return not any(argument.is_out for schema in schemas for argument in schema.arguments)
+
+
+UNKNOWN_ORDERS = Quirk(
+    name="unknown-orders",
+    stage=Stage.EMIT,
+    summary="Values in a memory order other than contiguous or channels last, such as the result "
+    "of `nonzero`, are declared in that order, which no kernel writes.",
+    upstream="not reported; exir/tensor.py, TensorSpec.from_tensor",
+    affects="executorch<1.6",
+    find=unknown_orders,
+    fix=make_contiguous,
+)
+UNWRITTEN_ORDERS = Quirk(
+    name="unwritten-orders",
+    stage=Stage.EMIT,
+    summary="`_to_dim_order_copy` compares its argument with the memory that it writes, where one "
+    "order has several forms if a dimension has one element.",
+    upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, check_dim_order",
+    affects="executorch<1.6",
+    find=Nodes(only=_has_other_order, branches=True),
+    fix=tell_written_order,
+)
+NON_BLOCKING_COPIES = Quirk(
+    name="non-blocking-copies",
+    stage=Stage.EMIT,
+    summary="No kernel copies later, and copies with `non_blocking=True` fail at run time.",
+    upstream="not reported; kernels/portable/cpu/op__to_dim_order_copy.cpp, _to_dim_order_copy_out",
+    affects="executorch<1.6",
+    find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
+    fix=copy_at_once,
+)
+SCAN_GRADIENTS = Quirk(
+    name="scan-gradients",
+    stage=Stage.PLANNED,
+    summary="A `scan` that carries integers can't be traced while gradients are on.",
+    upstream="not reported; torch/_higher_order_ops/scan.py, ScanAutogradOp",
+    affects="torch<2.15",
+    find=Nodes(ops=(_SCAN,), branches=True),
+    during=torch.no_grad,
+)
+BATCH_NORM_GRADIENTS = Quirk(
+    name="batch-norm-gradients",
+    stage=Stage.PLANNED,
+    summary="Written statistics of a batch norm require gradients once a delegate's output is "
+    "written to them, and torch refuses such statistics.",
+    upstream="not reported; exir/pass_base.py, ExportPass.call_delegate",
+    affects="executorch<1.6",
+    find=written_statistics,
+    during=torch.no_grad,
+)
+QUANTISED_KERNELS = Quirk(
+    name="quantised-kernels",
+    stage=Stage.PLANNED,
+    summary="Out variants of quantised ops are unknown until `executorch.kernels.quantized` has "
+    "been imported.",
+    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    affects="executorch<1.6",
+    find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
+    fix=load_quantised_kernels,
+)
+UNBOUNDED_VALUES = Quirk(
+    name="unbounded-values",
+    stage=Stage.EMIT,
+    summary="A size that depends on data and has no upper bound fails without a name.",
+    upstream="not reported; exir/sym_util.py, eval_upper_bound",
+    affects="executorch<1.6",
+    find=unbounded_sizes,
+    symptom=lambda error: "upper bound" in str(error),
+    refusal=Refusal(
+        "{found.name} of method {method!r} has size {found.size}, which depends on data and has "
+        "no upper bound{where}",
+        "bound it in the model, such as with torch._check(n <= 1024)",
+    ),
+    in_loop=Refusal(
+        "{found.name} of method {method!r} has size {found.size}, which depends on data and has "
+        "no upper bound{where}",
+        "bound it in the model, such as with torch._check(n <= 1024)",
+    ),
+)
+UNORDERED_STRIDES = Quirk(
+    name="unordered-strides",
+    stage=Stage.EMIT,
+    summary="The order of dimensions in memory can't be told where an inner size depends on data.",
+    upstream="not reported; exir/tensor.py, dim_order_from_stride",
+    affects="executorch<1.6",
+    find=unordered_sizes,
+    symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
+    refusal=Refusal(
+        "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell "
+        "the order in memory where one that depends on data may be 0{where}",
+        "transpose it, so that the dimension that depends on data is the first",
+    ),
+    in_loop=Refusal(
+        "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell "
+        "the order in memory where one that depends on data may be 0{where}",
+        "transpose it, so that the dimension that depends on data is the first",
+        find=unordered_strides,
+    ),
+)
+MISSING_OUT_VARIANTS = Quirk(
+    name="missing-out-variants",
+    stage=Stage.EMIT,
+    summary="An op without an out variant has no kernel, and fails in ExecuTorch's passes with an "
+    "error of its own.",
+    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    affects="executorch<1.6",
+    find=Nodes(only=_has_no_out_variant, branches=True),
+    symptom=lambda error: True,
+    refusal=Refusal(
+        "no plugin took {ops}, and ExecuTorch has no kernel without an out variant of the op",
+        "write it with other ops, give it to a plugin, or register its out variant and kernel",
+    ),
+)
+QUIRKS: tuple[Quirk, ...] = (
+    QUANTISED_KERNELS,
+    SCAN_GRADIENTS,
+    BATCH_NORM_GRADIENTS,
+    UNKNOWN_ORDERS,
+    # After the orders are settled, since it compares with them.
+    UNWRITTEN_ORDERS,
+    NON_BLOCKING_COPIES,
+    UNBOUNDED_VALUES,
+    UNORDERED_STRIDES,
+    MISSING_OUT_VARIANTS,
+)

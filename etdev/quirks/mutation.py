@@ -1,0 +1,291 @@
+"""Writes in place that torch loses when it makes a program functional."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputSpec
+from torch.fx import Graph, Node
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
+from etdev.graph.writes import Writes, owner_of, written_by, written_through
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+
+_Weight = tuple[InputSpec, torch.Tensor]
+_COPY = torch.ops.aten.copy_.default
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+
+
+@frozen(eq=False)
+class Pair:
+    """Two weights in one piece of memory, of which the method writes one."""
+
+    kept: InputSpec
+    other: InputSpec
+
+
+def aliased_buffers(program: ExportedProgram) -> Iterator[Pair]:
+    """Yield the inputs that are the same tensor as one before them, and are written."""
+    for weights in _written_storages(program):
+        first: dict[Any, InputSpec] = {}
+        for spec, value in weights:
+            kept = first.setdefault(_layout(value), spec)
+            if kept is not spec:
+                yield Pair(kept, spec)
+
+
+def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
+    """Yield the weights that share some of their memory, and that the method writes."""
+    written = _written(program)
+    for weights in _written_storages(program):
+        for (one, value), (two, other) in itertools.combinations(weights, 2):
+            if not written.isdisjoint((one.arg.name, two.arg.name)) and _overlap(value, other):
+                yield Pair(one, two)
+
+
+def _written(program: ExportedProgram) -> set[str]:
+    return {node.name for node in Writes(program.graph).places}
+
+
+def _written_storages(program: ExportedProgram) -> Iterator[Sequence[_Weight]]:
+    """Yield the weights that are in one storage, for each storage that is written."""
+    if not (written := _written(program)):
+        return
+    for weights in _storages(program):
+        if not written.isdisjoint(spec.arg.name for spec, _ in weights):
+            yield weights
+
+
+def _storages(program: ExportedProgram) -> Iterable[Sequence[_Weight]]:
+    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    storages: dict[int, list[_Weight]] = {}
+    for spec in program.graph_signature.input_specs:
+        value = values.get(spec.target or "")
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            continue
+        # Neither has memory of its own: a fake, and a quantised weight made of several tensors.
+        if not isinstance(value, FakeTensor) and not is_traceable_wrapper_subclass(value):
+            storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
+    return storages.values()
+
+
+def _layout(value: torch.Tensor) -> tuple[Any, ...]:
+    return value.storage_offset(), value.shape, value.stride(), value.dtype
+
+
+def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Return True if two tensors of one storage have a byte in common, by the range of each."""
+    (start, end), (first, last) = _span(one), _span(two)
+    return start < last and first < end
+
+
+def _span(value: torch.Tensor) -> tuple[int, int]:
+    steps = zip(value.shape, value.stride(), strict=True)
+    elements = 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)
+    start = int(value.storage_offset()) * value.element_size()
+    return start, start + elements * value.element_size()
+
+
+def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedProgram:
+    """Make buffers that are one tensor one input of the program."""
+    same = {pair.other.arg.name: pair.kept.arg.name for pair in found}
+    graph = copy_graph(program.graph)
+    inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
+    for name, kept in same.items():
+        inputs[name].replace_all_uses_with(inputs[kept])
+        graph.erase_node(inputs[name])
+    signature = program.graph_signature
+    specs = [spec for spec in signature.input_specs if spec.arg.name not in same]
+    outputs = list(signature.output_specs)
+    return rebuilt(program, graph, ExportGraphSignature(specs, outputs), program.graph_module)
+
+
+def reused_sources(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the copies of a value that is written later, or copied a second time."""
+    writes = Writes(program.graph)
+    sources: set[Node] = set()
+    for position, node in enumerate(program.graph.nodes):
+        if node.target is not _COPY or not isinstance(node.args[1], Node):
+            continue
+        target, source = node.args[0], node.args[1]
+        if target.meta["val"].dtype != source.meta["val"].dtype:
+            # The conversion is a new value.
+            continue
+        places = writes.places.get(owner_of(source), ())
+        changed = any(place > position for place in places)
+        if changed or source in sources or (places and _is_whole_input(source)):
+            yield node
+        sources.add(source)
+
+
+def clone_sources(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Clone what is copied."""
+    return with_changed(program, found, _clone_source)
+
+
+def _clone_source(graph: Graph, copy: Node) -> None:
+    target, source, *others = copy.args
+    clone = graph.call_function(torch.ops.aten.clone.default, (source,))
+    clone.meta = dict(source.meta)  # type: ignore[union-attr]
+    copy.args = (target, clone, *others)
+
+
+def _is_converting_copy(node: Node) -> bool:
+    """Return True if a node copies to all of a buffer a value in another dtype or shape."""
+    if not isinstance(node.args[1], Node):
+        return False
+    target, source = (argument.meta["val"] for argument in node.args[:2])  # type: ignore[union-attr]
+    same = target.dtype == source.dtype and target.shape == source.shape
+    return not same and _is_whole_input(node.args[0])  # type: ignore[arg-type]
+
+
+def _is_whole_input(node: Node) -> bool:
+    """Return True if a node's value is all of an input, perhaps just written."""
+    while node.op == "call_function" and next(written_by(node), None) is not None:
+        node = node.all_input_nodes[0]
+    return node.op == "placeholder"
+
+
+def convert_sources(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Convert and expand what is copied."""
+    return with_changed(program, found, _convert_source)
+
+
+def _convert_source(graph: Graph, copy: Node) -> None:
+    target, source, *others = copy.args
+    wanted, given = target.meta["val"], source.meta["val"]  # type: ignore[union-attr]
+    if given.dtype != wanted.dtype:
+        source = _call(graph, torch.ops.aten._to_copy.default, source, dtype=wanted.dtype)
+    if given.shape != wanted.shape:
+        source = _call(graph, torch.ops.aten.expand.default, source, list(wanted.shape))
+    copy.args = (target, source, *others)
+
+
+def _call(graph: Graph, op: OpOverload, source: Any, *args: Any, **options: Any) -> Node:
+    node = graph.call_function(op, (source, *args), options)
+    node.meta = {**source.meta, "val": op(source.meta["val"], *args, **options)}
+    return node
+
+
+@frozen(eq=False)
+class Unconverted:
+    """A new value of a buffer that has not the buffer's dtype and shape, and is read again."""
+
+    name: str
+    target: str
+    node: Node
+
+
+def unconverted_values(program: ExportedProgram) -> Iterator[Unconverted]:
+    """Yield the new values in another dtype or shape that a functional program reads again."""
+    nodes, signature = {n.name: n for n in program.graph.nodes}, program.graph_signature
+    names = {target: name for name, target in signature.inputs_to_buffers.items()}
+    for name, target in (signature.buffers_to_mutate | signature.user_inputs_to_mutate).items():
+        before, after = nodes[names.get(target, target)].meta["val"], nodes[name].meta["val"]
+        # Compared as text, since comparing symbolic sizes would fix them.
+        if before.dtype == after.dtype and str(before.shape) == str(after.shape):
+            continue
+        reader = next((user for user in nodes[name].users if user.op != "output"), nodes[name])
+        if reader is not nodes[name] or name in signature.user_outputs:
+            yield Unconverted(name, target, reader)
+
+
+def idle_dropouts(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the dropouts that return what they are given, if that is written later."""
+    return filter(_is_idle, written_through(program.graph))
+
+
+def _is_idle(node: Node) -> bool:
+    if getattr(node.target, "_opname", "") not in _DROPOUTS or len(node.args) != 3:
+        return False
+    _, probability, train = node.args
+    return not (train and probability)
+
+
+def alias_inputs(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Say of dropouts that they share memory with what they are given."""
+    return with_changed(program, found, _alias)
+
+
+def _alias(graph: Graph, node: Node) -> None:
+    node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
+
+
+ALIASED_BUFFERS = Quirk(
+    name="aliased-buffers",
+    stage=Stage.ATEN,
+    summary="Buffers that are one tensor become several in a .pte, and what is written to one of "
+    "them is not seen in the others.",
+    upstream="not reported; torch/export/_trace.py, _export_to_aten_ir_make_fx",
+    affects="torch<2.15",
+    find=aliased_buffers,
+    fix=merge_inputs,
+)
+OVERLAPPING_BUFFERS = Quirk(
+    name="overlapping-buffers",
+    stage=Stage.ATEN,
+    summary="Buffers that overlap in part are kept apart in a .pte, though one of them is written.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
+    affects="executorch<1.6",
+    find=overlapping_buffers,
+    refusal=Refusal(
+        "buffers {found.kept.target!r} and {found.other.target!r} share memory, the method writes "
+        "to it, and a .pte would keep them apart",
+        "register the whole tensor, and take views of it in the method",
+    ),
+)
+REUSED_SOURCES = Quirk(
+    name="reused-sources",
+    stage=Stage.ATEN,
+    summary="What is copied to a buffer is taken for the buffer's new value, though it is written "
+    "later or copied to a second buffer.",
+    upstream="not reported; torch/_functorch/_aot_autograd/functional_utils.py, "
+    "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
+    affects="torch<2.15",
+    find=reused_sources,
+    fix=clone_sources,
+)
+CONVERTING_COPIES = Quirk(
+    name="converting-copies",
+    stage=Stage.ATEN,
+    summary="What is copied to all of a buffer keeps its own dtype and shape where the buffer is "
+    "read again.",
+    upstream="not reported; torch/_decomp/decompositions.py, copy",
+    affects="torch<2.15",
+    find=Nodes((_COPY,), _is_converting_copy),
+    fix=convert_sources,
+    ahead=True,
+    in_loop=Refusal(
+        "ExecuTorch would keep the dtype and shape of {found.name}, which is copied to "
+        "{found.target!r}, where that is read again{where}",
+        "lower with etdev.Lowerer, which converts it",
+        find=unconverted_values,
+    ),
+)
+IDLE_DROPOUTS = Quirk(
+    name="idle-dropouts",
+    stage=Stage.ATEN,
+    summary="A dropout that drops nothing returns what it is given, and is decomposed into a copy "
+    "in which later writes are lost.",
+    upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
+    affects="torch<2.15",
+    find=idle_dropouts,
+    fix=alias_inputs,
+    ahead=True,
+)
+QUIRKS = (
+    ALIASED_BUFFERS,
+    # Of buffers that are merged now, nothing is left that overlaps.
+    OVERLAPPING_BUFFERS,
+    REUSED_SOURCES,
+    CONVERTING_COPIES,
+    IDLE_DROPOUTS,
+)

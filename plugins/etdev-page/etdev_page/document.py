@@ -1,0 +1,209 @@
+"""The document of a page: all that its script shows, as plain data without what it can work out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from etdev.schema.colours import colours_of
+from etdev.schema.explanation import Explanation, Missed
+from etdev.schema.ledger import Entry
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.plan_sheets import simplified_rows
+from etdev.schema.tensors import Copy, Tensor
+from etdev_page.graph import Edge, Graph
+from etdev_page.layers import Pair, layers
+from etdev_page.modules import Group, tree, walk
+from etdev_page.order import run_order
+
+Json = dict[str, Any]
+
+
+@define
+class Texts:
+    """Texts that occur often, each once, by number."""
+
+    known: dict[str, int] = field(factory=dict)
+
+    def number(self, text: str) -> int:
+        """The number of a text."""
+        return self.known.setdefault(text, len(self.known))
+
+
+def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
+    """The methods of a plan, with their graphs and reasons.
+
+    Args:
+        plan: The plan.
+        times: Milliseconds of a run, by method, then by partition or portable node.
+    """
+    texts = Texts()
+    missed = Explanation(plan).missed
+    methods = [
+        _method(method, [m for m in missed if m.method == method.method], texts, times)
+        for method in plan.methods
+    ]
+    return {
+        "plugins": [list(plugin) for plugin in plan.plugins],
+        "colours": colours_of(
+            (name for name, _ in plan.plugins), (p.plugin for p in plan.partitions)
+        ),
+        "methods": methods,
+        "texts": list(texts.known),
+    }
+
+
+def _method(
+    method: MethodPlan,
+    missed: Sequence[Missed],
+    texts: Texts,
+    times: Mapping[str, Mapping[str, float]],
+) -> Json:
+    graph = Graph(method)
+    ms = times.get(method.method, {})
+    number = {entry.node: index for index, entry in enumerate(method.ledger)}
+    return {
+        "name": method.method,
+        "owned": dict.fromkeys((p.plugin for p in method.partitions), 0) | method.ledger.owned(),
+        "nodes": [_node(entry, texts) for entry in method.ledger],
+        "partitions": [_partition(p, number, ms) for p in method.partitions],
+        "vertices": _vertices(graph, number, ms, texts),
+        "edges": [_edge(edge, method) for edge in graph.edges],
+        "groups": _groups(graph, texts),
+        "missed": [_missed(item, number) for item in missed],
+        "copies": [_copy(copy) for copy in method.copies],
+        "storedAgain": method.copied_bytes,
+        "simplified": simplified_rows(method.simplified),
+    }
+
+
+def _node(entry: Entry, texts: Texts) -> list[Any]:
+    """Name, op, op it was, module, line, owner, pin, and what each plugin said."""
+    source = entry.source_op if entry.source_op != entry.op else ""
+    said = [
+        [texts.number(verdict.plugin), texts.number(verdict.code), texts.number(verdict.text)]
+        for verdict in entry.verdicts
+    ]
+    pin = str(entry.pin) + ("" if entry.pin_kept else " (not kept)") if entry.pin else ""
+    told = (entry.op, source, entry.module, entry.line, entry.holder, pin)
+    return [entry.node, *map(texts.number, told), *(part for verdict in said for part in verdict)]
+
+
+def _partition(partition: Partition, number: Mapping[str, int], ms: Mapping[str, float]) -> Json:
+    return {
+        "name": partition.name,
+        "plugin": partition.plugin,
+        "backend": partition.backend_id,
+        "device": str(partition.device),
+        "source": partition.device_source,
+        "note": partition.device_note,
+        "splitBy": partition.split_by or "",
+        "nodes": [number[node] for node in partition.nodes if node in number],
+        "inputs": [_tensor(tensor) for tensor in partition.inputs],
+        "outputs": [_tensor(tensor) for tensor in partition.outputs],
+        "constants": [[c.target, c.storage, c.size_bytes, c.copies] for c in partition.constants],
+        "ms": _rounded(ms.get(partition.name)),
+    }
+
+
+def _tensor(tensor: Tensor) -> list[Any]:
+    shape = " x ".join(map(str, tensor.shape)) or "one number"
+    return [tensor.name, f"{tensor.dtype} {shape}" if tensor.is_tensor else tensor.dtype,
+            tensor.size_bytes]  # fmt: skip
+
+
+def _vertices(
+    graph: Graph, number: Mapping[str, int], ms: Mapping[str, float], texts: Texts
+) -> list[list[Any]]:
+    """Kind, what it is the vertex of, module, time."""
+    partitions = {p.name: index for index, p in enumerate(graph.method.partitions)}
+    of = {"partition": partitions, "node": number}
+    return [
+        [
+            vertex.kind[0],
+            of[vertex.kind][vertex.name] if vertex.kind in of else vertex.name,
+            texts.number(vertex.module),
+            _rounded(ms.get(vertex.name)) if vertex.kind == "node" else None,
+        ]
+        for vertex in graph.vertices
+    ]
+
+
+def _edge(edge: Edge, method: MethodPlan) -> list[Any]:
+    """Who is read by whom, which values, and the positions of their copies."""
+    positions = {copy: index for index, copy in enumerate(method.copies)} if edge.copies else {}
+    return [edge.source, edge.target, list(edge.values), [positions[c] for c in edge.copies]]
+
+
+def _copy(copy: Copy) -> list[Any]:
+    return [*_tensor(copy.tensor), str(copy.source), str(copy.target), copy.tensor.dynamic]
+
+
+def _missed(missed: Missed, number: Mapping[str, int]) -> Json:
+    return {
+        "op": missed.op,
+        "reasons": list(map(str, missed.reasons)),
+        "nodes": [number[node] for node in missed.nodes],
+        "modules": list(missed.modules),
+        "lines": list(missed.lines),
+    }
+
+
+def _groups(graph: Graph, texts: Texts) -> list[Json]:
+    """Each group with its rows; its children are vertices, or groups counted on from those."""
+    groups = walk(tree(graph))
+    first = len(graph.vertices)
+    numbers = {id(group): first + index for index, group in enumerate(groups)}
+    homes = _homes(groups)
+    return [
+        _group(graph, group, numbers, homes[index], texts) for index, group in enumerate(groups)
+    ]
+
+
+def _homes(groups: Sequence[Group]) -> list[dict[int, int]]:
+    """For each group the place among its children of each of its vertices."""
+    return [
+        {
+            vertex: place
+            for place, child in enumerate(group.children)
+            for vertex in (child.vertices if isinstance(child, Group) else [child])
+        }
+        for group in groups
+    ]
+
+
+def _group(
+    graph: Graph,
+    group: Group,
+    numbers: Mapping[int, int],
+    home: Mapping[int, int],
+    texts: Texts,
+) -> Json:
+    pairs: dict[Pair, None] = {}
+    for vertex in group.vertices:
+        for source in graph.neighbours[vertex]:
+            if source in home and home[source] != home[vertex]:
+                pairs[home[source], home[vertex]] = None
+    # Children are in the order of their first vertices, which is one that they can run in.
+    order = run_order(len(group.children), pairs)
+    place = {child: index for index, child in enumerate(order)}
+    placed = sorted((place[source], place[target]) for source, target in pairs)
+    drawn = layers(len(order), placed)
+    children = [
+        numbers[id(child)] if isinstance(child, Group) else child
+        for child in (group.children[index] for index in order)
+    ]
+    return {
+        "path": texts.number(group.path),
+        "part": [group.part, group.parts],
+        "children": children,
+        "rows": drawn.rows,
+        "ways": [[source, target, *way] for (source, target), way in drawn.ways],
+    }
+
+
+def _rounded(ms: float | None) -> float | None:
+    return None if ms is None else round(ms, 4)

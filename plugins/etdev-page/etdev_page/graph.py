@@ -1,0 +1,149 @@
+"""The graph of a method: its partitions and portable nodes, and the values between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from attrs import define, field, frozen
+
+from etdev.schema.device import CPU, Device
+from etdev.schema.ledger import Entry
+from etdev.schema.modules import common
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
+from etdev.schema.tensors import Copy
+from etdev_page.order import run_order
+
+
+@frozen
+class Vertex:
+    """What the graph draws as one box.
+
+    Args:
+        kind: `partition`, `node` (a portable one, or the call of a delegate that the program came
+            with) or `input` of the method.
+        name: Name of the partition, node or input.
+        module: Path of the innermost module that has all of it.
+        device: Where it is computed.
+        reads: Names of the values that it reads.
+    """
+
+    kind: str
+    name: str
+    module: str
+    device: Device
+    reads: tuple[str, ...] = ()
+
+
+@frozen
+class Edge:
+    """What one vertex reads of another; both are given by their positions.
+
+    Args:
+        source: Who computes it.
+        target: Who reads it.
+        values: Names of the values.
+        copies: How they come to the reader's device, if they have to.
+    """
+
+    source: int
+    target: int
+    values: tuple[str, ...]
+    copies: tuple[Copy, ...]
+
+
+@define(eq=False)
+class Graph:
+    """The graph of a method; its vertices are in the order in which they can run."""
+
+    method: MethodPlan
+    vertices: list[Vertex] = field(init=False)
+    edges: list[Edge] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        vertices = list(_vertices(self.method))
+        order = run_order(len(vertices), self._pairs(vertices))
+        self.vertices = [vertices[index] for index in order]
+        self.edges = list(self._edges())
+
+    @cached_property
+    def neighbours(self) -> list[list[int]]:
+        """For each vertex those that it reads of."""
+        read: list[list[int]] = [[] for _ in self.vertices]
+        for edge in self.edges:
+            read[edge.target].append(edge.source)
+        return read
+
+    def _pairs(self, vertices: Sequence[Vertex]) -> Iterator[tuple[int, int]]:
+        """Who is read by whom."""
+        producers = self._producers(vertices)
+        for index, vertex in enumerate(vertices):
+            for source in {producers[name] for name in vertex.reads if name in producers} - {index}:
+                yield source, index
+
+    def _producers(self, vertices: Sequence[Vertex]) -> dict[str, int]:
+        """For each value the position of the vertex that computes it."""
+        given = {p.name: [value.name for value in p.outputs] for p in self.method.partitions}
+        nodes = {p.name: (*p.nodes, *given[p.name]) for p in self.method.partitions}
+        values = {entry.node: entry.values for entry in self.method.ledger}
+        producers: dict[str, int] = {}
+        for index, vertex in enumerate(vertices):
+            names = (
+                nodes[vertex.name] if vertex.kind == "partition" else values.get(vertex.name, ())
+            )
+            for name in (vertex.name, *names, *(v for n in names for v in values.get(n, ()))):
+                producers.setdefault(name, index)
+        return producers
+
+    def _edges(self) -> Iterator[Edge]:
+        producers = self._producers(self.vertices)
+        copies: dict[str, list[Copy]] = {}
+        for copy in self.method.copies:
+            copies.setdefault(copy.tensor.name, []).append(copy)
+        for target, vertex in enumerate(self.vertices):
+            values: dict[int, list[str]] = {}
+            for name in vertex.reads:
+                # A cycle is possible only in a plan that was written by hand.
+                if producers.get(name, target) < target:
+                    values.setdefault(producers[name], []).append(name)
+            for source, names in sorted(values.items()):
+                moved = _moved(names, self.vertices[source], vertex, copies)
+                yield Edge(source, target, tuple(names), moved)
+
+
+def _vertices(method: MethodPlan) -> Iterator[Vertex]:
+    entries = {entry.node: entry for entry in method.ledger}
+    portable = [entry for entry in method.ledger if entry.partition is None]
+    yield from _inputs(method, portable)
+    for partition in method.partitions:
+        modules = [entries[node].module for node in partition.nodes if node in entries]
+        reads = tuple(tensor.name for tensor in partition.inputs)
+        yield Vertex("partition", partition.name, common(modules), partition.device, reads)
+    for entry in portable:
+        yield Vertex("node", entry.node, entry.module, CPU, entry.inputs)
+
+
+def _inputs(method: MethodPlan, portable: Iterable[Entry]) -> Iterator[Vertex]:
+    """Values that nothing computes: what the method is called with."""
+    known = {entry.node for entry in method.ledger}
+    known |= {value for entry in method.ledger for value in entry.values}
+    known |= {name for p in method.partitions for name in (*p.nodes, *_held(p))}
+    known |= {value.name for p in method.partitions for value in p.outputs}
+    read = [tensor.name for partition in method.partitions for tensor in partition.inputs]
+    read += [name for entry in portable for name in entry.inputs]
+    for name in dict.fromkeys(read):
+        if name not in known:
+            yield Vertex("input", name, "", CPU)
+
+
+def _held(partition: Partition) -> Iterator[str]:
+    return (constant.name for constant in partition.constants)
+
+
+def _moved(
+    names: Iterable[str], source: Vertex, target: Vertex, copies: dict[str, list[Copy]]
+) -> tuple[Copy, ...]:
+    if source.device == target.device:
+        return ()
+    return tuple(c for name in names for c in copies.get(name, ()) if c.target == target.device)

@@ -1,0 +1,37 @@
+"""The view `html` of etdev: the page of a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from etdev.cli.viewing import Viewed
+from etdev.files import check_writable
+from etdev_page.layers import require_library
+from etdev_page.page import Page
+
+
+def check(file: Path) -> None:
+    """Refuse to begin where no page can be laid out or written.
+
+    Raises:
+        EtdevError: The library that does it is not installed, or the file can't be written.
+    """
+    require_library()
+    check_writable(file)
+
+
+def write(file: Path, viewed: Viewed) -> None:
+    """Write the page.
+
+    Raises:
+        EtdevError: It can't be written.
+    """
+    page = Page(
+        viewed.plan,
+        viewed.title,
+        artifact=viewed.artifact,
+        profile=viewed.profile,
+        stages=viewed.stages,
+        note=viewed.note,
+    )
+    page.save(file)

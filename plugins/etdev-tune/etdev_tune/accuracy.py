@@ -1,0 +1,63 @@
+"""Accuracy: how far the outputs of a candidate are from those of eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from etdev.errors import RunError
+from etdev.runtime.compare import compare
+from etdev_tune.cases import Case
+
+# An output whose largest value is smaller is held to this value, as in runtime/tolerance.py.
+_SMALLEST = 1e-3
+
+
+def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
+    """The largest error of any call, relative to the largest finite value of its output in eager.
+
+    Integers and bools have to be equal, but for one step of int8 and uint8, which quantised models
+    round to; what is missing, of another shape or type, or NaN on one side alone is infinitely far.
+
+    Args:
+        case: The calls, with what eager PyTorch returns.
+        outputs: What the candidate returned, call by call.
+    """
+    if len(outputs) != len(case.calls):
+        return math.inf
+    return max(
+        (_worst(own, call.outputs) for own, call in zip(outputs, case.calls, strict=True)),
+        default=0.0,
+    )
+
+
+def _worst(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
+    own = [value for value in outputs if value is not None]
+    wanted = [value for value in expected if value is not None]
+    if len(own) != len(wanted):
+        return math.inf
+    return max((_error(a, b) for a, b in zip(own, wanted, strict=True)), default=0.0)
+
+
+def _error(value: Any, wanted: Any) -> float:
+    if isinstance(value, str) or isinstance(wanted, str):
+        return 0.0 if value == wanted else math.inf
+    a, b = torch.as_tensor(value), torch.as_tensor(wanted)
+    both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
+    if both and a.dtype != b.dtype:
+        return math.inf
+    try:
+        (difference,) = compare([a], [b])
+    except RunError:
+        return math.inf
+    if math.isnan(difference.max_error):
+        return math.inf
+    if not (b.is_floating_point() or b.is_complex()):
+        steps = 1 if b.dtype in (torch.int8, torch.uint8) else 0
+        return 0.0 if difference.max_error <= steps else math.inf
+    finite = b.detach()[b.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return difference.max_error / max(largest, _SMALLEST)

@@ -1,0 +1,203 @@
+"""The builder: candidates become .pte files, each program exported once for all of them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import define, evolve, field, frozen
+from blake3 import blake3
+
+from etdev.edge.random_state import untouched_random_state
+from etdev.edge.source import Method
+from etdev.errors import ArtifactError, EtdevError, first_line
+from etdev.files import in_scratch, no_room, write_text
+from etdev.lowerer import Lowerer
+from etdev.lowering.locking import lock_of
+from etdev.lowering.lowered import Lowered
+from etdev.pte.artifact import MethodArtifact
+from etdev.pte.read import read
+from etdev.registry.registry import load
+from etdev.runtime.decision import Decision
+from etdev.schema.lock import Lock
+from etdev.schema.plan import Plan
+from etdev.schema.stages import Stages
+from etdev.upstream.generated_code import forgotten_code
+from etdev_tune.candidate import Candidate
+from etdev_tune.exchange import REFUSED, Failure
+from etdev_tune.setup import Setup
+from etdev_tune.toml_writer import toml_of
+from etdev_tune.units import Work, works_of
+
+# Conversions that are kept for candidates to come.
+_KEPT = 3
+
+
+@frozen(eq=False)
+class Build:
+    """A candidate as a .pte.
+
+    Args:
+        candidate: What it is a build of.
+        path: The .pte.
+        data: Its .ptd files.
+        digest: Of all these files; equal ones need not be measured twice.
+        size_bytes: Of all these files.
+        methods: What its methods take, by name.
+        plan: What was decided.
+        works: By method and node, how much it computes.
+        seconds: How long it took.
+    """
+
+    candidate: Candidate
+    path: Path
+    data: tuple[Path, ...]
+    digest: str
+    size_bytes: int
+    methods: Mapping[str, MethodArtifact]
+    plan: Plan
+    works: Mapping[str, Mapping[str, tuple[Work, str]]]
+    seconds: float
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory that its methods plan, that of the largest."""
+        sizes = [sum(arena.size_bytes for arena in m.arenas) for m in self.methods.values()]
+        return max(sizes, default=0)
+
+    @property
+    def delegates(self) -> int:
+        """How many delegates its methods have."""
+        return sum(len(method.partitions) for method in self.plan.methods)
+
+    @property
+    def fallback(self) -> int:
+        """How many nodes are left to portable kernels."""
+        return sum(len(method.fallback) for method in self.plan.methods)
+
+
+@define(eq=False)
+class Builder:
+    """Builds candidates in a folder.
+
+    Args:
+        methods: The model.
+        setup: What the user decided.
+        folder: Where the files go.
+    """
+
+    methods: Mapping[str, Method]
+    setup: Setup
+    folder: Path
+    _builds: dict[str, Build | Failure] = field(factory=dict)
+    _exported: dict[str, Method] = field(factory=dict)
+    _decisions: dict[str, Decision] = field(factory=dict)
+
+    def build(self, candidate: Candidate) -> Build | Failure:
+        """Lower a candidate, once; what its plugins or ExecuTorch refuse is a finding about it."""
+        known = self._builds.get(candidate.key)
+        if known is None:
+            known = self._builds[candidate.key] = self._attempt(candidate)
+        return evolve(known, candidate=candidate) if isinstance(known, Build) else known
+
+    def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, Lock]:
+        """Lower a candidate as a user would with its registry file, and say what it was made with.
+
+        Args:
+            candidate: The candidate.
+            path: The .pte to write.
+            registry: Its registry file, to write first.
+
+        Raises:
+            EtdevError: As `Lowerer.lower` and `Lowered.save`.
+        """
+        start = time.perf_counter()
+        write_text(registry, self.text(candidate))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lowerer = self.setup.of_registry(load(registry), candidate.plugins)
+            lowered = lowerer.lower(self.methods)
+            lowered.save(path)
+            lock = lock_of(lowerer.compilation, lowered, path)
+        return described(candidate, path, lowered, time.perf_counter() - start), lock
+
+    def text(self, candidate: Candidate) -> str:
+        """The registry file of a candidate."""
+        head = [
+            f"Written by etdev tune: {candidate.name}.",
+            "etdev lower --registry reads it, and makes the same .pte without measuring anything.",
+        ]
+        return toml_of(candidate.registry(self.setup.registry), head)
+
+    def _attempt(self, candidate: Candidate) -> Build | Failure:
+        try:
+            with warnings.catch_warnings():
+                # A pin that matches nothing in this order, a registry without plugins.
+                warnings.simplefilter("ignore")
+                return self._built(candidate)
+        except EtdevError as error:
+            cause = error.__cause__
+            if isinstance(error, ArtifactError) and isinstance(cause, OSError):
+                # A full disk says nothing about the candidate.
+                raise no_room(cause) from error
+            return Failure(REFUSED, first_line(error))
+
+    def _built(self, candidate: Candidate) -> Build:
+        start = time.perf_counter()
+        lowered = self._lowered(candidate)
+        place = self.folder / f"{len(self._builds):03d}"
+        with in_scratch():
+            place.mkdir(parents=True, exist_ok=True)
+        path = lowered.save(place / "program.pte")
+        return described(candidate, path, lowered, time.perf_counter() - start)
+
+    def _lowered(self, candidate: Candidate) -> Lowered:
+        """Lower a candidate; one of the same plugins and options needs no conversion of its own."""
+        lowerer = self.setup.lowerer(candidate)
+        key = evolve(candidate, limits={}, pins=()).key
+        known = self._decisions.get(key)
+        if known is None:
+            lowered = lowerer.lower(self._methods())
+            # Conversions are as large as the model: those of the best candidate matter.
+            self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
+            return lowered
+        return lowerer.compilation.lower(lambda: _planned(lowerer, known))
+
+    def _methods(self) -> Mapping[str, Method]:
+        """The methods as exported programs, which no candidate has to export again."""
+        if not self._exported:
+            self._exported = {
+                name: evolve(method, model=method.export(), dynamic_shapes=None)
+                for name, method in self.methods.items()
+            }
+        return self._exported
+
+
+def _planned(lowerer: Lowerer, known: Decision) -> Decision:
+    """A decision of this lowerer about what another one converted for the same plugins."""
+    programs = {name: known.manager.exported_program(name) for name in known.manager.methods}
+    with untouched_random_state(), forgotten_code():
+        plan, decided = lowerer.composition.plan(programs, known.whole, known.expander)
+    return evolve(known, plan=plan, programs=decided, stages=Stages(lowerer.listener))
+
+
+def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
+    """The build of files that are written."""
+    data = tuple(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
+    digest = blake3()
+    for file in (path, *data):
+        digest.update(file.name.removeprefix(path.stem).encode())
+        digest.update(file.read_bytes())
+    return Build(
+        candidate=candidate,
+        path=path,
+        data=data,
+        digest=digest.hexdigest(),
+        size_bytes=sum(file.stat().st_size for file in (path, *data)),
+        methods={method.name: method for method in read(path).methods},
+        plan=lowered.plan,
+        works=works_of(lowered.decision.programs),
+        seconds=seconds,
+    )

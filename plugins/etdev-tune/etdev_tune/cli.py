@@ -1,0 +1,179 @@
+"""`etdev tune`: the fastest composition of the installed plugins, found by measuring."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from etdev.cli import lowerers, options, results
+from etdev.cli.group import Command
+from etdev.cli.progress import working
+from etdev.cli.tables import limit
+from etdev.schema.documents import CONVERTER
+from etdev_tune.report import TUNING, Report
+from etdev_tune.tables import kept_lines, read_report, report_lines, report_tables
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if not match or not float(match[1]):
+        raise click.BadParameter(f"{text!r} is not a duration; write 10m or 90s")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+@click.command("tune", cls=Command, epilog=options.SOURCE)
+@click.argument("source", required=False)
+@click.option("-o", "--output", type=options.FILE, help="The .pte to write.")
+@click.option(
+    "--budget", "budget_s", default="10m", show_default=True, callback=_duration, metavar="TIME",
+    help="Time for the search, such as 90s or 10m.",
+)  # fmt: skip
+@click.option(
+    "--tolerance", type=float, default=1e-3, show_default=True,
+    help="Largest error against PyTorch, relative to the largest value of an output.",
+)  # fmt: skip
+@click.option(
+    "--inputs", "files", multiple=True, metavar="[METHOD:]FILE[@WEIGHT]",
+    help="Measure on inputs that torch.save wrote; repeat it for several, with weights.",
+)  # fmt: skip
+@click.option(
+    "--objective", type=click.Choice(["latency", "size", "memory"]), default="latency",
+    show_default=True, help="What is to become less.",
+)  # fmt: skip
+@click.option(
+    "--on", "runner", default="local", show_default=True, metavar="RUNNER",
+    help="Where to measure: local, ssh:host, adb, or a command template.",
+)  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True,
+    help="Threads of the runtime and its delegates.",
+)  # fmt: skip
+@click.option(
+    "--store",
+    type=options.FILE,
+    help="Folder of what was measured before; ETDEV_MEASUREMENTS names it, too.",
+)
+@click.option("--no-store", is_flag=True, help="Measure everything, and keep nothing.")
+@click.option(
+    "--show", is_flag=True,
+    help="Measure nothing: show the tuning of -o, or without it what the store has.",
+)  # fmt: skip
+@options.all_rows
+@options.as_json
+@options.workers
+@options.lowering
+def command(
+    source: str | None,
+    output: Path | None,
+    budget_s: float,
+    tolerance: float,
+    files: Sequence[str],
+    objective: str,
+    runner: str,
+    threads: int,
+    store: Path | None,
+    no_store: bool,
+    show: bool,
+    every: bool,
+    as_json: bool,
+    **lowering: Any,
+) -> None:
+    """Measure which plugins are fastest for SOURCE.
+
+    Lowers SOURCE with every plugin alone, in several orders, with other options and with parts of
+    the model moved, measures each in processes of its own, and writes the fastest one within the
+    tolerance if it is clearly faster than the untuned plan, else that. Beside the .pte it writes
+    a registry file that etdev lower makes the same .pte of, its lock, and the report.
+
+    \b
+    etdev tune net.py:model -o net.pte
+    etdev tune net.py:model -o net.pte --budget 2m --tolerance 1e-2 --threads 2
+    etdev tune net.py:model -o net.pte --inputs short.pt@3 --inputs long.pt
+    etdev tune net.py:model -o net.pte --on ssh:board
+    etdev tune -o net.pte --show
+
+    Stopped and started again, it goes on: what was measured is kept.
+
+    Exit codes: 0 when the files are written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
+    """
+    if store and no_store:
+        raise click.UsageError("give --store or --no-store, not both")
+    if show:
+        _show(output, store, every, as_json)
+        return
+    if source is None or output is None:
+        raise click.UsageError("give SOURCE and -o FILE.pte, or --show")
+    lowerers.check(source, **lowering)
+    with working(options.debugging()) as say:
+        from etdev.cli import sources
+        from etdev_tune.tune import tune
+
+        tuning = tune(
+            sources.methods(source, say),
+            path=output,
+            measured_on=_inputs(files),
+            weights=_weights(files),
+            budget_s=budget_s,
+            tolerance=tolerance,
+            objective=objective,
+            on=runner,
+            policy=threads,
+            store=False if no_store else store,
+            **lowerers.arguments(**lowering),
+            listener=say,
+        )
+    _print(tuning.report, output, every, as_json)
+
+
+def _show(output: Path | None, store: Path | None, every: bool, as_json: bool) -> None:
+    if output is not None:
+        _print(read_report(output), output, every, as_json)
+        return
+    if as_json:
+        raise click.UsageError("--show --json needs -o")
+    for line in kept_lines(store):
+        results.line(line)
+
+
+def _print(report: Report, output: Path, every: bool, as_json: bool) -> None:
+    if as_json:
+        results.document(TUNING.stamped(CONVERTER.unstructure(report)))
+        return
+    results.show(report_tables(report, limit(every)))
+    for line in report_lines(report, output):
+        results.line(line)
+
+
+def _split(text: str) -> tuple[str, Path, float]:
+    """Method, file and weight of `[METHOD:]FILE[@WEIGHT]`."""
+    rest, at, weight = text.rpartition("@")
+    if not at or not re.fullmatch(r"\d+(\.\d+)?", weight):
+        rest, weight = text, "1"
+    method, colon, file = rest.partition(":")
+    if not colon or Path(rest).exists():
+        method, file = "forward", rest
+    return method, Path(file), float(weight)
+
+
+def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
+    from etdev.runtime.inputs import load_inputs
+    from etdev_tune.cases import Leaves
+
+    inputs: dict[str, list[Any]] = {}
+    for method, file, _ in map(_split, files):
+        inputs.setdefault(method, []).append(Leaves(load_inputs(file)))
+    return inputs or None
+
+
+def _weights(files: Sequence[str]) -> dict[str, list[float]] | None:
+    weights: dict[str, list[float]] = {}
+    for method, _, weight in map(_split, files):
+        weights.setdefault(method, []).append(weight)
+    return weights or None

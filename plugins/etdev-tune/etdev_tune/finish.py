@@ -1,0 +1,135 @@
+"""The finish: the best of the search is confirmed, or the untuned plan stays, and is written."""
+
+from __future__ import annotations
+
+from etdev.errors import TuneError
+from etdev.schema.lock import Lock
+from etdev_tune.attempts import Attempt
+from etdev_tune.builder import Build
+from etdev_tune.candidate import UNTUNED
+from etdev_tune.confirm import Confirmer
+from etdev_tune.outputs import Outputs
+from etdev_tune.record import Record
+from etdev_tune.report import Confirmation, Report
+from etdev_tune.search import Search
+from etdev_tune.trials import trials_of
+from etdev_tune.tuning import Tuning
+
+
+def finish(search: Search, outputs: Outputs) -> Tuning:
+    """Confirm the best of a search, and write what is chosen.
+
+    Raises:
+        TuneError: What would be written is not what was measured, and wrong.
+        EtdevError: It can't be lowered or written.
+    """
+    best, stays = search.best(), search.fallback()
+    assert best
+    differs = stays and stays.record and stays.record is not best.record
+    chosen, confirmation = best, None
+    confirmer = Confirmer(search.contest)
+    with outputs.out_of_sight() as hidden:
+        if stays and differs and not confirmer.has_time():
+            search.finished, chosen = False, stays
+        record, build, lock = _final(search, chosen, hidden)
+        if stays and stays.record and differs and chosen is best:
+            names = best.candidate.name, stays.candidate.name
+            confirmation = confirmer.confirm(record, names[0], stays.record, names[1])
+            if not confirmation.clear:
+                chosen = stays
+                _, build, lock = _final(search, stays, hidden)
+        report = _report(search, outputs, chosen, confirmation)
+        outputs.publish(hidden, lock, report)
+    return Tuning(outputs.program, outputs.registry, outputs.lock, build.plan, report)
+
+
+def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
+    """Lower a candidate from its registry file, as it will be done without measuring.
+
+    Raises:
+        TuneError: That gives another .pte than before, which is not within the tolerance.
+    """
+    if search.listener:
+        search.listener("write", attempt.candidate.name)
+    for file in hidden.program.parent.iterdir():
+        file.unlink()
+    build, lock = search.builder.final(attempt.candidate, hidden.program, hidden.registry)
+    assert attempt.record
+    # The file that will be published is the one that is loaded from now on.
+    record = Record(build, attempt.record.cases)
+    if build.digest == attempt.record.build.digest:
+        record.rounds = attempt.record.rounds
+        return record, build, lock
+    search.contest.measurer.round([record], "final", 0)
+    if not record.admitted(search.contest.tolerance):
+        what = f"{attempt.candidate.name}: lowering it again gives another .pte, which is wrong"
+        raise TuneError("tuning", what, "a plugin is not deterministic; see etdev lower --verify")
+    return record, build, lock
+
+
+def _report(
+    search: Search, outputs: Outputs, chosen: Attempt, confirmation: Confirmation | None
+) -> Report:
+    measurer = search.contest.measurer
+    notes = [measurer.sentinel.summary] if measurer.sentinel.disturbed else []
+    if not search.finished:
+        notes.append("the budget ended before the search did")
+    trials = trials_of(search.attempts, search.contest.tolerance)
+    untuned = next((trial.detail for trial in trials if trial.name == UNTUNED), "")
+    return Report(
+        program=outputs.program.name,
+        chosen=chosen.candidate.name,
+        verdict=(not confirmation and _spent(search, chosen))
+        or _verdict(chosen, confirmation, untuned),
+        objective=search.contest.objective,
+        tolerance=search.contest.tolerance,
+        target=measurer.runner.name,
+        fingerprint=dict(measurer.fingerprint),
+        threads=measurer.policy.threads,
+        calls=sum(len(case.calls) for case in measurer.cases),
+        timed=sum(len(case.timed) for case in measurer.cases),
+        budget_s=search.clock.budget_s,
+        seconds=search.clock.spent,
+        finished=search.finished,
+        measured=measurer.taken,
+        reused=measurer.reused,
+        disturbed=measurer.sentinel.disturbed,
+        notes=tuple(notes),
+        trials=trials,
+        moves=tuple(search.moves),
+        confirmation=confirmation,
+    )
+
+
+def _spent(search: Search, chosen: Attempt) -> str:
+    """What nothing was confirmed against or for, since the budget was spent; empty if it wasn't."""
+    best, name = search.best(), chosen.candidate.name
+    untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
+    if best and best is not chosen:
+        what = f"{best.candidate.name} could be confirmed"
+    elif untried:
+        what = f"{' and '.join(untried)} could be measured"
+    else:
+        return ""
+    return f"{name} stays: the budget was spent before {what}; give more, what was measured is kept"
+
+
+def _verdict(chosen: Attempt, confirmation: Confirmation | None, untuned: str) -> str:
+    """What was decided, in a sentence.
+
+    Args:
+        chosen: What was written.
+        confirmation: The last comparison; None if nothing else came into question.
+        untuned: Why the untuned plan itself did not, if so.
+    """
+    name = chosen.candidate.name
+    aside = f" ({UNTUNED}: {untuned})" if untuned else ""
+    if confirmation is None:
+        return f"{name}: nothing that was tried is better{aside}"
+    if confirmation.ratio is None:
+        return f"{name} stays: {confirmation.winner} could not be confirmed{aside}"
+    cost = f"{confirmation.ratio} times the cost of {confirmation.against}"
+    pairs = f"in {confirmation.rounds} pairs of fresh processes{aside}"
+    if confirmation.clear:
+        return f"{name}: {cost}, {pairs}"
+    return f"{name} stays, without a clear win: {confirmation.winner} has {cost}, {pairs}"

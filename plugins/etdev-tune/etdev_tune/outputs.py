@@ -1,0 +1,72 @@
+"""Outputs: the files of a tuning, which appear together or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import frozen
+
+from etdev.files import check_program, publish, unseen, write_text
+from etdev.schema.documents import CONVERTER
+from etdev.schema.lock import Lock
+from etdev_tune.report import TUNING, Report
+
+
+@frozen
+class Outputs:
+    """Where the files of a tuning are.
+
+    Args:
+        program: The .pte.
+    """
+
+    program: Path
+
+    @property
+    def registry(self) -> Path:
+        """The registry file that lowers to the same bytes."""
+        return self.program.with_suffix(".registry.toml")
+
+    @property
+    def lock(self) -> Path:
+        """The lock of the .pte."""
+        return self.program.with_suffix(".lock")
+
+    @property
+    def report(self) -> Path:
+        """The report."""
+        return self.program.with_suffix(".tuning.json")
+
+    def check(self) -> None:
+        """Refuse a path that can't be written before the long work, not after it.
+
+        Raises:
+            ArtifactError: It can't be.
+        """
+        check_program(self.program)
+
+    @contextmanager
+    def out_of_sight(self) -> Iterator[Outputs]:
+        """Outputs in a folder beside these, for what isn't settled yet."""
+        with unseen(self.program) as folder:
+            yield Outputs(folder / self.program.name)
+
+    def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
+        """Write lock and report beside hidden files, and move all of them here.
+
+        Raises:
+            ArtifactError: They can't be written.
+        """
+        write_text(hidden.lock, lock.to_json())
+        write_text(hidden.report, report_text(report))
+        data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
+        settled = (hidden.program, hidden.registry, hidden.lock, hidden.report)
+        publish((*data, *settled), self.program)
+
+
+def report_text(report: Report) -> str:
+    """A report as the text of its document."""
+    return json.dumps(TUNING.stamped(CONVERTER.unstructure(report)), indent=2) + "\n"

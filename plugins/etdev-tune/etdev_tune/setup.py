@@ -1,0 +1,115 @@
+"""The setup that a user gives, which every candidate keeps: registry, plugins, devices, pins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from etdev.lowerer import Lowerer
+from etdev.lowering.composition import compose
+from etdev.registry.plugin import Plugin
+from etdev.registry.registry import PluginEntry, Registry, load
+from etdev.schema.limits import Limits
+from etdev.schema.stages import Listener
+from etdev_tune.candidate import Candidate
+
+
+@frozen(eq=False)
+class Setup:
+    """Registry and plugins that candidates start from.
+
+    Args:
+        registry: The user's, with what was given beside it.
+        names: The plugins of the untuned plan, in claim order.
+        plugins: The plugins themselves, by name.
+        objects: Those that were given as objects, which no registry can name.
+        cache: Where compiled partitions are kept, as for `Lowerer`.
+        jobs: How many processes compile.
+        listener: Told what is going on.
+    """
+
+    registry: Registry
+    names: tuple[str, ...]
+    plugins: Mapping[str, Plugin]
+    objects: Mapping[str, object]
+    cache: Any = None
+    jobs: int | None = None
+    listener: Listener | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plugins: Sequence[object] | None = None,
+        *,
+        registry: Registry | str | Path | None = None,
+        devices: Mapping[str, Any] | None = None,
+        pins: Any = None,
+        limits: Any = None,
+        budget: Any = None,
+        strict: bool | None = None,
+        simplify: bool | None = None,
+        cache: Any = None,
+        jobs: int | None = None,
+        on_failure: str | None = None,
+        listener: Listener | None = None,
+    ) -> Setup:
+        """The setup of `Lowerer`'s arguments.
+
+        Raises:
+            EtdevError: As `Lowerer`.
+        """
+        table = registry if isinstance(registry, Registry) else load(registry)
+        composition = compose(
+            plugins,
+            registry=table,
+            devices=devices,
+            pins=pins,
+            limits=limits,
+            budget=budget,
+            strict=strict,
+            simplify=simplify,
+        )
+        rules = composition.rules
+        entries = tuple(
+            evolve(
+                table.entry(plugin.name),
+                optional=False,
+                devices={**table.entry(plugin.name).devices, **rules.devices.get(plugin.name, {})},
+                limits=rules.limits.get(plugin.name, Limits()),
+            )
+            for plugin in composition.plugins
+        )
+        setup = evolve(
+            table,
+            entries=entries,
+            pins=rules.pins,
+            budget=rules.budget,
+            strict=rules.strict,
+            simplify=composition.simplify,
+            on_failure=on_failure or table.on_failure,
+        )
+        named = {plugin.name: plugin for plugin in composition.plugins}
+        given = zip(plugins or (), composition.plugins, strict=False)
+        objects = {plugin.name: item for item, plugin in given if not isinstance(item, str)}
+        return cls(setup, tuple(named), named, objects, cache, jobs, listener)
+
+    def entry(self, name: str) -> PluginEntry:
+        """What the user decided about a plugin."""
+        return self.registry.entry(name)
+
+    def lowerer(self, candidate: Candidate) -> Lowerer:
+        """A Lowerer that lowers as a candidate says."""
+        return self.of_registry(candidate.registry(self.registry), candidate.plugins)
+
+    def of_registry(self, registry: Registry, names: Sequence[str]) -> Lowerer:
+        """A Lowerer of a whole registry, with the objects that it can only name."""
+        return Lowerer(
+            [self.objects.get(name, name) for name in names],
+            registry=registry,
+            cache=self.cache,
+            jobs=self.jobs,
+            listener=self.listener,
+        )

@@ -1,0 +1,118 @@
+"""The store: what was measured, one file per measurement, kept for the next tuning.
+
+An entry is a JSON file named by the digest of all that its times depend on: the .pte, the calls,
+the policy, the target's fingerprint, and the round with everything else that ran in it. There is no
+index to go stale. A file that can't be read counts as not measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+from blake3 import blake3
+
+from etdev.errors import TuneError
+from etdev.files import replacing, try_writing
+from etdev_tune.exchange import Failure
+from etdev_tune.measurement import Measurement
+
+VERSION = 1
+VARIABLE = "ETDEV_MEASUREMENTS"
+_SUFFIX = ".json"
+
+
+def default_folder() -> Path:
+    """What the environment variable names, else a folder in the user's cache directory."""
+    from platformdirs import user_cache_path
+
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
+    return user_cache_path("etdev", appauthor=False) / "measurements"
+
+
+@frozen
+class Store:
+    """Measurements in a folder.
+
+    Args:
+        folder: The folder; None keeps nothing.
+    """
+
+    folder: Path | None
+
+    def check(self) -> None:
+        """Make the folder, and a file in it.
+
+        Raises:
+            TuneError: It can't be written; the text says why.
+        """
+        if self.folder is None:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try_writing(self.folder)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def load(self, key: Mapping[str, Any]) -> Measurement | Failure | None:
+        """What was measured under a key; None if nothing was, or the file is torn."""
+        if self.folder is None:
+            return None
+        try:
+            entry = json.loads(self._path(key).read_text("utf-8"))
+            if entry["version"] != VERSION or entry["key"] != _plain(key):
+                return None
+            if "failure" in entry:
+                return Failure(**entry["failure"])
+            return Measurement.of(entry["measurement"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def save(self, key: Mapping[str, Any], value: Measurement | Failure) -> None:
+        """Keep what was measured, whole or not at all.
+
+        Raises:
+            TuneError: It can't be written.
+        """
+        if self.folder is None:
+            return
+        kind = "failure" if isinstance(value, Failure) else "measurement"
+        entry = {"version": VERSION, "key": _plain(key), kind: asdict(value)}
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # A rename may reach the disk before what it names.
+            with replacing(path, durable=True) as file:
+                file.write(json.dumps(entry, indent=1, sort_keys=True).encode())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """The keys of all that can be read."""
+        for file in sorted(self.folder.glob(f"??/*{_SUFFIX}")) if self.folder else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                entry = json.loads(file.read_text("utf-8"))
+                if entry["version"] == VERSION:
+                    yield entry["key"]
+
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        assert self.folder
+        text = json.dumps({"version": VERSION, **_plain(key)}, sort_keys=True)
+        digest = blake3(text.encode()).hexdigest()
+        return self.folder / digest[:2] / f"{digest}{_SUFFIX}"
+
+    def _unwritable(self, error: OSError) -> TuneError:
+        what = f"the folder for measurements can't be written ({error.strerror})"
+        return TuneError(str(self.folder), what, "name another with --store")
+
+
+def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
+    """A key as JSON gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(key, sort_keys=True))
+    return plain

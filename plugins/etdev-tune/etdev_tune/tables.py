@@ -1,0 +1,97 @@
+"""Tunings: what `etdev tune` prints about one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from etdev.cli.tables import report_of, size
+from etdev.errors import EtdevError
+from etdev.schema.sheet import Sheet
+from etdev_tune.report import TUNING, Estimate, Report, Trial
+
+
+def report_tables(report: Report, rows: int | None) -> RenderableType:
+    """The candidates and the moves of a tuning."""
+    columns = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
+    sheets = [Sheet(columns, [_trial(t, report.chosen) for t in report.trials], "candidates")]
+    if report.moves:
+        moves = [(m.name, _times(m.predicted), _ratio(m.measured), m.why) for m in report.moves]
+        sheets.append(Sheet(("move", "predicted", "measured", "why"), moves, "moves"))
+    return report_of(sheets, rows)
+
+
+def report_lines(report: Report, output: Path) -> Iterator[str]:
+    """What was decided, on which target, and which files there are."""
+    from etdev_tune.outputs import Outputs
+
+    outputs = Outputs(output)
+    target = ", ".join(dict.fromkeys([report.target, report.fingerprint.get("cpu", "")]))
+    yield f"{output}: {report.verdict}"
+    yield (
+        f"{output}: measured on {target.rstrip(', ')} with {report.threads} threads; "
+        f"{report.measured} measurements, {report.reused} reused, {report.seconds:.0f} s"
+    )
+    yield from (f"{output}: {note}" for note in report.notes)
+    yield f"{output}: made again by etdev lower --registry {outputs.registry}; lock {outputs.lock}"
+
+
+def read_report(output: Path) -> Report:
+    """The report beside a .pte.
+
+    Raises:
+        EtdevError: There is none, or it can't be read.
+    """
+    from etdev_tune.outputs import Outputs
+
+    file = Outputs(output).report
+    try:
+        text = file.read_text("utf-8")
+    except OSError as error:
+        cure = f"write it with etdev tune SOURCE -o {output}"
+        raise EtdevError(str(file), f"can't be read ({error.strerror})", cure) from error
+    return TUNING.read(text, Report, str(file))
+
+
+def kept_lines(folder: Path | None) -> Iterator[str]:
+    """What the store has, by target."""
+    from etdev_tune.store import Store, default_folder
+
+    store = Store(folder or default_folder())
+    counts: Counter[str] = Counter()
+    programs: dict[str, set[str]] = {}
+    for key in store.kept():
+        target = key["target"]
+        name = ", ".join(filter(None, (target.get("cpu", ""), target.get("executorch", ""))))
+        counts[name] += 1
+        programs.setdefault(name, set()).add(key["program"])
+    for name, count in sorted(counts.items()):
+        yield f"{store.folder}: {count} measurements of {len(programs[name])} programs on {name}"
+    if not counts:
+        yield f"{store.folder}: no measurements"
+
+
+def _trial(trial: Trial, chosen: str) -> tuple[str, ...]:
+    marks = [trial.detail or (f"same as {trial.same_as}" if trial.same_as else "")]
+    marks = ["chosen" if trial.name == chosen else "", "front" if trial.front else "", *marks]
+    error = "-" if trial.error is None else f"{trial.error:.1e}"
+    counts = (str(trial.delegates), str(trial.portable_nodes)) if trial.size_bytes else ("-", "-")
+    bytes_of = size(trial.size_bytes) if trial.size_bytes else "-"
+    ratio = _ratio(trial.against_untuned)
+    words = ", ".join(filter(None, marks))
+    return (trial.name, _milliseconds(trial.latency_ms), ratio, error, bytes_of, *counts, words)
+
+
+def _milliseconds(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else str(estimate)
+
+
+def _ratio(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate}x"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"

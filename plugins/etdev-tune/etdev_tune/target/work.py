@@ -1,0 +1,139 @@
+"""Work: one run of a program, in a process that has run nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from etdev_tune.target.usage import Usage, sentinel_ns, use_threads
+from etdev_tune.target.wire import wire
+
+_LONG_NS = 10**9
+
+
+class Work:
+    """One run.
+
+    The order has the fields of a `Request`, with the names of pushed files for its files, and
+    `imports` and `libraries`, which bring kernels.
+    """
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self._programs: list[Any] = []
+
+    def answer(self) -> bytes:
+        """Run it here; the answer."""
+        import torch
+
+        order = self.order
+        use_threads(order["threads"])
+        for name in order["imports"]:
+            import_module(name)
+        for library in order["libraries"]:
+            torch.ops.load_library(library)  # type: ignore[no-untyped-call]
+        sets = torch.load(order["inputs"], weights_only=True)
+        before = Usage()
+        start = time.perf_counter_ns()
+        warm = method = self._method()
+        answer: dict[str, Any] = {"load_ns": time.perf_counter_ns() - start}
+        outputs = [kept(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
+        timed = [inputs for position, inputs in enumerate(sets) if self._is_timed(position)]
+        memory: dict[str, Any] = {}
+        changed = [self._warms_up(warm, inputs) for inputs in timed]
+        if any(changed):
+            # As long as it is in memory once.
+            memory = {"memory_bytes": before.since()["memory_bytes"]}
+            method = self._method()
+        sentinel = [sentinel_ns()]
+        times = []
+        for position, inputs in enumerate(sets):
+            if self._is_timed(position):
+                if any(changed):
+                    # After any pause between the two, threads would be asleep again.
+                    self._warms_up(warm, inputs)
+                times.append(self._timed(method, inputs))
+            else:
+                times.append([])
+            sentinel.append(sentinel_ns())
+        answer |= {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
+        file = io.BytesIO()
+        torch.save(outputs, file)
+        return wire({"result": answer}, file.getvalue(), self._traced(sets))
+
+    def _is_timed(self, position: int) -> bool:
+        timed = self.order["timed"]
+        return bool(self.order["repetitions"]) and (timed is None or position in timed)
+
+    def _warms_up(self, method: Any, inputs: Any) -> bool:
+        """Call a method until threads, caches and the processor's clock have got going.
+
+        Returns whether its state may now be another than the timed calls can start with.
+        """
+        end = time.perf_counter_ns() + int(self.order["warmup_s"] * 1e9)
+        calls = 0
+        while time.perf_counter_ns() < end:
+            try:
+                method.execute(inputs)
+            except Exception:  # Its state may not allow so many; else the timed calls fail, too.
+                return True
+            calls += 1
+        return calls > int(self.order["warmup"])
+
+    def _timed(self, method: Any, inputs: Any) -> list[int]:
+        order = self.order
+        limit = int(order["seconds"] * 1e9)
+        end = time.perf_counter_ns() + limit
+        for _ in range(order["warmup"]):
+            method.execute(inputs)
+            if time.perf_counter_ns() > end:
+                break
+        times: list[int] = []
+        end = time.perf_counter_ns() + limit
+        while len(times) < order["repetitions"]:
+            start = time.perf_counter_ns()
+            # One call that takes that long says enough.
+            if start > end and (len(times) >= 3 or max(times, default=0) > _LONG_NS):
+                break
+            method.execute(inputs)
+            times.append(time.perf_counter_ns() - start)
+        return times
+
+    def _traced(self, sets: Any) -> bytes:
+        """The ETDump of six calls with each set, the first of which warms up."""
+        if not self.order["profile"]:
+            return b""
+        program = self._load(enable_etdump=True)
+        method = program.load_method(self.order["method"])
+        for inputs in sets:
+            for _ in range(6):
+                method.execute(inputs)
+        program.write_etdump_result_to_file("run.etdp", "debug.bin")
+        dump = Path("run.etdp")
+        return dump.read_bytes() if dump.exists() else b""
+
+    def _method(self) -> Any:
+        """The method in its first state."""
+        # It reads its program's bytes as long as it lives.
+        self._programs.append(self._load(enable_etdump=False))
+        return self._programs[-1].load_method(self.order["method"])
+
+    def _load(self, enable_etdump: bool) -> Any:
+        load = import_module("executorch.runtime").Runtime.get().load_program
+        more: dict[str, Any] = {"enable_etdump": True} if enable_etdump else {}
+        if self.order["data"]:
+            if "data_path" not in inspect.signature(load).parameters:
+                raise RuntimeError("ExecuTorch loads a .ptd from Python from 1.5 on")
+            if len(self.order["data"]) > 1:
+                raise RuntimeError("ExecuTorch takes one .ptd from Python")
+            more["data_path"] = Path(self.order["data"][0])
+        return load(Path(self.order["program"]), **more)
+
+
+def kept(outputs: Any) -> list[Any]:
+    """Outputs in memory that the method's next call does not overwrite."""
+    return [item.clone() if hasattr(item, "clone") else item for item in outputs]

@@ -1,0 +1,182 @@
+"""`etdev.tune`: the fastest composition of the installed plugins, found by measuring."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from etdev.edge.source import methods_of
+from etdev.errors import TuneError
+from etdev.files import scratch
+from etdev.registry.registry import Registry
+from etdev.schema.stages import Listener
+from etdev_tune.builder import Builder
+from etdev_tune.cases import cases_of
+from etdev_tune.clock import Clock
+from etdev_tune.confirm import RESERVE
+from etdev_tune.contest import Contest
+from etdev_tune.exchange import Runner
+from etdev_tune.finish import finish
+from etdev_tune.local_search import LocalSearch
+from etdev_tune.measurement import Policy
+from etdev_tune.measurer import Measurer
+from etdev_tune.outputs import Outputs
+from etdev_tune.profiler import Profiler
+from etdev_tune.record import LATENCY, OBJECTIVES
+from etdev_tune.runners import open_runner
+from etdev_tune.search import Search
+from etdev_tune.sentinel import Sentinel
+from etdev_tune.setup import Setup
+from etdev_tune.store import Store, default_folder
+from etdev_tune.tuning import Tuning
+
+BUDGET_S = 600.0
+TOLERANCE = 1e-3
+
+
+def tune(
+    model: object,
+    inputs: Any = None,
+    path: str | os.PathLike[str] = "model.pte",
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    measured_on: Any = None,
+    weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
+    budget_s: float = BUDGET_S,
+    tolerance: float = TOLERANCE,
+    objective: str = LATENCY,
+    on: Runner | str = "local",
+    policy: Policy | int = 1,
+    store: str | os.PathLike[str] | bool | None = None,
+    plugins: Sequence[object] | None = None,
+    registry: Registry | str | os.PathLike[str] | None = None,
+    devices: Mapping[str, Any] | None = None,
+    pins: Any = None,
+    limits: Any = None,
+    budget: Any = None,
+    strict: bool | None = None,
+    simplify: bool | None = None,
+    cache: Any = None,
+    jobs: int | None = None,
+    on_failure: str | None = None,
+    listener: Listener | None = None,
+) -> Tuning:
+    """Find the fastest composition whose outputs stay within a tolerance of eager PyTorch.
+
+    The untuned plan, each plugin alone and portable kernels alone are always among the candidates,
+    as far as the budget lasts; the listener is told beforehand how long they take.
+    The best is measured once more against the untuned plan, in fresh processes, in turn; without a
+    clear win the untuned plan stays. Beside the .pte a registry file that lowers the model to the
+    same bytes appears, a lock, and the report; all of them or none.
+
+    What was measured is kept: stopped and started again, it goes on from there.
+
+    Args:
+        model: As for `Lowerer.lower`, like `inputs`, `kwargs` and `dynamic_shapes`.
+        inputs: Example inputs.
+        path: The .pte to write.
+        kwargs: Example inputs by keyword.
+        dynamic_shapes: As `torch.export.export` takes them.
+        measured_on: Inputs to measure on: the arguments of a call as a tuple, or a list of such
+            tuples; by method in a dict. None takes the example inputs, and dynamic sizes at their
+            bounds.
+        weights: How much the time of each of those counts, by method as they are; all the same if
+            None.
+        budget_s: Seconds that it may take. What is begun is finished: one lowering, one process.
+            The untuned plan is lowered and measured whatever it takes, since it is what stays.
+        tolerance: Largest error, relative to the largest value of an output.
+        objective: `latency`, `size` of the files, or peak `memory`.
+        on: A runner, or how one is asked for: `local`, `ssh:host`, `adb`, a command template.
+        policy: How to measure, or just the number of threads.
+        store: Folder of what was measured; None for the one that the environment variable
+            ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for nowhere.
+        plugins: As for `Lowerer`, like everything below.
+        registry: The registry to start from.
+        devices: Device per plugin.
+        pins: Pins that every candidate keeps to.
+        limits: Limits that every candidate keeps to.
+        budget: What may fall back to portable kernels, in every candidate.
+        strict: Refuse assumed devices and pins that aren't kept.
+        simplify: As Lowerer, in every candidate but one: whether the other way is faster is tried.
+        cache: Where compiled partitions are kept; they make trials cheap.
+        jobs: How many processes compile.
+        on_failure: `error` or `fallback`.
+        listener: Called with a stage and a detail as the work goes on.
+
+    Raises:
+        TuneError: No inputs exercise the model, it draws random numbers, no candidate is within
+            the tolerance, or an argument makes no sense.
+        RunError: The runner isn't there, or is lost.
+        EtdevError: As `Lowerer.lower`.
+
+    Example:
+        tuning = etdev.tune(module, (example,), "model.pte", budget_s=120)
+        print(tuning.report.verdict)
+    """
+    outputs = Outputs(Path(path))
+    outputs.check()
+    _check(tolerance, objective)
+    clock = Clock(budget_s)
+    measurements = _store(store)
+    setup = Setup.of(
+        plugins,
+        registry=_registry(registry),
+        devices=devices,
+        pins=pins,
+        limits=limits,
+        budget=budget,
+        strict=strict,
+        simplify=simplify,
+        cache=cache,
+        jobs=jobs,
+        on_failure=on_failure,
+        listener=listener,
+    )
+    methods = methods_of(model, inputs, kwargs, dynamic_shapes)
+    how = Policy(threads=policy) if isinstance(policy, int) else policy
+    runner = open_runner(on) if isinstance(on, str) else on
+    try:
+        if listener:
+            listener("target", runner.name)
+        fingerprint = runner.fingerprint()
+        measurements.check()
+        if listener:
+            listener("reference", "eager PyTorch")
+        cases = cases_of(methods, measured_on, weights)
+        sentinel = Sentinel.of(fingerprint, how.threads)
+        measurer = Measurer(runner, fingerprint, cases, how, measurements, sentinel, listener)
+        contest = Contest(measurer, objective, tolerance, clock, RESERVE)
+        with scratch() as folder:
+            builder = Builder(methods, evolve(setup, listener=None), Path(folder))
+            search = Search(setup, builder, contest, clock, listener=listener)
+            search.run()
+            LocalSearch(search, Profiler(measurer)).run()
+            return finish(search, outputs)
+    finally:
+        if isinstance(on, str):
+            runner.close()
+
+
+def _check(tolerance: float, objective: str) -> None:
+    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
+    if not number or not 0 <= tolerance < math.inf:
+        what = f"is {tolerance!r}"
+        raise TuneError("tolerance", what, "give a number of at least 0, such as 1e-3")
+    if objective not in OBJECTIVES:
+        raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
+
+
+def _store(store: str | os.PathLike[str] | bool | None) -> Store:
+    if store is False:
+        return Store(None)
+    return Store(default_folder() if store is None or store is True else Path(store))
+
+
+def _registry(registry: Registry | str | os.PathLike[str] | None) -> Registry | Path | None:
+    return registry if registry is None or isinstance(registry, Registry) else Path(registry)

@@ -1,0 +1,75 @@
+"""Targets behind any command: templates, a full disk, a command that isn't there."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from etdev_tune.exchange import Request, Result
+from etdev_tune.runners import open_runner
+from etdev_tune.runners.command import of_template
+from models import nets
+
+from etdev.errors import RunError
+
+_, INPUTS = nets.mlp()
+
+
+def test_a_program_runs_behind_a_command(python, mlp_pte, tmp_path, monkeypatch) -> None:
+    # A command names no Python, so it is the one that the target finds.
+    monkeypatch.setenv("PATH", f"{Path(python).parent}:/usr/bin:/bin")
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    runner = open_runner(f"env TMPDIR={shlex.quote(str(folder))} sh -c {{quoted}}")
+    result = runner.run(Request(mlp_pte, (INPUTS,)))
+    assert isinstance(result, Result)
+    assert list(folder.iterdir())
+    runner.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_template_gets_the_words_of_its_python() -> None:
+    words = {
+        "docker exec -i box {command}": ["docker", "exec", "-i", "box", "python3", "-c", "a b"],
+        "adb shell {quoted}": ["adb", "shell", "python3 -c 'a b'"],
+        "box /opt/python {arguments}": ["box", "/opt/python", "-c", "a b"],
+    }
+    for template, expected in words.items():
+        assert of_template(template).words(["-c", "a b"]) == expected
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(python, mlp_pte, tmp_path) -> None:
+    # A process that may write no file beyond a size is told what a full disk tells it.
+    big = tmp_path / "big.pte"
+    big.write_bytes(mlp_pte.read_bytes() + bytes(1 << 20))
+    limited = f'TMPDIR={tmp_path}/there; export TMPDIR; ulimit -f 200; exec "$@"'
+    (tmp_path / "there").mkdir()
+    runner = open_runner(f"bash -c {shlex.quote(limited)} bash {python} {{arguments}}")
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+    with pytest.raises(RunError, match=r"its disk is full \(File too large\)") as full:
+        runner.run(Request(big, (INPUTS,)))
+    assert full.value.cure == "make room there, or point TMPDIR elsewhere"
+    # The connection is still good.
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+    runner.close()
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    with pytest.raises(RunError, match="'no-such-command' can't be started") as missing:
+        open_runner("no-such-command {command}").fingerprint()
+    assert missing.value.cure == "install no-such-command, or give its path"
+
+
+def test_a_command_that_ends_is_named() -> None:
+    with pytest.raises(RunError, match=r"ended before a Python answered \(no such box\)") as ended:
+        open_runner("sh -c 'echo no such box >&2; exit 1' {command}").fingerprint()
+    assert ended.value.cure.startswith("a target is measured through a Python with ExecuTorch")
+
+
+@pytest.mark.parametrize("text", ["", "docker exec box", "{quoted}", "a {command} {quoted}", "a '"])
+def test_what_is_not_a_runner_is_refused(text: str) -> None:
+    with pytest.raises(RunError) as refused:
+        open_runner(text)
+    assert "docker exec -i box {command}" in refused.value.cure

@@ -1,0 +1,159 @@
+"""A target behind a real OpenSSH server on the loopback address."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from etdev_tune.exchange import Failure, Request, Result
+from etdev_tune.runners import open_runner
+from etdev_tune.runners import session as sessions
+from models import nets
+from toys.runtime import WRITES_TRACES
+
+from etdev.errors import RunError
+
+MODULE, INPUTS = nets.mlp()
+
+
+def clients() -> list[psutil.Process]:
+    """The processes of ssh that this one started."""
+    return [child for child in psutil.Process().children() if child.name() == "ssh"]
+
+
+def refusal(name: str) -> RunError:
+    runner = open_runner(name)
+    with pytest.raises(RunError) as refused:
+        runner.fingerprint()
+    runner.close()
+    assert clients() == []
+    assert (refused.value.who, bool(refused.value.cure)) == (name, True)
+    return refused.value
+
+
+def test_a_program_runs_there_and_leaves_nothing(ssh, python, mlp_pte, tmp_path) -> None:
+    # Names never meet a shell.
+    hostile = tmp_path / "a b;touch $(HACKED)'\"\\.pte"
+    hostile.write_bytes(mlp_pte.read_bytes())
+    runner = open_runner(f"ssh:box:{python}")
+    assert "XnnpackBackend" in runner.fingerprint()["backends"]
+    for _ in range(2):
+        result = runner.run(Request(hostile, (INPUTS,), outputs=True, profile=True))
+        assert isinstance(result, Result)
+        torch.testing.assert_close(result.outputs[0][0], MODULE(*INPUTS), atol=1e-5, rtol=1e-5)
+        assert len(result.times_ns[0]) == 20
+        assert bool(result.etdump) == WRITES_TRACES
+    (folder,) = ssh.temporary.iterdir()
+    # The program once, the inputs once, and the run's own log and trace.
+    assert len([file for file in folder.iterdir() if len(file.name) == 32]) == 2
+    runner.close()
+    _emptied(ssh.temporary)
+
+
+def test_a_lost_connection_is_named_and_the_next_run_connects_anew(ssh, python, mlp_pte) -> None:
+    runner = open_runner(f"ssh:box:{python}")
+    runner.fingerprint()
+    (client,) = clients()
+    timer = threading.Timer(1.0, client.kill)
+    timer.start()
+    with pytest.raises(RunError, match="the connection was lost while running") as lost:
+        runner.run(Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=60))
+    assert "run it again" in lost.value.cure
+    # The run there is ended too: nobody waits for it.
+    _emptied(ssh.temporary)
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+    runner.close()
+    _emptied(ssh.temporary)
+
+
+def test_a_slow_target_is_a_hang_and_a_silent_one_is_lost(
+    ssh, python, mlp_pte, monkeypatch
+) -> None:
+    runner = open_runner(f"ssh:box:{python}")
+    slow = Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=60, timeout_s=0.5)
+    assert runner.run(slow) == Failure("hang", "took longer than 0.5 s")
+    (client,) = clients()
+    client.suspend()
+    monkeypatch.setattr("etdev_tune.runners.target.GRACE_S", 0.5)
+    with pytest.raises(RunError, match="nothing came from it while running"):
+        runner.run(slow)
+    assert clients() == []
+    _emptied(ssh.temporary)
+
+
+def test_an_interrupt_leaves_nothing(ssh, python, mlp_pte) -> None:
+    runner = open_runner(f"ssh:box:{python}")
+    runner.fingerprint()
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(Request(mlp_pte, (INPUTS,), repetitions=10**9, seconds=60))
+    assert clients() == []
+    _emptied(ssh.temporary)
+
+
+def test_a_wrong_host_key_is_named(ssh) -> None:
+    ssh.know("other")
+    error = refusal("ssh:box")
+    assert "its host key is not the one known for it" in error.what
+    assert error.cure == "compare it with the host's, then accept it with `ssh box`"
+
+
+def test_a_host_that_is_not_there_is_named(ssh) -> None:
+    (ssh.folder / "config").write_text("Host box\n  HostName 127.0.0.1\n  Port 1\n")
+    assert "it takes no connection" in refusal("ssh:box").what
+
+
+def test_a_name_without_host_is_named(ssh) -> None:
+    assert "there is no such host" in refusal("ssh:nowhere.invalid").what
+
+
+def test_a_refused_login_is_named(ssh, monkeypatch) -> None:
+    config = ssh.folder / "config"
+    config.write_text(config.read_text().replace(f"{ssh.folder}/user", f"{ssh.folder}/other"))
+    assert "it doesn't let us in" in refusal("ssh:box").what
+
+
+def test_a_missing_python_is_named(ssh) -> None:
+    error = refusal("ssh:box:/no/such python;true")
+    assert "it has no Python '/no/such python;true'" in error.what
+    assert error.cure == "name the one with ExecuTorch: ssh:box:/path/to/python"
+
+
+def test_a_python_without_executorch_is_named(ssh, tmp_path, python) -> None:
+    # Isolated from the packages that this one has.
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {python} -S -E "$@"\n')
+    bare.chmod(0o755)
+    error = refusal(f"ssh:box:{bare}")
+    assert "can't load ExecuTorch (ModuleNotFoundError" in error.what
+    assert "pip install executorch there" in error.cure
+
+
+@pytest.mark.parametrize("name", ["ssh:", "ssh:-oProxyCommand=touch x", "ssh:a b"])
+def test_what_is_not_a_host_is_refused(name: str) -> None:
+    with pytest.raises(RunError, match="names no host"):
+        open_runner(name)
+
+
+def test_a_host_that_does_not_answer_is_given_up(ssh, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sessions, "START_S", 0.5)
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o755)
+    assert "nothing came from it while connecting" in refusal(f"ssh:box:{silent}").what
+
+
+def _emptied(folder: Path) -> None:
+    """Wait until the worker, which outlives our end of the connection, has tidied up."""
+    for _ in range(100):
+        if not list(folder.iterdir()):
+            return
+        time.sleep(0.1)
+    raise AssertionError(list(folder.iterdir()))

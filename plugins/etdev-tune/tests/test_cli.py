@@ -1,0 +1,120 @@
+"""`etdev tune`: what it writes and prints, on a scripted target."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from etdev_tune.cli import _duration, _split
+from shell import MLP, fails, invoke, succeeds
+from toys.target import Scripted
+
+from etdev.errors import RunError
+
+
+@pytest.fixture
+def target(here, monkeypatch):
+    """A target on which every program takes 1 ms, in place of this machine."""
+    scripted = Scripted(lambda backends: 1 if backends else 10)
+
+    def open_runner(text):
+        if text != "local":
+            raise RunError(text, "is not there", "start it")
+        return scripted
+
+    monkeypatch.setattr("etdev_tune.tune.open_runner", open_runner)
+    # Time for the candidates that are always tried, and for no others.
+    monkeypatch.setattr("etdev_tune.search.Search.has_time", lambda _: False)
+    return scripted
+
+
+TUNE = f"tune {MLP} -o net.pte --plugin cpu --budget 600s --store kept"
+
+
+def test_a_tuning_is_written_shown_and_made_again(target, here):
+    out = succeeds(TUNE)
+    assert "untuned" in out
+    assert "net.pte: made again by etdev lower --registry net.registry.toml; lock net.lock" in out
+    shown = succeeds("tune -o net.pte --show")
+    assert shown.splitlines()[:5] == out.splitlines()[:5]
+    document = json.loads(succeeds("tune -o net.pte --show --json"))
+    assert (document["schema"], document["chosen"]) == ("etdev.tuning", "untuned")
+    first = (here / "net.pte").read_bytes()
+    succeeds(f"lower {MLP} -o net.pte --registry net.registry.toml --lock net.lock --locked")
+    assert (here / "net.pte").read_bytes() == first
+    assert f"{document['measured']} measurements of 2 programs" in succeeds(
+        "tune --show --store kept"
+    )
+
+
+def test_ctrl_c_keeps_what_was_measured_and_writes_nothing(target, here):
+    target.interrupt(after=3)
+    done = invoke(TUNE)
+    assert done.exit_code == 130
+    assert done.stderr.splitlines()[-1].startswith("interrupted: measure")
+    assert not list(here.glob("net.*"))
+    assert json.loads(succeeds(f"{TUNE} --json"))["reused"] == 3
+
+
+def test_inputs_come_with_weights(target, here):
+    torch.save([torch.ones(2, 8)], "ones.pt")
+    torch.save(torch.zeros(2, 8), "zeros.pt")
+    document = json.loads(succeeds(f"{TUNE} --inputs ones.pt@3 --inputs zeros.pt --json"))
+    assert (document["calls"], document["timed"]) == (3, 2)
+    (request, *_) = target.requests
+    assert [bool(values[0].any()) for values in request.inputs[:2]] == [True, False]
+    assert request.timed == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"{TUNE} --on box", "box: is not there; start it"),
+        (f"{TUNE} --tolerance -1", "tolerance: is -1.0; give a number of at least 0, such as 1e-3"),
+        (f"tune {MLP} -o no/net.pte", "no/net.pte: there is no folder 'no'; create it first"),
+        (f"tune {MLP} -o net.txt", "net.txt: does not end in .pte; name it model.pte"),
+        ("tune nets.py:model -o net.pte", "nets.py:model: there is no file 'nets.py'; write "
+         "file.pt2, package.module:function or file.py:function"),
+        ("tune -o net.pte --show", "net.tuning.json: can't be read (No such file or directory); "
+         "write it with etdev tune SOURCE -o net.pte"),
+    ],
+)  # fmt: skip
+def test_errors_are_named_and_leave_the_folder_as_it_was(target, words, message):
+    assert fails(words) == message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("tune", "give SOURCE and -o FILE.pte, or --show"),
+        (f"tune {MLP}", "give SOURCE and -o FILE.pte, or --show"),
+        (f"{TUNE} --no-store", "give --store or --no-store, not both"),
+        (f"{TUNE} --budget soon", "'soon' is not a duration; write 10m or 90s"),
+        (f"{TUNE} --budget 0m", "'0m' is not a duration; write 10m or 90s"),
+        (f"{TUNE} --objective beauty", "'beauty' is not one of"),
+    ],
+)
+def test_wrong_usage_is_told(here, words, message):
+    done = invoke(words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5m", 90), ("2 h", 7200), ("5s", 5)])
+def test_durations(text, seconds):
+    assert _duration(None, None, text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a.pt", ("forward", "a.pt", 1)),
+        ("a.pt@3", ("forward", "a.pt", 3)),
+        ("encode:a.pt@0.5", ("encode", "a.pt", 0.5)),
+        ("a@b.pt", ("forward", "a@b.pt", 1)),
+    ],
+)
+def test_files_of_inputs(text, parts):
+    method, file, weight = _split(text)
+    assert (method, str(file), weight) == parts

@@ -1,0 +1,56 @@
+"""The JSON of `etdev tune`, whose shape changes with its version only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from etdev_tune.outputs import report_text
+from etdev_tune.report import TUNING, Confirmation, Estimate, Move, Report, Trial
+from shell import succeeds
+from shell.outlines import outline
+
+ESTIMATE = Estimate(0.5, 0.4, 0.6)
+REPORT = Report(
+    program="tuned.pte",
+    chosen="cpu alone",
+    verdict="cpu alone: nothing that was tried is better",
+    objective="latency",
+    tolerance=1e-3,
+    target="local",
+    fingerprint={"cpu": "a CPU"},
+    threads=1,
+    calls=3,
+    timed=1,
+    budget_s=60.0,
+    seconds=30.0,
+    finished=True,
+    measured=12,
+    reused=1,
+    disturbed=1,
+    notes=("1 of 12 measurements were disturbed",),
+    trials=(
+        Trial("untuned", "failed", "crash", options={"cpu": {"per_op": "true"}}, pins=("op=*",)),
+        Trial(
+            "cpu alone",
+            "ran",
+            plugins=("cpu",),
+            limits={"cpu": "min_nodes=3"},
+            memory_bytes=1,
+            error=1e-6,
+            latency_ms=ESTIMATE,
+            against_untuned=ESTIMATE,
+        ),
+    ),
+    moves=(Move("per_op=true", "cpu alone", False, "not taken", 0.9, ESTIMATE),),
+    confirmation=Confirmation("cpu alone", "untuned", ESTIMATE, 8, True),
+)
+GOLDEN = Path(__file__).parent / "documents.txt"
+
+
+def test_the_document_has_the_shape_of_its_version(here):
+    (here / "tuned.tuning.json").write_text(report_text(REPORT))
+    document = json.loads(succeeds("tune -o tuned.pte --show --json"))
+    assert list(document)[:2] == ["schema", "version"]
+    assert outline("tune", document) + "\n" == GOLDEN.read_text(), "raise the version"
+    assert document["schema"] == TUNING.name
