@@ -10,8 +10,8 @@ import click
 from etdev.cli import explain_tables, lowerers, options, plans, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.schema.explanation import Explanation
 from etdev.schema.plan import Plan
+from etdev.schema.report.explanation import Explanation
 
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)
