@@ -75,7 +75,7 @@ _HOMES = {
     "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
     "schema.partition": ("Assumed", "Draft", "Partition"),
-    "schema.plan": ("Plan",),
+    "schema.report": ("Plan",),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }

@@ -13,13 +13,14 @@ from etdev.cli import options, plans, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError
-from etdev.schema.diff import Difference, Gained, diff
-from etdev.schema.diff_sheets import sheets
-from etdev.schema.figures import changed
-from etdev.schema.figures import outline as planned
+from etdev.schema.difference import Difference, Gained
 from etdev.schema.lock import Lock, is_lock
-from etdev.schema.lock_diff import lock_diff
 from etdev.schema.plan import Plan
+from etdev.schema.report.diff import diff
+from etdev.schema.report.diff_sheets import sheets
+from etdev.schema.report.figures import changed
+from etdev.schema.report.figures import outline as planned
+from etdev.schema.report.lock_diff import lock_diff
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
@@ -39,7 +40,7 @@ class _Side:
     def outline(self) -> dict[str, int]:
         """The figures that plans and .pte files have in common."""
         if self.artifact:
-            from etdev.pte.figures import outline
+            from etdev.pte.outline import outline
 
             return outline(self.artifact)
         return planned(self.plan) if self.plan else {}
@@ -95,7 +96,7 @@ def _read(file: Path) -> _Side:
         return _Side(file, plan=plans.read_plan(file))
     if file.suffix != ".pte":
         raise EtdevError(str(file), "is neither a plan, nor a .pte, nor a lock", _CURE)
-    from etdev.pte.ledger import read_ledger
+    from etdev.pte.embedded_plan import read_ledger
     from etdev.pte.read import read
 
     artifact = read(file)
@@ -122,7 +123,7 @@ def _difference(before: _Side, after: _Side) -> Difference:
 
 def _of_files(difference: Difference, before: _Side, after: _Side) -> Difference:
     """The difference of two .pte files, given that of their plans."""
-    from etdev.pte.figures import figures
+    from etdev.pte.outline import figures
 
     first, second = (figures(side.artifact) for side in (before, after) if side.artifact)
     more = [figure for figure in changed(first, second) if figure not in difference.figures]

@@ -10,8 +10,8 @@ import click
 from etdev.cli import explain_tables, lowerers, options, plans, results, tables
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.schema.explanation import Explanation
 from etdev.schema.plan import Plan
+from etdev.schema.report.explanation import Explanation
 
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)
@@ -70,7 +70,7 @@ def _plan(what: str, **lowering: Any) -> Plan:
     with working(options.debugging()) as say:
         if what.endswith(".pte"):
             say("read", what)
-            from etdev.pte.ledger import read_ledger
+            from etdev.pte.embedded_plan import read_ledger
 
             return read_ledger(Path(what))
         from etdev.cli import sources

@@ -13,9 +13,9 @@ from etdev.cli.tables import fill, table
 from etdev.errors import EtdevError
 from etdev.registry.names import close_to
 from etdev.schema import globs
-from etdev.schema.explanation import Explanation, Missed, Query
 from etdev.schema.ledger import Entry
-from etdev.schema.plan_sheets import simplified_rows
+from etdev.schema.report.explanation import Explanation, Missed, Query
+from etdev.schema.report.plan_sheets import simplified_rows
 
 # More modules or lines than these are counted, unless --all is given.
 _NAMED = 3

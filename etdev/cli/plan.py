@@ -12,9 +12,9 @@ from etdev.cli import explain_tables, lowerers, nodes, options, results, tables,
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.documents import CONVERTER
-from etdev.schema.explanation import Explanation, Query
 from etdev.schema.outcomes import Forecast
 from etdev.schema.plan import Plan
+from etdev.schema.report.explanation import Explanation, Query
 
 if TYPE_CHECKING:
     from etdev.lowerer import Lowerer

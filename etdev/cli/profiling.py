@@ -15,6 +15,7 @@ from rich.text import Text
 from etdev.cli import nodes, viewing
 from etdev.cli.tables import report_of
 from etdev.files import check_writable, write_text
+from etdev.schema.report.profile_sheets import sheets
 
 if TYPE_CHECKING:
     from etdev.schema.profile import Profile
@@ -63,7 +64,7 @@ class Wanted:
         if self.views:
             viewing.write(self.views, viewing.of_artifact(program, profile=profile))
         if self.folder:
-            from etdev.pte.ledger import read_ledger
+            from etdev.pte.embedded_plan import read_ledger
 
             nodes.write(read_ledger(program), self.folder, profile)
 
@@ -72,7 +73,7 @@ def measure(
     program: Path, values: Sequence[Any], method: str, repeat: int, data: Path | None
 ) -> Profile:
     """Profile a method, with the plan that the .pte carries, if it does."""
-    from etdev.pte.ledger import has_ledger, read_ledger
+    from etdev.pte.embedded_plan import has_ledger, read_ledger
     from etdev.runtime.profile import profile
 
     plan = read_ledger(program) if has_ledger(program) else None
@@ -81,7 +82,7 @@ def measure(
 
 def report(profile: Profile, limit: int | None) -> RenderableType:
     """Show the most expensive delegates, copies and kernels, and why no plugin has the last."""
-    tables = report_of(profile.sheets, limit if limit is None else _MOST)
+    tables = report_of(sheets(profile), limit if limit is None else _MOST)
     # Owners, modules and reasons come from the ledger.
     return tables if profile.times else Group(tables, Text(_NO_LEDGER))
 

@@ -10,11 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from etdev.schema import plan_sheets
 from etdev.schema.outcomes import Forecast, Outcome
 from etdev.schema.plan import Plan
-from etdev.schema.rich_table import rich_table, table
-from etdev.schema.sheet import ROWS, Sheet, size
+from etdev.schema.report import plan_sheets
+from etdev.schema.report.rich_table import rich_table, table
+from etdev.schema.report.sheet import ROWS, Sheet, size
 
 if TYPE_CHECKING:
     from etdev.runtime.verify import Verification

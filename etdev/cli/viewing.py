@@ -140,8 +140,8 @@ def of_artifact(
     Raises:
         ArtifactError: It is not a .pte.
     """
+    from etdev.pte.embedded_plan import has_ledger, read_ledger
     from etdev.pte.instructions import seen
-    from etdev.pte.ledger import has_ledger, read_ledger
     from etdev.pte.read import read
 
     known = has_ledger(program)

@@ -10,10 +10,10 @@ from executorch.exir.backend.backend_details import BackendDetails, PreprocessRe
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.backends import refuse_namesake
-from etdev.delegate.calls import Call, prepared
+from etdev.delegate.cache_session import Memory
+from etdev.delegate.compiler_calls import Call, prepared
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.jobs import Job, batches, jobs_of, module_of
-from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CompileError

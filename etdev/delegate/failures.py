@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.delegate.tasks import Done
 from etdev.errors import CompileError
 from etdev.registry import answers

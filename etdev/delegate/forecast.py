@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from etdev.delegate.calls import Call, prepared
+from etdev.delegate.cache_session import Memory
+from etdev.delegate.compiler_calls import Call, prepared
 from etdev.delegate.jobs import Job, batches, jobs_of
-from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Task
 from etdev.errors import EtdevError

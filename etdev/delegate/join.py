@@ -22,7 +22,7 @@ from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 from etdev.schema.partition import Partition
-from etdev.upstream.ops import edge_ops
+from etdev.upstream.operators import edge_ops
 
 
 @define(eq=False)

@@ -6,7 +6,7 @@ from attrs import frozen
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
 

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.upstream.ops import overload_of, schema_of
+from etdev.upstream.operators import overload_of, schema_of
 from etdev.upstream.trees import pytree
 
 

@@ -17,7 +17,7 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
 from etdev.upstream.decompositions import Table
 from etdev.upstream.edge import excepted
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 
 
 def expander_of(

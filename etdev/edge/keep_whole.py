@@ -14,7 +14,7 @@ from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
-from etdev.upstream.ops import OpOverload, schema_of
+from etdev.upstream.operators import OpOverload, schema_of
 
 # Key of the mark: the node's edge op, then the plugins that want it whole. It is in `custom`, the
 # metadata that torch.export preserves through decompositions.

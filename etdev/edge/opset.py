@@ -25,7 +25,7 @@ from etdev.graph.ops import is_flow, is_functional
 from etdev.graph.source import ops_with_lines
 from etdev.upstream.decompositions import Table, further_tables, primitive_pieces
 from etdev.upstream.edge import excepted
-from etdev.upstream.ops import OpOverload, overload_of
+from etdev.upstream.operators import OpOverload, overload_of
 
 
 class Opset:

@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
 from etdev.errors import SourceError, first_line
-from etdev.upstream.programs import size_functions
+from etdev.upstream.exported import size_functions
 
 _PAYLOADS = ("data/weights/", "data/constants/")
 _LIBRARIES = "data/aotinductor/"

@@ -16,7 +16,7 @@ from etdev.edge.attributes import check_assigned, watched_attributes
 from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
-from etdev.upstream.programs import modal_layers
+from etdev.upstream.exported import modal_layers
 from etdev.upstream.trees import pytree
 
 FORWARD = "forward"

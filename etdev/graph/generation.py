@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from etdev.graph.interpreted import Interpreted
 from etdev.graph.passes import only_if_needed
 from etdev.upstream.edge import edge_conversion
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 
 
 def generate(

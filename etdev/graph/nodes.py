@@ -17,7 +17,7 @@ from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.partition import TARGET_DEVICE
 from etdev.schema.tensors import SCALAR, Tensor
-from etdev.upstream.ops import overload_of
+from etdev.upstream.operators import overload_of
 from etdev.upstream.trees import pytree
 
 # A getitem of a delegate has the value of some op, but must not be taken for that op.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etdev.upstream.ops import (
+from etdev.upstream.operators import (
     HigherOrderOperator,
     OpOverload,
     base_name,

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from etdev.upstream.edge import Pass
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 
 
 def only_if_needed(step: Pass) -> Pass:

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.graph.nodes import graph_modules
-from etdev.graph.tensors import TensorWas
+from etdev.graph.tensor_state import TensorWas
 from etdev.upstream.trees import pytree
 
 _NONE = object()

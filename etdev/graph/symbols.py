@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.upstream.exported import in_shape_env
 from etdev.upstream.fake_tensors import (
     FakeTensor,
     FakeTensorMode,
@@ -26,7 +27,6 @@ from etdev.upstream.fake_tensors import (
     remade,
     transform_subclass,
 )
-from etdev.upstream.programs import in_shape_env
 from etdev.upstream.trees import pytree
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)

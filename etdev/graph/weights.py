@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from etdev.errors import LoweringError
 from etdev.graph.signature import unwritten_constants
-from etdev.graph.tensors import TensorWas
+from etdev.graph.tensor_state import TensorWas
 from etdev.schema.plan import MethodPlan, Plan
 
 

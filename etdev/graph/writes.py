@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from attrs import define, field
-from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
 from etdev.graph.ops import is_functional
+from etdev.upstream.operators import OpOverload, base_name, is_composite, schema_of
 
 # Layers that torch composes of other ops and that always compute a new value. Other compositions
 # may hand on what they are given, as dropout and einsum do, whatever their schemas say.
@@ -47,7 +46,7 @@ def owner_of(node: Node) -> Node:
 def _aliases(op: object) -> bool:
     if not isinstance(op, OpOverload):
         return getattr(op, "__name__", "") == "getitem"
-    return any(value.alias_info is not None for value in op._schema.returns)
+    return any(value.alias_info is not None for value in schema_of(op).returns)
 
 
 def written_by(node: Node) -> Iterator[Node]:
@@ -55,7 +54,7 @@ def written_by(node: Node) -> Iterator[Node]:
     op = node.target
     if not isinstance(op, OpOverload):
         return
-    for index, argument in enumerate(op._schema.arguments):
+    for index, argument in enumerate(schema_of(op).arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
@@ -66,10 +65,9 @@ def written_by(node: Node) -> Iterator[Node]:
 def may_hand_on(node: Node) -> bool:
     """Whether an op that returns a new value by its schema may return what it was given."""
     op = node.target
-    if not isinstance(op, OpOverload) or not is_functional(op) or op._opname in _COMPOSED:
+    if not isinstance(op, OpOverload) or not is_functional(op) or base_name(op) in _COMPOSED:
         return False
-    composed = op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    return composed or op._opname == "_unsafe_view"
+    return is_composite(op) or base_name(op) == "_unsafe_view"
 
 
 def written_through(graph: Graph) -> list[Node]:

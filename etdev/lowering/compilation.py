@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from etdev.delegate.cache.cache import Cache
+from etdev.delegate.cache_session import Memory
 from etdev.delegate.compile import Compiler
 from etdev.delegate.executors.crew import Crew
 from etdev.delegate.executors.lanes import lane_of
@@ -17,7 +18,6 @@ from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.work import WorkerError
 from etdev.delegate.failures import guilty
 from etdev.delegate.forecast import forecast
-from etdev.delegate.memory import Memory
 from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
 from etdev.edge.orders import settle_orders

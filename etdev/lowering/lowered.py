@@ -14,25 +14,25 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.weights import Weights
+from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, emit
 from etdev.pte.etrecord import add_etrecord
-from etdev.pte.ledger import embed
 from etdev.pte.read import methods_of, read
 from etdev.pte.write import write_program
 from etdev.registry.plugin import Plugin
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
+from etdev.schema.display import in_html, in_rich
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
-from etdev.schema.plan_sheets import summary
 from etdev.schema.stages import Stages
 from etdev.upstream.call import guarded
 from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    pass
 
 
 @define(eq=False, slots=False, repr=False)
@@ -55,13 +55,13 @@ class Lowered:
     _build: Callable[[], EdgeProgramManager] = field(repr=False)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'; '.join(map(summary, self.plan.methods))}>"
+        return f"<{type(self).__name__} {self.plan.summary}>"
 
-    def _repr_html_(self) -> str:
-        return self.plan._repr_html_()
+    def _repr_html_(self) -> str | None:
+        return in_html(self.plan)
 
-    def __rich__(self) -> Group:
-        return self.plan.__rich__()
+    def __rich__(self) -> Any:
+        return in_rich(self.plan)
 
     @property
     def plan(self) -> Plan:

@@ -11,8 +11,8 @@ from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
 from etdev.graph.order import delegates_of, run_order
 from etdev.graph.simplified import simplified_in
+from etdev.planner.boundary_copies import plan_copies
 from etdev.planner.constants import settle
-from etdev.planner.copies import plan_copies
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
 from etdev.planner.placement import place, refuse_devices_in_branches, say_caveats, with_caveat

@@ -19,7 +19,7 @@ from etdev.graph.nodes import graph_modules, op_name, upper_bound
 from etdev.graph.ops import ORDERED, aten_op
 from etdev.graph.symbols import unbacked
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 from etdev.upstream.trees import pytree
 
 _SCAN = torch.ops.higher_order.scan

@@ -75,7 +75,7 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
 
 def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWhole | None:
     """The ATen ops that the plugin wants to see whole; None without a wish."""
-    from etdev.upstream.ops import OpOverload
+    from etdev.upstream.operators import OpOverload
 
     answer = call(plugin, "keep_whole", method, program=program, method=method)
     if answer is None:

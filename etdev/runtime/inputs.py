@@ -13,7 +13,7 @@ from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
 from etdev.pte.read import read
 from etdev.runtime.compare import flat
-from etdev.runtime.memory import check_memory
+from etdev.runtime.memory_check import check_memory
 
 
 def load_inputs(path: str | Path) -> list[Any]:

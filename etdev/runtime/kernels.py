@@ -15,7 +15,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.source import where
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.decision import Decision
-from etdev.upstream.ops import overload_of
+from etdev.upstream.operators import overload_of
 
 # ExecuTorch ships these kernels beside its runtime.
 _QUANTISED = "quantized_decomposed::"

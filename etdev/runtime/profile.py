@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
+import etdev.schema.report  # noqa: F401 (notebooks and rich show profiles)
 from etdev.errors import RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte import ptd

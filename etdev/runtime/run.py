@@ -18,7 +18,7 @@ from etdev.pte.read import methods_in, read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.isolation import Job, isolated
 from etdev.runtime.kernels import load_kernels
-from etdev.runtime.memory import check_memory
+from etdev.runtime.memory_check import check_memory
 from etdev.upstream.versions import load_program
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from etdev.schema.colours import NEUTRAL, colours
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Profile
+from etdev.schema.report.colours import NEUTRAL, colours
 
 # ExecuTorch's extension calls a node of an ETRecord so.
 _ETRECORD = "{}_"

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
-from etdev.schema.colours import colours_of
+from etdev.schema.difference import Difference, compared
+from etdev.schema.display import Displayed
 from etdev.schema.documents import CONVERTER, PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
-from etdev.schema.plan_sheets import sheets, summary
-from etdev.schema.sheet import html, rich
 from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Copy
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from etdev.schema.diff import Difference
-
 
 @frozen(repr=False)
-class MethodPlan:
+class MethodPlan(Displayed):
     """The plan of one method.
 
     Args:
@@ -57,21 +51,19 @@ class MethodPlan:
         """Return the plugin that owns a node; None for a delegate the program came with."""
         return self.ledger[node].owner
 
+    @property
+    def summary(self) -> str:
+        """The plan in a few words: `forward: 2 delegates, cpu 3, portable 1`."""
+        owners = [f"{owner} {count}" for owner, count in self.ledger.owned().items()]
+        count = len(self.partitions)
+        return f"{self.method}: " + ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {summary(self)}>"
-
-    def _repr_html_(self) -> str:
-        owners = self.ledger.owned()
-        return html(
-            sheets(self), colours_of((v.plugin for e in self.ledger for v in e.verdicts), owners)
-        )
-
-    def __rich__(self) -> Group:
-        return rich(sheets(self))
+        return f"<{type(self).__name__} {self.summary}>"
 
 
 @frozen(repr=False)
-class Plan:
+class Plan(Displayed):
     """The plan of a whole program: one per method.
 
     Args:
@@ -87,21 +79,18 @@ class Plan:
         """The partitions of all methods."""
         return tuple(partition for method in self.methods for partition in method.partitions)
 
-    def diff(self, other: Plan) -> Difference:
-        """What is different in another plan."""
-        from etdev.schema.diff import diff
+    @property
+    def summary(self) -> str:
+        """The plans of all methods in a few words."""
+        return "; ".join(method.summary for method in self.methods)
 
-        return diff(self, other)
+    def diff(self, other: Plan) -> Difference:
+        """Return what is different in another plan."""
+        difference: Difference = compared(self, other)
+        return difference
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'; '.join(map(summary, self.methods))}>"
-
-    def _repr_html_(self) -> str:
-        owners = colours_of((name for name, _ in self.plugins), (p.plugin for p in self.partitions))
-        return html((sheet for method in self.methods for sheet in sheets(method)), owners)
-
-    def __rich__(self) -> Group:
-        return rich(sheet for method in self.methods for sheet in sheets(method))
+        return f"<{type(self).__name__} {self.summary}>"
 
     def __getitem__(self, method: str) -> MethodPlan:
         for plan in self.methods:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from etdev.schema.colours import colours_of
+from etdev.schema.display import Displayed
 from etdev.schema.modules import ModuleTime
-from etdev.schema.sheet import Sheet, html, rich
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 
 @frozen
@@ -75,7 +70,7 @@ class Call:
 
 
 @frozen(repr=False)
-class Profile:
+class Profile(Displayed):
     """A profile of one method.
 
     Args:
@@ -102,36 +97,6 @@ class Profile:
         """Milliseconds of a run."""
         return sum(cost.ms for cost in self.costs)
 
-    @property
-    def sheets(self) -> tuple[Sheet, ...]:
-        """The costs as a table, and those of modules, where they are known."""
-        columns = ("what", "calls", "ms", "share", "owner", "modules", "why not delegated")
-        costs = Sheet(columns, map(_cells, self.costs), f"{self.runs} runs")
-        modules = Sheet(
-            ("module", "ms", "share", "delegates", "portable nodes"), map(_module, self.modules)
-        )
-        return (costs, modules) if self.modules else (costs,)
-
     def __repr__(self) -> str:
         most = f", {self.costs[0].name} {self.costs[0].share:.0%}" if self.costs else ""
         return f"<{type(self).__name__} {self.method}: {self.ms:.3f} ms{most}>"
-
-    def _repr_html_(self) -> str:
-        owners = sorted({cost.plugin for cost in self.costs if cost.plugin})
-        return html(self.sheets, colours_of((), owners))
-
-    def __rich__(self) -> Group:
-        return rich(self.sheets)
-
-
-def _module(module: ModuleTime) -> tuple[str, ...]:
-    times = (f"{module.ms:.3f}", f"{module.share:.0%}")
-    return (module.path, *times, str(module.delegates or "-"), str(module.portable or "-"))
-
-
-def _cells(cost: Cost) -> tuple[str, ...]:
-    first, *others = cost.modules or ("-",)
-    modules = f"{first} and {len(others)} more" if others else first
-    numbers = (str(cost.calls), f"{cost.ms:.3f}", f"{cost.share:.0%}")
-    reasons = "; ".join(cost.reasons) or "-"
-    return (cost.name, *numbers, cost.plugin or "-", modules, reasons)

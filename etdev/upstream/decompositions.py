@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from executorch.exir.tracer import _default_decomposition_table
 
-from etdev.upstream.ops import OpOverload, base_name
+from etdev.upstream.operators import OpOverload, base_name
 
 Table = Mapping[Any, Callable[..., Any]]
 

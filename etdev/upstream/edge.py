@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 
 Pass = Callable[[GraphModule], PassResult]
 _PASSES = "_get_aten_to_edge_passes"

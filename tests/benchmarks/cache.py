@@ -41,8 +41,8 @@ from torch import nn
 
 from etdev import Lowerer
 from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
+from etdev.delegate.cache.weight_copies import Copies
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.lowered import Lowered
 

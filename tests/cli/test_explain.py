@@ -8,7 +8,7 @@ import pytest
 from shell import cells, fails, invoke, succeeds
 
 from etdev import Plan
-from etdev.pte.ledger import read_ledger
+from etdev.pte.embedded_plan import read_ledger
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"

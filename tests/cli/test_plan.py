@@ -12,7 +12,7 @@ from shell import MLP, cells, fails, succeeds
 from etdev import Lowerer, Pin, Plan
 from etdev.cli import results, tables
 from etdev.cli.explain_tables import nodes_report
-from etdev.schema.explanation import Explanation, Query
+from etdev.schema.report.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
 OP = "aten.native_layer_norm.default"

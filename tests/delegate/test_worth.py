@@ -10,7 +10,7 @@ from torch import nn
 from toys.moody import Moody
 
 from etdev import Lowerer
-from etdev.delegate.calls import calls_of
+from etdev.delegate.compiler_calls import calls_of
 from etdev.delegate.executors.lanes import Given
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.worth import HERE, Worth

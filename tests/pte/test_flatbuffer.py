@@ -15,7 +15,7 @@ from models.small import PAIR, AddMul
 
 from etdev import Lowerer
 from etdev.errors import ArtifactError
-from etdev.pte import ledger
+from etdev.pte import embedded_plan
 from etdev.pte.flatbuffer import DATA, PROGRAM, measure, schema
 from etdev.pte.ptd import keys_of
 from etdev.pte.read import compiled, read
@@ -83,10 +83,10 @@ def test_segments_that_overlap_are_refused(tmp_path, mlp_pte):
 def test_a_ledger_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
     lowered = Lowerer([]).lower(AddMul(), PAIR)
     path = lowered.save(tmp_path / "net.pte", with_ledger=True)
-    assert ledger.read_ledger(path) == lowered.plan
-    monkeypatch.setattr(ledger, "_MOST_BYTES", 100)
+    assert embedded_plan.read_ledger(path) == lowered.plan
+    monkeypatch.setattr(embedded_plan, "_MOST_BYTES", 100)
     with pytest.raises(ArtifactError, match=r"has a damaged ledger .* over 100 bytes"):
-        ledger.read_ledger(path)
+        embedded_plan.read_ledger(path)
     with pytest.raises(ArtifactError, match="write the plan with etdev plan --json instead"):
         lowered.save(tmp_path / "other.pte", with_ledger=True)
     assert not (tmp_path / "other.pte").exists()
@@ -94,9 +94,9 @@ def test_a_ledger_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
 
 def test_a_ledger_that_is_cut_short_is_refused(monkeypatch, tmp_path):
     text = zlib.compress(json.dumps({"methods": []}).encode())
-    monkeypatch.setattr(ledger, "_data", lambda path: text[:-3])
+    monkeypatch.setattr(embedded_plan, "_data", lambda path: text[:-3])
     with pytest.raises(ArtifactError, match="it is cut short"):
-        ledger.read_ledger(tmp_path / "net.pte")
+        embedded_plan.read_ledger(tmp_path / "net.pte")
 
 
 def test_what_executorch_writes_is_far_within_the_bounds(mlp_pte):

@@ -17,9 +17,9 @@ from shell import invoke
 from etdev import Lowerer
 from etdev.delegate.cache import entry as entries
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.results import unpacked
+from etdev.delegate.cache.packing import unpacked
 from etdev.errors import EtdevError
-from etdev.pte.ledger import read_ledger
+from etdev.pte.embedded_plan import read_ledger
 from etdev.pte.ptd import keys_of
 from etdev.pte.read import compiled, read
 from etdev.pte.steps import steps

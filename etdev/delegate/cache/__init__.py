@@ -4,7 +4,7 @@
     faithful.py   any value as text that only equal values have
     origins.py    which version of which distribution some code is
     key.py        the key of one call of a backend, or why it can't have one
-    results.py    a call's results as an entry, and back
+    packing.py    a call's results as an entry, and back
     entry.py      the bytes of an entry, with its checksum
     folder.py     entries as files
     remote.py     entries behind a URL

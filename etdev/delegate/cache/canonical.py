@@ -18,10 +18,9 @@ from torch.export.graph_signature import ConstantArgument
 from torch.fx import GraphModule, Node
 
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.errors import Unhashable
-from etdev.delegate.cache.faithful import faithful
+from etdev.delegate.cache.faithful import Unhashable, faithful
 from etdev.upstream.fake_tensors import FakeTensor
-from etdev.upstream.ops import HigherOrderOperator, OpOverloadPacket, overload_of
+from etdev.upstream.operators import HigherOrderOperator, OpOverloadPacket, overload_of
 
 # Where an op comes from, for people: backends that compile by it would compile line numbers.
 _PROVENANCE = frozenset(

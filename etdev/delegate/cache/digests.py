@@ -14,7 +14,7 @@ from attrs import define, field
 from blake3 import blake3
 from torch import Tensor
 
-from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import Unhashable
 from etdev.upstream.fake_tensors import FakeTensor
 
 # Below this, starting threads takes longer than hashing or copying.

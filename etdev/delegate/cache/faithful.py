@@ -13,7 +13,10 @@ import attrs
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from etdev.delegate.cache.errors import Unhashable
+
+class Unhashable(Exception):
+    """A value that the compiled bytes may depend on has no faithful digest; the text says which."""
+
 
 _PLAIN = frozenset({bool, int, str, bytes, type(None)})
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)

@@ -14,10 +14,9 @@ from executorch.exir.backend.backend_details import BackendDetails
 
 from etdev.delegate.cache.canonical import Canonical
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.errors import Unhashable
-from etdev.delegate.cache.faithful import faithful
+from etdev.delegate.cache.faithful import Unhashable, faithful
 from etdev.delegate.cache.origins import origin, versions
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.delegate.jobs import Job
 from etdev.delegate.settings import telling
 from etdev.registry import answers

@@ -16,7 +16,7 @@ from blake3 import blake3
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import Unhashable
 
 _BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")

@@ -2,7 +2,7 @@
 
     plain.py        values as JSON, and back
     arrangement.py  how a graph's nodes are named, ordered and called
-    weights.py      a program's tensors, apart from it
+    storages.py     a program's tensors, apart from it
     recipe.py       how a worker makes a plugin again
     travel.py       a call of a backend as bytes, and back
     work.py         what a worker does

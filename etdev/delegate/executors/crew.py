@@ -17,18 +17,18 @@ from attrs import define, evolve, field
 from torch import Tensor
 
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.cache.results import unpacked
-from etdev.delegate.calls import Call, compile_error
+from etdev.delegate.cache.packing import unpacked
+from etdev.delegate.cache_session import Memory
+from etdev.delegate.compiler_calls import Call, compile_error
 from etdev.delegate.executors.lanes import Lane
 from etdev.delegate.executors.orders import named, order_of
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.retry import Retry, UnstartableError, patience_s
+from etdev.delegate.executors.storages import Weights
 from etdev.delegate.executors.travel import Parcel
-from etdev.delegate.executors.weights import Weights
 from etdev.delegate.executors.work import ONE_AT_A_TIME, Order, Reply, failure
 from etdev.delegate.executors.worth import HERE, Worth
-from etdev.delegate.memory import Memory
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 from etdev.registry.watchdog import waiting_for

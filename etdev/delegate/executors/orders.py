@@ -7,11 +7,11 @@ from typing import Any
 from attrs import asdict
 
 from etdev.delegate.cache.cache import Cache
-from etdev.delegate.calls import context
+from etdev.delegate.cache_session import Memory
+from etdev.delegate.compiler_calls import context
+from etdev.delegate.executors.storages import Weights
 from etdev.delegate.executors.travel import pack
-from etdev.delegate.executors.weights import Weights
 from etdev.delegate.executors.work import Order
-from etdev.delegate.memory import Memory
 from etdev.delegate.settings import settings
 from etdev.delegate.tasks import Task
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 from executorch.exir.backend.backend_details import BackendDetails
 
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 
 
 @define(eq=False)

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as NoAnswerError
 from attrs import define, field
 from torch import Tensor
 
-from etdev.delegate.calls import compile_error
+from etdev.delegate.compiler_calls import compile_error
 from etdev.delegate.executors.processes import Processes
 from etdev.delegate.executors.work import Order, Reply
 from etdev.delegate.tasks import Task

@@ -21,11 +21,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
 from etdev.delegate.backends import find_backend
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.delegate.executors.arrangement import arrange, arrangement
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.recipe import follow, named, recipe
-from etdev.delegate.executors.weights import Weights, weights
+from etdev.delegate.executors.storages import Weights, weights
 from etdev.delegate.jobs import Job
 from etdev.delegate.split import unchecked
 from etdev.errors import EtdevError, first_line
@@ -34,7 +34,7 @@ from etdev.graph.signature import renamed
 from etdev.registry.plugin import Plugin
 from etdev.schema.ledger import Ledger
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.upstream.programs import with_parts
+from etdev.upstream.exported import with_parts
 
 
 @frozen

@@ -16,13 +16,13 @@ from attrs import frozen
 from torch import Tensor
 
 from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import Unhashable
 from etdev.delegate.cache.key import Keys, about
-from etdev.delegate.cache.results import Unstorable, packed
-from etdev.delegate.calls import context
+from etdev.delegate.cache.packing import Unstorable, packed
+from etdev.delegate.cache_session import CacheShelf
+from etdev.delegate.compiler_calls import context
 from etdev.delegate.executors.plain import Stays
 from etdev.delegate.executors.travel import Arrival, Parcel
-from etdev.delegate.memory import CacheShelf
 from etdev.delegate.settings import taken_over
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings

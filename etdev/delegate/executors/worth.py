@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.delegate.executors.lanes import Lane
 from etdev.delegate.executors.pace import Pace
 from etdev.delegate.executors.processes import Processes

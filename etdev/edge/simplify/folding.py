@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 from etdev.edge.simplify.values import is_plain, is_random, is_static, moves_only, op_of
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
-from etdev.upstream.ops import base_name
+from etdev.upstream.operators import base_name
 
 # What is larger stays computed. Up to here, too, PyTorch computes in one thread, so that the bits
 # don't depend on how many there are.

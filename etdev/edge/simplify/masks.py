@@ -10,7 +10,7 @@ from torch.fx import Node
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_plain, is_static, looks_like, same_sizes
 from etdev.graph.nodes import op_name
-from etdev.upstream.ops import edge_ops
+from etdev.upstream.operators import edge_ops
 
 _AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
 _OR = ("aten.bitwise_or.Tensor", "aten.logical_or.default")

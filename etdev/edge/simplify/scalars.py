@@ -10,7 +10,7 @@ from torch.fx import Node
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, looks_like
 from etdev.graph.nodes import op_name
-from etdev.upstream.ops import edge_ops
+from etdev.upstream.operators import edge_ops
 
 _PACKETS = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")}
 

@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from etdev.graph.nodes import op_name, pieces_of
 from etdev.graph.ops import is_functional
-from etdev.upstream.ops import OpOverload, base_name, overload_of
+from etdev.upstream.operators import OpOverload, base_name, overload_of
 
 # What may be read in place of a node; or a simpler op that it can be, with its arguments.
 Simpler = Node | tuple[Any, tuple[Any, ...]]

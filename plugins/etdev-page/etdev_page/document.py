@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import define, field
 
-from etdev.schema.colours import colours_of
-from etdev.schema.explanation import Explanation, Missed
 from etdev.schema.ledger import Entry
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.plan_sheets import simplified_rows
+from etdev.schema.report.colours import colours_of
+from etdev.schema.report.explanation import Explanation, Missed
+from etdev.schema.report.plan_sheets import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
 from etdev_page.graph import Edge, Graph
 from etdev_page.layers import Pair, layers

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from etdev.cli.tables import report_of, size
 from etdev.errors import EtdevError
-from etdev.schema.sheet import Sheet
+from etdev.schema.report.sheet import Sheet
 from etdev_tune.report import TUNING, Estimate, Report, Trial
 
 

@@ -10,10 +10,10 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import MAGIC, Entry
-from etdev.delegate.cache.results import Unstorable, packed, unpacked
+from etdev.delegate.cache.packing import Unstorable, packed, unpacked
+from etdev.delegate.cache.weight_copies import Copies
 from etdev.errors import CacheError
 
 KEY = "0" * 64

@@ -9,8 +9,7 @@ import pytest
 import torch
 from attrs import define
 
-from etdev.delegate.cache.errors import Unhashable
-from etdev.delegate.cache.faithful import faithful
+from etdev.delegate.cache.faithful import Unhashable, faithful
 
 Pair = namedtuple("Pair", "a b")
 Couple = namedtuple("Couple", "a b")

@@ -29,9 +29,9 @@ from toys.accelerator import Accelerator
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import Unhashable
 from etdev.delegate.cache.key import Keys
-from etdev.delegate.calls import calls_of
+from etdev.delegate.compiler_calls import calls_of
 from etdev.delegate.jobs import batches, jobs_of
 from etdev.delegate.split import split
 from etdev.errors import PluginError

@@ -10,12 +10,12 @@ from blake3 import blake3
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.cache.errors import Unhashable
+from etdev.delegate.cache.faithful import Unhashable
 from etdev.delegate.cache.key import Keys, about
-from etdev.delegate.cache.results import Unstorable, packed, unpacked
-from etdev.delegate.calls import Call
+from etdev.delegate.cache.packing import Unstorable, packed, unpacked
+from etdev.delegate.cache.weight_copies import Copies
+from etdev.delegate.compiler_calls import Call
 from etdev.delegate.tasks import Task
 from etdev.errors import CacheError
 from etdev.graph.nodes import fingerprint

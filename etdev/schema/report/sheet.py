@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from etdev.schema.converters import frozen_tuple
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 # Longer tables end with the number of rows that are left out.
 ROWS = 12
@@ -76,16 +72,6 @@ class Sheet:
 def html(sheets: Iterable[Sheet], colours: Mapping[str, str] | None = None) -> str:
     """Several tables in HTML, with the colours of owners that the page has."""
     return "\n".join(sheet.html(colours=colours) for sheet in sheets)
-
-
-def rich(sheets: Iterable[Sheet]) -> Group:
-    """Several tables for rich."""
-    # rich is no part of what every program needs that reads a plan.
-    from rich.console import Group
-
-    from etdev.schema.rich_table import rich_table
-
-    return Group(*(rich_table(sheet, ROWS) for sheet in sheets))
 
 
 def size(count: int | None) -> str:

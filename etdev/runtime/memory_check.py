@@ -13,7 +13,7 @@ import torch
 
 from etdev.errors import RunError
 from etdev.pte.artifact import MethodArtifact, Value
-from etdev.schema.sheet import size
+from etdev.schema.report.sheet import size
 
 
 def check_memory(method: MethodArtifact) -> None:

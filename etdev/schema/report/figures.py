@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from attrs import frozen
-
+from etdev.schema.difference import Figure
 from etdev.schema.plan import Plan
 
 # Numbers by what they count, such as `forward: bytes copied at every run`.
 Figures = Mapping[str, int]
-
-
-@frozen
-class Figure:
-    """A number that changed."""
-
-    what: str
-    before: int
-    after: int
 
 
 def figures(plan: Plan) -> Figures:

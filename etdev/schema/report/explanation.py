@@ -14,8 +14,8 @@ from etdev.schema.documents import CONVERTER, EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
 from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.report.story import Storyteller
 from etdev.schema.simplification import Simplification
-from etdev.schema.story import Storyteller
 
 
 @frozen

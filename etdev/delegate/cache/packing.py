@@ -12,9 +12,9 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.scalar_type import ScalarType
 from executorch.exir.tensor_layout import TensorLayout
 
-from etdev.delegate.cache.copies import Copies
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
+from etdev.delegate.cache.weight_copies import Copies
 from etdev.errors import CacheError
 from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
 

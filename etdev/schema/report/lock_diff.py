@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etdev.schema.diff import Difference, Gained
+from etdev.schema.difference import Difference, Gained
 from etdev.schema.lock import Lock, unkeyed
 
 # What a table in a list is known by: a plugin, a partition.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from etdev.schema.sheet import Sheet, size
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan
+from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Tensor
-
-if TYPE_CHECKING:
-    from etdev.schema.partition import Partition
-    from etdev.schema.plan import MethodPlan
 
 # More lines than these are counted.
 _PLACES = 3
@@ -31,13 +28,6 @@ def sheets(method: MethodPlan) -> Iterator[Sheet]:
         yield Sheet(columns, simplified_rows(method.simplified))
     if method.fallback:
         yield _fallback(method)
-
-
-def summary(method: MethodPlan) -> str:
-    """A method in a few words: `forward: 2 delegates, cpu 3, portable 1`."""
-    owners = [f"{owner} {count}" for owner, count in method.ledger.owned().items()]
-    count = len(method.partitions)
-    return f"{method.method}: " + ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
 
 
 def _owners(method: MethodPlan) -> Sheet:

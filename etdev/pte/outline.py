@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etdev.pte.artifact import Artifact
-from etdev.schema.figures import outlined
+from etdev.schema.report.figures import outlined
 
 
 def figures(artifact: Artifact) -> dict[str, int]:

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from etdev.schema.sheet import Sheet
-
-if TYPE_CHECKING:
-    from etdev.schema.diff import Difference
+from etdev.schema.difference import Difference
+from etdev.schema.report.sheet import Sheet
 
 
 def sheets(difference: Difference) -> Iterator[Sheet]:
     """What changed, the most general first; nothing of what did not."""
     return (sheet for sheet in _sheets(difference) if sheet.rows)
-
-
-def summary(difference: Difference) -> str:
-    """A difference in a few words."""
-    kinds = {
-        "nodes": difference.nodes,
-        "modules": difference.modules,
-        "parts": difference.parts,
-        "figures": difference.figures,
-    }
-    counts = [
-        f"{len(items)} {kind if len(items) > 1 else kind[:-1]}"
-        for kind, items in kinds.items()
-        if items
-    ]
-    return ", ".join(counts) or "no change"
 
 
 def _sheets(difference: Difference) -> Iterator[Sheet]:

@@ -1,118 +1,17 @@
-"""Differences between two plans, or between the figures of anything that is planned or written."""
+"""What is different in the second of two plans."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
 
-from attrs import frozen
-
-from etdev.schema.alignment import aligned
-from etdev.schema.diff_sheets import sheets, summary
-from etdev.schema.documents import CONVERTER, DIFFERENCE
-from etdev.schema.figures import Figure, changed, figures
+from etdev.schema.difference import Difference, Gained, ModuleMove, Move
 from etdev.schema.ledger import Entry
-from etdev.schema.matching import described, matched, same
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.sheet import html, rich
+from etdev.schema.report.alignment import aligned
+from etdev.schema.report.figures import changed, figures
+from etdev.schema.report.matching import described, matched, same
 from etdev.schema.tensors import Copy
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-
-@frozen
-class Move:
-    """A node that another owner has, or that is elsewhere.
-
-    Args:
-        method: Its method.
-        node: Its name in the first; in the second if only that has it.
-        op: Its op.
-        module: Its module.
-        before: Owner and device, such as `trt on cuda:0`; None if only the second has the node.
-        after: Likewise; None if only the first has it.
-    """
-
-    method: str
-    node: str
-    op: str
-    module: str
-    before: str | None
-    after: str | None
-
-
-@frozen
-class ModuleMove:
-    """A module some of whose nodes moved.
-
-    Args:
-        method: Its method.
-        module: Its path.
-        before: Number of its nodes by owner and device.
-        after: Likewise.
-    """
-
-    method: str
-    module: str
-    before: Mapping[str, int]
-    after: Mapping[str, int]
-
-
-@frozen
-class Gained:
-    """A partition, a copy or a plugin that only one of the two has, or that became another.
-
-    Args:
-        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file; of a lock also
-            `setup`.
-        method: Its method; empty for plugins, setup and contents.
-        before: What the first has, in words; None if it has none.
-        after: Likewise of the second.
-    """
-
-    kind: str
-    method: str
-    before: str | None
-    after: str | None
-
-
-@frozen(repr=False)
-class Difference:
-    """What is different in the second of two.
-
-    Args:
-        before: Name of the first.
-        after: Name of the second.
-        nodes: Nodes that moved, that are gone, or that are new.
-        modules: Modules that have such nodes.
-        parts: Partitions, copies and plugins that were gained, lost, or changed.
-        figures: Numbers that changed.
-    """
-
-    before: str
-    after: str
-    nodes: tuple[Move, ...] = ()
-    modules: tuple[ModuleMove, ...] = ()
-    parts: tuple[Gained, ...] = ()
-    figures: tuple[Figure, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.nodes or self.modules or self.parts or self.figures)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {summary(self)}>"
-
-    def _repr_html_(self) -> str:
-        return html(sheets(self))
-
-    def __rich__(self) -> Group:
-        return rich(sheets(self))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The difference as plain data."""
-        return DIFFERENCE.stamped({"changed": bool(self), **CONVERTER.unstructure(self)})
 
 
 def diff(first: Plan, second: Plan, before: str = "before", after: str = "after") -> Difference:

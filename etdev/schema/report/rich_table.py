@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich import console as terminal
 from rich.table import Table
 from rich.text import Text
 
-from etdev.schema.sheet import Sheet
+from etdev.schema.report.sheet import ROWS, Sheet
 
 
 class FittingTable(Table):
@@ -27,6 +29,11 @@ class FittingTable(Table):
             for index, (head, cells) in enumerate(columns):
                 if cells[row]:
                     yield Text(f"{'   ' if index else ' '}{head} {cells[row]}", overflow="fold")
+
+
+def rich(sheets: Iterable[Sheet]) -> terminal.Group:
+    """Return several tables for rich."""
+    return terminal.Group(*(rich_table(sheet, ROWS) for sheet in sheets))
 
 
 def table(*columns: str, title: str | None = None) -> Table:
