@@ -71,10 +71,10 @@ class Lowerer:
         cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
             nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
             folder in the user's cache directory.
-        executor: A `concurrent.futures.Executor` that compiles all that can travel, such as that
-            of a Dask client; the rest is compiled in this process. The .pte is the same.
+        executor: A `concurrent.futures.Executor` that compiles all that can leave this process,
+            such as that of a Dask client; the rest is compiled here. The .pte is the same.
         jobs: How many processes compile at most, this one among them; 1, unless there is an
-            executor. What a process that has to begin would be done with later stays here.
+            executor. The .pte is the same.
         on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it

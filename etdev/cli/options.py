@@ -127,8 +127,8 @@ _COMPILING = (
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="Compile in up to N processes, this one among them; 1 if left out. What takes less "
-        "time here than in a process that has to begin stays here, to the same bytes.",
+        help="Compile in up to N processes, this one among them; 1 if left out. The .pte is the "
+        "same.",
     ),
     click.option(
         "--on-failure",

@@ -145,7 +145,7 @@ def _likeness(call: Call) -> Hashable:
     return call.backend, tuple(
         (
             evolve(job.partition, name="", split_by=None),
-            repr(job.split.annotations.get(job.partition.name)),
+            repr(job.split and job.split.annotations.get(job.partition.name)),
             *fingerprint(job.program.graph),
         )
         for job in call.jobs

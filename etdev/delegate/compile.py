@@ -12,7 +12,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from etdev.delegate.backends import refuse_namesake
 from etdev.delegate.cache_session import Memory
 from etdev.delegate.compiler_calls import Call, prepared
-from etdev.delegate.executors.crew import Crew
+from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.jobs import Job, batches, jobs_of, module_of
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Done, Task
@@ -36,7 +36,7 @@ class Compiler:
         memory: Asked first, and given what was compiled.
         tell: Told of each partition that it is `waiting`, `compiling`, then what its outcome is, or
             `failed`.
-        crew: Who compiles; None for this process, one call after the other.
+        dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
         outcomes: What became of each partition, in the order of the calls of backends.
         failures: What failed the last time.
@@ -45,7 +45,7 @@ class Compiler:
     plugins: Sequence[Plugin]
     memory: Memory = field(factory=Memory)
     tell: Tell | None = None
-    crew: Crew | None = None
+    dispatcher: Dispatcher | None = None
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
     failures: list[Done] = field(factory=list, init=False)
@@ -75,8 +75,8 @@ class Compiler:
             for job in batch:
                 order[job.partition.method, job.partition.name] = len(order)
             tasks += self._batch(batch)
-        if self.crew:
-            self._by_crew(self.crew, tasks)
+        if self.dispatcher:
+            self._by_workers(self.dispatcher, tasks)
         self.outcomes.sort(key=lambda outcome: order[outcome.method, outcome.partition])
         self.memory.close()
         if self.failures:
@@ -87,7 +87,7 @@ class Compiler:
         }
 
     def _batch(self, batch: Sequence[Job]) -> list[Task]:
-        """Compile a batch, inside the context of its plugin; what is left is for the crew."""
+        """Compile a batch, inside the context of its plugin; what is left is for the dispatcher."""
         plugin, rest = (
             {plugin.name: plugin for plugin in self.plugins}[batch[0].partition.plugin],
             [],
@@ -103,15 +103,15 @@ class Compiler:
                 if results := self.memory.results(task):
                     seconds = time.perf_counter() - start
                     self._take(Done(task, results, seconds=seconds), "hit")
-                elif self.crew:
+                elif self.dispatcher:
                     rest.append(task)
                 else:
                     self._tell_all(call, "compiling")
                     self._finish(self._compiled(task, start))
         return rest
 
-    def _by_crew(self, crew: Crew, tasks: Sequence[Task]) -> None:
-        """Have the crew compile some tasks; of several that have one key, the first."""
+    def _by_workers(self, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
+        """Have workers compile some tasks; of several that have one key, the first."""
         first: dict[str, Task] = {}
         once, again = list[Task](), list[Task]()
         for task in tasks:
@@ -119,8 +119,8 @@ class Compiler:
                 self.memory.enabled and task.key and first.setdefault(task.key, task) is not task
             )
             (again if known else once).append(task)
-        crew.begun = lambda task: self._tell_all(task.call, "compiling")
-        for done in crew.run(once, self._here):
+        dispatcher.begun = lambda task: self._tell_all(task.call, "compiling")
+        for done in dispatcher.run(once, self._here):
             self._finish(done)
         for task in again:
             if results := self.memory.results(task):

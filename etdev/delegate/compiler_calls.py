@@ -50,6 +50,11 @@ class Call:
         return self.jobs[0].partition
 
     @property
+    def size(self) -> int:
+        """Number of nodes of all jobs."""
+        return sum(len(job.partition.nodes) for job in self.jobs)
+
+    @property
     def what(self) -> str:
         """What compiles what, for people."""
         return f"{compiler_of(self.first)} on {self.first.where}"

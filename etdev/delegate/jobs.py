@@ -26,12 +26,12 @@ class Job:
     Args:
         partition: The partition as planned.
         program: Its program, which stays as it is.
-        split: The method it belongs to.
+        split: The method it belongs to; None if nothing else reads the program.
     """
 
     partition: Partition
     program: ExportedProgram
-    split: Split
+    split: Split | None = None
 
     def arguments(self, backend: type[BackendDetails]) -> tuple[ExportedProgram, list[CompileSpec]]:
         """What `preprocess` is given: a program and specs that the backend may change."""
@@ -46,8 +46,8 @@ class Job:
         return self.copied()
 
     def copied(self) -> ExportedProgram:
-        """A copy of the program and of its weights."""
-        return self.split.isolated(self.partition)
+        """Return a copy of program and weights, or the program itself if nothing else reads it."""
+        return self.split.isolated(self.partition) if self.split else self.program
 
 
 def jobs_of(splits: Iterable[Split]) -> list[Job]:

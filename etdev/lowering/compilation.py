@@ -12,10 +12,9 @@ from attrs import define, evolve, field
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache_session import Memory
 from etdev.delegate.compile import Compiler
-from etdev.delegate.executors.crew import Crew
-from etdev.delegate.executors.lanes import lane_of
-from etdev.delegate.executors.processes import Processes
-from etdev.delegate.executors.work import WorkerError
+from etdev.delegate.executors.dispatch import Dispatcher
+from etdev.delegate.executors.pools import LocalPool, pool_of
+from etdev.delegate.executors.request import WorkerError
 from etdev.delegate.failures import guilty
 from etdev.delegate.forecast import forecast
 from etdev.delegate.split import Split, split
@@ -83,12 +82,12 @@ class Compilation:
             EtdevError: What `decide` raises.
         """
         memory = Memory(self.cache)
-        crew = self._crew(memory)
-        with closing(crew) if crew else nullcontext():
+        dispatcher = self._dispatcher(memory)
+        with closing(dispatcher) if dispatcher else nullcontext():
             decision = decide()
             tell = _Teller(decision.stages)
             tolerant = self.on_failure == FALLBACK
-            compiler = Compiler(self.composition.plugins, memory, tell, crew, tolerant)
+            compiler = Compiler(self.composition.plugins, memory, tell, dispatcher, tolerant)
             barred: dict[str, Verdicts] = {}
             while True:
                 self.composition.check_fit(decision.plan)
@@ -114,14 +113,14 @@ class Compilation:
             for name, program in decision.programs.items()
         }
 
-    def _crew(self, memory: Memory) -> Crew | None:
+    def _dispatcher(self, memory: Memory) -> Dispatcher | None:
         if self.executor is not None:
-            return Crew(lane_of(self.executor), memory)
+            return Dispatcher(pool_of(self.executor), memory)
         if self.jobs == 1:
             return None
-        processes = Processes(self.jobs - 1)
-        processes.start()
-        return Crew(processes, memory)
+        pool = LocalPool(self.jobs - 1)
+        pool.start()
+        return Dispatcher(pool, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; returns what puts the methods together, afresh at every call."""

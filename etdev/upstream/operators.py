@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from executorch.exir.dialects._ops import ops as edge_ops
+from executorch.exir.dialects.backend._ops import BackendOpOverload
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "edge_ops"]
+
+_KINDS: dict[type, Any] = {
+    OpOverload: torch.ops,
+    EdgeOpOverload: edge_ops.edge,
+    BackendOpOverload: edge_ops.backend,
+}
 
 
 def overload_of(target: Any) -> OpOverload | None:
@@ -23,6 +31,23 @@ def base_name(target: Any) -> str:
     """Return the name of an op without namespace and overload, such as `add`; empty without op."""
     op = overload_of(target)
     return str(op.overloadpacket.__name__) if op else ""
+
+
+def described_op(target: Any) -> tuple[str, str] | None:
+    """Return the dialect and the full name of an overload, for `op_of`; None of any other value."""
+    if type(target) not in _KINDS:
+        return None
+    return type(target).__name__, str(overload_of(target))
+
+
+def op_of(dialect: str, name: str) -> Any:
+    """Return the overload of a dialect by its full name, such as `aten.add.Tensor`.
+
+    Raises:
+        AttributeError: No library in this process has it.
+    """
+    kinds = {kind.__name__: namespace for kind, namespace in _KINDS.items()}
+    return operator.attrgetter(name)(kinds[dialect])
 
 
 def overload_name(op: OpOverload) -> str:

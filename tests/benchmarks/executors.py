@@ -8,7 +8,7 @@ processor seconds of this process and of the workers, in which they import torch
 The nets are alike in nothing that a compiler could use again, so that two processes can share the
 work; XNNPACK takes about 3 s for each, and a worker as long again for its first. BERT's layers are
 compiled once and filled with weights, all in a third of that. So there is nothing to gain there,
-and the promise is that nothing is lost.
+and the promise is that little is lost.
 """
 
 from __future__ import annotations

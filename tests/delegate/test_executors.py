@@ -17,9 +17,8 @@ from torch import nn
 from toys.moody import Moody
 
 from etdev import Lowerer
-from etdev.delegate.executors import crew, retry
-from etdev.delegate.executors.processes import Processes
-from etdev.delegate.executors.worth import HERE, Worth
+from etdev.delegate.executors import dispatch
+from etdev.delegate.executors.pools import LocalPool
 from etdev.errors import CompileError, EtdevError, EtdevWarning
 from etdev.registry import watchdog
 
@@ -38,18 +37,18 @@ class Outer(Executor):
     """One worker process for several tests, since each takes seconds to start."""
 
     def __init__(self):
-        self.processes = Processes(1)
-        self.processes.check()
+        self.pool = LocalPool(1)
+        self.pool.start().result()
 
     def submit(self, function, *arguments):
-        return self.processes._started().submit(function, *arguments)
+        return self.pool._started().submit(function, *arguments)
 
 
 @pytest.fixture(scope="module")
 def worker():
     outer = Outer()
     yield outer
-    outer.processes.close()
+    outer.pool.close()
 
 
 @pytest.fixture
@@ -86,17 +85,39 @@ def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
     assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
-def test_jobs_compile_the_same_bytes(monkeypatch):
-    model = nets.mlp()
-    here, _ = lowered_bytes(Lowerer(["cpu"]), *model)
-    # The worker is ready before there is anything to do, and whatever it takes is worth it.
-    monkeypatch.setattr(Processes, "start", Processes.check)
-    monkeypatch.setattr(Worth, "sends", lambda *_: True)
-    monkeypatch.setattr(Worth, "late", lambda *_: None)
-    there, why = lowered_bytes(Lowerer(["cpu"], jobs=2), *model)
-    assert there == here
-    # What it has not begun with when this process has nothing else to do comes back.
-    assert why <= {"", f"compiled in this process: {HERE}"}
+@pytest.fixture
+def ready(monkeypatch):
+    """Processes that have begun before there is a task."""
+    start = LocalPool.start
+
+    def started(pool):
+        begun = start(pool)
+        begun.result()
+        return begun
+
+    monkeypatch.setattr(LocalPool, "start", started)
+
+
+def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
+    plugin = moody()
+    here = Lowerer([moody()]).lower(Net(), (X,))
+    there = Lowerer([plugin], jobs=2).lower(Net(), (X,))
+    assert there.to_executorch().buffer == here.to_executorch().buffer
+    assert {outcome.why for outcome in there.outcomes} == {""}
+    assert len({process for process, _ in plugin.calls()}) == 2
+
+
+def test_a_slow_worker_is_not_waited_for(ready, moody):
+    plugin = moody(dawdles=600)
+    Lowerer([plugin], jobs=2, cache=False).lower(Net(), (X,))
+    assert sorted(op for process, op in plugin.calls() if process == os.getpid()) == [ADD, MUL, SUB]
+
+
+@pytest.mark.suite
+def test_what_has_a_time_limit_is_compiled_where_it_can_be_ended(ready, moody):
+    plugin = moody()
+    Lowerer([plugin], jobs=2, limits=limited(300)).lower(Net(), (X,))
+    assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
 def test_a_dynamic_size_is_compiled_here_and_says_so(worker):
@@ -105,10 +126,9 @@ def test_a_dynamic_size_is_compiled_here_and_says_so(worker):
     there, why = lowered_bytes(Lowerer(["cpu"], executor=worker), programs)
     assert here == there
     assert why == {
-        "compiled in this process: input_1 has a dynamic size, of which ExecuTorch's save keeps "
-        "too little",
-        "compiled in this process: getitem has a dynamic size, of which ExecuTorch's save keeps "
-        "too little",
+        f"compiled in this process: {name} has a dynamic size, which means nothing in another "
+        "process"
+        for name in ("input_1", "getitem")
     }
 
 
@@ -192,7 +212,7 @@ def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(m
         with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
             lowered = lowerer.lower(Net(), (X,))
     finally:
-        processes.processes.close()
+        processes.pool.close()
     assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
     (verdict, _) = lowered.plan["forward"].ledger["aten_mul_tensor"].verdicts
     assert verdict.code == "compile-failed"
@@ -243,7 +263,7 @@ class Frozen(Executor):
 @pytest.mark.suite
 def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(moody, monkeypatch):
     plugin, told = moody(), []
-    monkeypatch.setattr(crew, "patience_s", lambda task: 0.5)
+    monkeypatch.setattr(dispatch, "patience_s", lambda task: 0.5)
     monkeypatch.setattr(watchdog, "PATIENCE_S", 0.1)
     lowerer = Lowerer(
         [plugin],
@@ -255,14 +275,14 @@ def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(mood
     with pytest.warns(EtdevWarning, match=lost + r"a worker of the Frozen\); going on"):
         lowered = lowerer.lower(Net(), (X,))
     assert plugin.ops() == [ADD, MUL, SUB]
-    assert any(stage.endswith(" in a worker") for stage in told)
+    assert any(stage.endswith(" in a worker of the Frozen") for stage in told)
     here = Lowerer([moody()]).lower(Net(), (X,))
     assert lowered.to_executorch().buffer == here.to_executorch().buffer
 
 
 @pytest.mark.matrix
 def test_a_call_that_freezes_its_process_is_an_error_that_names_it(moody, monkeypatch):
-    monkeypatch.setattr(retry, "GRACE_S", 20)
+    monkeypatch.setattr(dispatch, "GRACE_S", 20)
     processes = Outer()
     lowerer = Lowerer([moody(freezes=MUL)], executor=processes, limits=limited(10))
     try:
@@ -272,9 +292,9 @@ def test_a_call_that_freezes_its_process_is_an_error_that_names_it(moody, monkey
         ):
             lowerer.lower(Net(), (X,))
     finally:
-        processes.processes.close()
+        processes.pool.close()
     assert str(caught.value).startswith("moody: MoodyBackend failed on forward/moody_1 ")
-    assert re.search(r"two workers froze, no answer in 30 s from process \d+;", str(caught.value))
+    assert re.search(r"two workers froze, no answer in 30 s from a process", str(caught.value))
 
 
 # Without a guard of `__main__`, as scripts are; Ctrl-C comes once the first partition is compiled.
@@ -284,7 +304,7 @@ print("main runs", flush=True)
 import torch
 from models import nets
 from etdev import Lowerer
-from etdev.delegate.executors.processes import Processes
+from etdev.delegate.executors.pools import LocalPool
 
 class Impatient:
     def __call__(self, stage, detail):
@@ -293,7 +313,8 @@ class Impatient:
         if step.state == "compiled":
             signal.raise_signal(signal.SIGINT)
 
-Processes.start = Processes.check
+start = LocalPool.start
+LocalPool.start = lambda pool: start(pool).result() and start(pool)
 try:
     Lowerer(["cpu"], jobs=2, cache=sys.argv[1], listener=Impatient()).lower(*nets.mlp())
 except KeyboardInterrupt:

@@ -26,6 +26,7 @@ PRIVATE = {
     ),
     "programs become edge programs as in to_edge, once for all plugins": (
         "executorch.exir.dialects._ops.ops",
+        "executorch.exir.dialects.backend._ops.BackendOpOverload",
         "executorch.exir.dialects.edge._ops.EdgeOpOverload",
         "executorch.exir.program._program",
         "executorch.exir.tracer._default_decomposition_table",
@@ -99,7 +100,7 @@ ATTRIBUTES = {
 }
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
-    "delegate/executors/lanes.py": {"_client"},  # of Dask's executor, which has no other way
+    "delegate/executors/pools.py": {"_client"},  # of Dask's executor, which has no other way
     "lowering/lowered.py": {"_repr_html_"},  # IPython's name for it
     "delegate/cache/faithful.py": {"_fields"},  # Python's own, of named tuples
 }

@@ -23,7 +23,7 @@ from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.operators import HigherOrderOperator, OpOverloadPacket, overload_of
 
 # Where an op comes from, for people: backends that compile by it would compile line numbers.
-_PROVENANCE = frozenset(
+PROVENANCE = frozenset(
     {
         "desc",
         "eager_input_vals",
@@ -104,7 +104,7 @@ class Canonical:
             target = "" if node.op in ("placeholder", "output") else self._target(node)
             arguments = self._text(node.args, numbers), self._text(node.kwargs, numbers)
             yield f"{indent}{number} {node.op} {target} {' '.join(arguments)}"
-            for key in sorted(node.meta.keys() - _PROVENANCE):
+            for key in sorted(node.meta.keys() - PROVENANCE):
                 yield f"{indent}  {key} {self._meta(node, key)}"
             if node.op == "get_attr":
                 yield from self._attribute(module, node, indent + "  ")

@@ -1,4 +1,4 @@
-"""Ready: how a worker process begins. Nothing here imports torch until it is."""
+"""How a worker process begins; nothing in this file imports torch until `prepare` is called."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from etdev.upstream.logs import set_log_level
 
 
 def prepare(path: list[str]) -> None:
-    """Make a worker ready.
+    """Import all that compiling needs.
 
     Args:
-        path: Where the process that started it imports from.
+        path: Where the process that started this one imports from.
     """
-    # Ctrl-C is for the process that started us; it ends us.
+    # Ctrl-C is for the process that started this one, and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:] = path
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
     with loading():
         set_log_level(logging.CRITICAL)
-        import etdev.delegate.executors.work  # noqa: F401
+        import etdev.delegate.executors.request  # noqa: F401

@@ -1,0 +1,251 @@
+"""A call of a backend as bytes, from which another process makes the same call.
+
+Python pickles the values. Nodes, ops and fake tensors, which it can't pickle, are described by
+name and shape; weights travel apart, by the number of the storage that they lie in.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from torch import SymBool, SymFloat, SymInt, Tensor
+from torch.export.graph_signature import ExportGraphSignature
+from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from etdev.delegate.cache.canonical import PROVENANCE
+from etdev.delegate.compiler_calls import Call
+from etdev.delegate.jobs import Job
+from etdev.delegate.split import unchecked
+from etdev.errors import first_line
+from etdev.graph.interpreted import InterpretedGraph
+from etdev.graph.rebuild import extracted
+from etdev.registry.plugin import Plugin
+from etdev.schema.device import Device
+from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
+from etdev.upstream.operators import described_op, op_of
+
+_KINDS = ("placeholder", "call_function", "output")
+
+
+class LocalOnly(Exception):
+    """A call can't be compiled in another process as it is in this one; the text says why."""
+
+
+@define(eq=False)
+class Storages:
+    """The memory of weights, numbered, so that each is given to a worker once.
+
+    Args:
+        tensors: The bytes of each storage.
+    """
+
+    tensors: list[Tensor] = field(factory=list)
+    _numbers: dict[tuple[int, int], int] = field(factory=dict)
+
+    def number(self, tensor: Tensor) -> int:
+        """Return the number of the storage that a tensor lies in."""
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr(), storage.nbytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tensors)
+            self.tensors.append(torch.empty(0, dtype=torch.uint8).set_(storage))
+        return self._numbers[key]
+
+
+@frozen
+class Parcel:
+    """A call that another process can make.
+
+    Args:
+        plugin: The plugin and the device, pickled.
+        call: The backend and the programs, pickled without weights.
+        storages: Numbers of the storages that the weights lie in.
+    """
+
+    plugin: bytes
+    call: bytes
+    storages: tuple[int, ...]
+
+
+def pack(call: Call, plugin: Plugin, storages: Storages) -> Parcel:
+    """Make a parcel of a call.
+
+    Args:
+        call: The call.
+        plugin: Its plugin.
+        storages: Gets the storages of its weights.
+
+    Raises:
+        LocalOnly: A value can't be pickled or described.
+    """
+    implementation: Any = plugin.implementation
+    if isinstance(implementation, ModuleType):
+        implementation = implementation.__name__
+    made = plugin.name, implementation, plugin.distribution, plugin.version
+    try:
+        head = pickle.dumps((made, call.first.device))
+    except Exception as error:  # Whatever the objects of a plugin raise.
+        raise LocalOnly(f"plugin {plugin.name}: {first_line(error)}") from error
+    file = io.BytesIO()
+    packer = _Packer(file, storages)
+    packer.add("the backend", (call.backend, call.together, len(call.jobs)))
+    for job in call.jobs:
+        packer.add_job(job)
+    return Parcel(head, file.getvalue(), tuple(packer.used))
+
+
+def unpack_plugin(parcel: Parcel) -> tuple[Plugin, Device]:
+    """Return the plugin of a parcel, and the device that its call is for.
+
+    Raises:
+        LocalOnly: The plugin can't be made in this process.
+    """
+    try:
+        (name, implementation, *about), device = pickle.loads(parcel.plugin)
+        if isinstance(implementation, str):
+            implementation = import_module(implementation)
+        return Plugin(name, implementation, *about), device
+    except Exception as error:  # Whatever its modules raise when they are imported.
+        raise LocalOnly(f"its plugin can't be made there: {first_line(error)}") from error
+
+
+def unpack_call(parcel: Parcel, storage: Callable[[int], Tensor]) -> Call:
+    """Return the call of a parcel, inside the compile context of its plugin.
+
+    Args:
+        parcel: The parcel.
+        storage: Returns the bytes of a storage by its place in the parcel, a copy each time, since
+            backends may write to weights.
+
+    Raises:
+        LocalOnly: The call can't be made in this process.
+    """
+    unpacker = _Unpacker(parcel, storage)
+    try:
+        backend, together, count = unpacker.load()
+        return Call(backend, tuple(unpacker.job() for _ in range(count)), together)
+    except Exception as error:  # Whatever is missing here: a module, an op, another version.
+        raise LocalOnly(f"its program can't be made there: {first_line(error)}") from error
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, storages: Storages) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._storages = storages
+        self._numbers: dict[Node, int] = {}
+        self.used: list[int] = []
+
+    def add(self, who: str, value: object) -> None:
+        """Pickle a value that belongs to `who`."""
+        try:
+            self.dump(value)
+        except Exception as error:  # Whatever the values in a program raise.
+            why = str(error) if isinstance(error, LocalOnly) else first_line(error)
+            raise LocalOnly(f"{who} {why}") from error
+
+    def add_job(self, job: Job) -> None:
+        """Pickle a partition and its program, a node at a time."""
+        program, self._numbers = job.program, {}
+        nodes, signature = list(program.graph.nodes), program.graph_signature
+        self.add("the plan", (job.partition, signature.input_specs, signature.output_specs))
+        for weights in (program.state_dict, program.constants):
+            self.add("weights", len(weights))
+            for item in weights.items():
+                self.add(f"the weight {item[0]}", item)
+        self.add("nodes", len(nodes))
+        for node in nodes:
+            if node.op not in _KINDS:
+                raise LocalOnly(f"{node.name} reads a graph or a value inside the program")
+            meta = {key: value for key, value in node.meta.items() if key not in PROVENANCE}
+            self.add(node.name, (node.op, node.name, node.target, node.args, node.kwargs, meta))
+            self._numbers[node] = len(self._numbers)
+
+    def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
+        """Describe a value that can't be pickled; return None for any other."""
+        if isinstance(value, Node):
+            return "node", self._numbers[value]
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, (SymInt, SymFloat, SymBool)):
+            raise LocalOnly("has a dynamic size, which means nothing in another process")
+        return ("op", *op) if (op := described_op(value)) else None
+
+    def _tensor(self, value: Tensor) -> tuple[Any, ...]:
+        if value.layout != torch.strided or value.is_conj() or value.is_neg():
+            raise LocalOnly(f"is a {value.layout} tensor, or a view that conjugates or negates")
+        geometry = tuple(value.shape), value.stride(), value.storage_offset()
+        about = value.dtype, value.requires_grad, geometry
+        if type(value) is FakeTensor:
+            return "fake", value.device, *about
+        plain = type(value) in (Tensor, torch.nn.Parameter) and not value.is_quantized
+        if not plain or value.device.type != "cpu":
+            raise LocalOnly(f"is a {type(value).__name__} of {value.dtype} on {value.device}")
+        number = self._storages.number(value)
+        if number not in self.used:
+            self.used.append(number)
+        parameter = isinstance(value, torch.nn.Parameter)
+        return "weight", self.used.index(number), parameter, *about
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, parcel: Parcel, storage: Callable[[int], Tensor]) -> None:
+        super().__init__(io.BytesIO(parcel.call))
+        self._storage = storage
+        self._nodes: list[Node] = []
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+
+    def job(self) -> Job:
+        """Return the next partition with its program."""
+        partition, inputs, outputs = self.load()
+        owner: Any = SimpleNamespace(range_constraints={})
+        owner.state_dict, owner.constants = self._weights(), self._weights()
+        graph, self._nodes = InterpretedGraph(), []
+        for _ in range(self.load()):
+            op, name, target, args, kwargs, meta = self.load()
+            node = graph.create_node(op, target, args, kwargs, name)
+            # torch changes names that Python has functions of, such as `input`.
+            node.name, node.meta = name, meta
+            self._nodes.append(node)
+        signature = ExportGraphSignature(inputs, outputs)
+        return Job(partition, extracted(owner, graph, signature, {}, unchecked()))
+
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self.load() for _ in range(self.load()))
+
+    def persistent_load(self, described: Any) -> Any:
+        """Return the value that `persistent_id` described."""
+        kind, *about = described
+        return getattr(self, f"_{kind}")(*about)
+
+    def _node(self, number: int) -> Node:
+        return self._nodes[number]
+
+    def _op(self, dialect: str, name: str) -> Any:
+        return op_of(dialect, name)
+
+    def _fake(self, device: torch.device, dtype: torch.dtype, grad: bool, geometry: Any) -> Tensor:
+        shape, stride, offset = geometry
+        with self._mode:
+            if not offset:
+                value = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+            else:
+                size = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+                whole = torch.empty(size, dtype=dtype, device=device)
+                value = whole.as_strided(shape, stride, offset)
+        return value.requires_grad_(grad)
+
+    def _weight(
+        self, place: int, parameter: bool, dtype: torch.dtype, grad: bool, geometry: Any
+    ) -> Tensor:
+        shape, stride, offset = geometry
+        storage = self._storage(place).untyped_storage()
+        value = torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+        return torch.nn.Parameter(value, grad) if parameter else value.requires_grad_(grad)
