@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from executorch.exir.dialects._ops import ops as exir_ops
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import is_flow
 from etdev.graph.signature import renamed
 from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.upstream.operators import edge_ops
 
 _COND, _MAP, _SCAN = (getattr(torch.ops.higher_order, n) for n in ("cond", "map_impl", "scan"))
 _VIEW = "aten.view_copy.default"
@@ -27,18 +27,19 @@ def misplaced_views(program: ExportedProgram) -> list[Node]:
     only rows are ever put there: what is carried or captured stays where it is.
     """
     modules = graph_modules(program.graph_module)
-    return [view for module in modules for view in _misplaced_views(module.graph, module._modules)]
+    return [view for module in modules for view in _misplaced_views(module)]
 
 
-def _misplaced_views(graph: Graph, root: Mapping[str, Any]) -> Iterator[Node]:
-    for node in graph.nodes:
+def _misplaced_views(module: GraphModule) -> Iterator[Node]:
+    for node in module.graph.nodes:
         if node.target not in (_MAP, _SCAN):
             continue
         body: Any = node.args[0]
         # map_impl(body, rows, captured), scan(body, carried, rows, captured)
         given = [len(values) for values in node.args[1:]]
         first = sum(given[:-2])
-        inputs = root[body.target].graph.find_nodes(op="placeholder")
+        branch: Any = module.get_submodule(body.target)
+        inputs = branch.graph.find_nodes(op="placeholder")
         for bound in (*inputs[:first], *inputs[first + given[-2] :]):
             yield from [user for user in bound.users if op_name(user) == _VIEW]
 
@@ -50,7 +51,7 @@ def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProg
         with view.graph.inserting_before(view):
             # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
             same = (source, list(range(source.meta["val"].dim())))
-            copied = view.graph.call_function(exir_ops.edge.aten.permute_copy.default, same)
+            copied = view.graph.call_function(edge_ops.edge.aten.permute_copy.default, same)
         copied.meta = {"val": source.meta["val"]}
         view.replace_input_with(source, copied)
         _recompile(view)
@@ -122,7 +123,7 @@ def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedPr
     names = {}
     for result in found:
         with result.graph.inserting_after(result):
-            clone = result.graph.call_function(exir_ops.edge.aten.clone.default, (result,))
+            clone = result.graph.call_function(edge_ops.edge.aten.clone.default, (result,))
         clone.meta = {"val": result.meta["val"]}
         result.replace_all_uses_with(clone)
         clone.args = (result,)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -21,6 +20,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.quirks.state import UNKEPT, Result, of_kind
 from etdev.schema.quirk import Quirk, Stage
+from etdev.upstream.fake_tensors import FakeTensor
 
 # ExecuTorch's emitter stores the initial value of a written buffer that has this key.
 _INITIAL = "et_init_buffer"

@@ -22,19 +22,18 @@ def changed(
         change: Given a copied node and what was found; calls that it makes come before the node.
     """
     copied = with_own_graphs(program)
-    copies = dict(zip(_nodes(program), _nodes(copied), strict=True))
+    before, after = _modules(program), _modules(copied)
+    copies: dict[Node, Node] = {}
+    # A branch that nothing calls any more is not copied.
+    for name, module in after.items():
+        copies.update(zip(before[name].graph.nodes, module.graph.nodes, strict=True))
     for each in found:
-        node = copies[getattr(each, "node", each)]
-        with node.graph.inserting_before(node):
-            change(node, each)
-    for module in _modules(copied).values():
+        if node := copies.get(getattr(each, "node", each)):
+            with node.graph.inserting_before(node):
+                change(node, each)
+    for module in after.values():
         module.recompile()
     return copied
-
-
-def _nodes(program: ExportedProgram) -> list[Node]:
-    modules = _modules(program)
-    return [node for name in sorted(modules) for node in modules[name].graph.nodes]
 
 
 def _modules(program: ExportedProgram) -> dict[str, GraphModule]:

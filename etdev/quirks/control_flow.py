@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch._ops import OpOverload
-from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -25,6 +23,8 @@ from etdev.graph.ops import is_functional
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, with_own_graphs
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.fake_tensors import FakeTensorMode
+from etdev.upstream.operators import OpOverload, schema_of
 
 _HIGHER = torch.ops.higher_order
 _MAP = _HIGHER.map_impl
@@ -81,7 +81,8 @@ def _give_one(
     """Have a module hold what one of its branches holds; the others are given it, too."""
     owner, inner = held
     value = _value(owner, inner)
-    name = f"_given_{sum(key.startswith('_given_') for key in module._buffers)}"
+    buffers = module.named_buffers(recurse=False, remove_duplicate=False)
+    name = f"_given_{sum(key.startswith('_given_') for key, _ in buffers)}"
     module.register_buffer(name, value)
     with module.graph.inserting_before(node):
         outer = module.graph.get_attr(name)
@@ -195,7 +196,7 @@ def _with_one_result(body: GraphModule, index: int) -> GraphModule:
 def _writes_outside(node: Node) -> bool:
     """Return True if a node of a branch writes to an input of the branch."""
     op = node.target
-    if not isinstance(op, OpOverload) or not op._schema.is_mutable:
+    if not isinstance(op, OpOverload) or not schema_of(op).is_mutable:
         return False
     written = node.args[0]
     # What is a view of an input, or was written before, is that input.

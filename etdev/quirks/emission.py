@@ -19,7 +19,7 @@ from etdev.graph.nodes import graph_modules, op_name, upper_bound
 from etdev.graph.ops import ORDERED, aten_op
 from etdev.graph.symbols import unbacked
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.operators import OpOverload
+from etdev.upstream.operators import OpOverload, schema_of
 from etdev.upstream.trees import pytree
 
 _SCAN = torch.ops.higher_order.scan
@@ -141,7 +141,7 @@ def _has_no_out_variant(node: Node) -> bool:
     if not isinstance(op, OpOverload) or op.namespace in _TORCH:
         return False
     packet = op.overloadpacket
-    schemas = (getattr(packet, name)._schema for name in packet.overloads())
+    schemas = (schema_of(getattr(packet, name)) for name in packet.overloads())
     return not any(argument.is_out for schema in schemas for argument in schema.arguments)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -24,12 +23,13 @@ from torch.export.graph_signature import (
     TokenArgument,
 )
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from etdev.errors import SourceError
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import renamed, unwritten_constants
 from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.upstream.programs import with_parts
+from etdev.upstream.trees import pytree
 
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
 
@@ -191,9 +191,8 @@ def flatten(program: ExportedProgram, found: list[pytree.TreeSpec]) -> ExportedP
     if any(spec is outputs for spec in found):
         _, outputs = pytree.tree_flatten(tuple(range(outputs.num_leaves)))
     flat = ModuleCallSignature(call.inputs, call.outputs, inputs, outputs, call.forward_arg_names)
-    copied = copy.copy(program)
-    copied._module_call_graph = [ModuleCallEntry(entry.fqn, flat), *others]
-    return copied
+    entries = [ModuleCallEntry(entry.fqn, flat), *others]
+    return with_parts(program, module_call_graph=entries)
 
 
 SPARSE_TENSORS = Quirk(

@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch._ops import OpOverload
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputSpec
 from torch.fx import Graph, Node
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
 from etdev.graph.writes import Writes, owner_of, written_by, written_through
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
+from etdev.upstream.operators import OpOverload, base_name
 
 _Weight = tuple[InputSpec, torch.Tensor]
 _COPY = torch.ops.aten.copy_.default
@@ -204,7 +203,7 @@ def idle_dropouts(program: ExportedProgram) -> Iterator[Node]:
 
 
 def _is_idle(node: Node) -> bool:
-    if getattr(node.target, "_opname", "") not in _DROPOUTS or len(node.args) != 3:
+    if base_name(node.target) not in _DROPOUTS or len(node.args) != 3:
         return False
     _, probability, train = node.args
     return not (train and probability)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -18,6 +17,7 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import fake_mode
 from etdev.quirks.changes import changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
 _CONVERT = aten._to_copy.default
@@ -128,7 +128,7 @@ def _values(node: Node) -> Iterator[Any]:
 
 def _scalars(node: Node) -> Iterator[tuple[int, Any]]:
     """Yield the arguments that ought to be tensors, by their position."""
-    schema: Any = node.target._schema  # type: ignore[union-attr]
+    schema = schema_of(node.target)  # type: ignore[arg-type]
     for index, (argument, value) in enumerate(zip(schema.arguments, node.args, strict=False)):
         if str(argument.type) in ("Tensor", "Optional[Tensor]"):
             yield index, value.meta.get("val") if isinstance(value, Node) else value

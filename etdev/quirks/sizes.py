@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
 from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+from etdev.upstream.programs import with_parts
 
 aten = torch.ops.aten
 _SELECT = aten.select.int
@@ -183,12 +183,11 @@ def narrowed_since(program: ExportedProgram, given: Mapping[Any, Any]) -> list[R
 
 def widen(program: ExportedProgram, found: Sequence[Range]) -> ExportedProgram:
     """Say in a program that sizes may be as small as they were given."""
-    widened, ranges = copy.copy(program), dict(program.range_constraints)
+    ranges = dict(program.range_constraints)
     for each in found:
         upper = ranges[each.symbol].upper
         ranges[each.symbol] = type(each.bounds)(each.bounds.lower, upper)
-    widened._range_constraints = ranges
-    return widened
+    return with_parts(program, range_constraints=ranges)
 
 
 UNKNOWN_POSITIONS = Quirk(

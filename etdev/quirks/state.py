@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from executorch.exir.dialects._ops import ops as exir_ops
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -20,6 +19,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import argument
 from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.upstream.operators import edge_ops
 
 _WRITES = (
     OutputKind.BUFFER_MUTATION,
@@ -126,7 +126,7 @@ def clone_results(program: ExportedProgram, found: Sequence[Result]) -> Exported
     graph = copy_graph(program.graph)
     results: Any = list(graph.output_node().args[0])  # type: ignore[arg-type]
     edge = program.dialect == "EDGE"
-    clone = exir_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
+    clone = edge_ops.edge.aten.clone.default if edge else torch.ops.aten.clone.default
     specs = list(program.graph_signature.output_specs)
     for index in (result.index for result in found):
         source, spec = results[index], specs[index]

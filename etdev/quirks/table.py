@@ -12,7 +12,6 @@ from typing import Any
 
 from attrs import define, field, frozen
 from packaging.requirements import Requirement
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
@@ -20,6 +19,7 @@ from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import ops_with_lines, where
 from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+from etdev.upstream.operators import overload_of
 
 _Calls = dict[Any, list[tuple[int, Node]]]
 CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
@@ -173,16 +173,9 @@ def _calls(modules: Iterable[GraphModule]) -> _Calls:
     """Return the nodes of some graphs, with their place, by the op that they call, if any."""
     calls: _Calls = {}
     for place, node in enumerate(node for module in modules for node in module.graph.nodes):
-        op = _op(node) if node.op == "call_function" else None
+        op = (overload_of(node.target) or node.target) if node.op == "call_function" else None
         calls.setdefault(op, []).append((place, node))
     return calls
-
-
-def _op(node: Node) -> Any:
-    """The op that a node calls, also where that is the edge form of one."""
-    inner = getattr(node.target, "_op", None)
-    is_edge = isinstance(inner, OpOverload) and not isinstance(node.target, OpOverload)
-    return inner if is_edge else node.target
 
 
 def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str, source: Any = None) -> Any:
