@@ -28,7 +28,7 @@ from etdev.errors import SourceError
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import renamed, unwritten_constants
 from etdev.schema.quirk import Quirk, Refusal, Stage
-from etdev.upstream.programs import with_parts
+from etdev.upstream.exported import with_parts
 from etdev.upstream.trees import pytree
 
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)

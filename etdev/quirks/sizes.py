@@ -22,7 +22,7 @@ from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
 from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
-from etdev.upstream.programs import with_parts
+from etdev.upstream.exported import with_parts
 
 aten = torch.ops.aten
 _SELECT = aten.select.int
