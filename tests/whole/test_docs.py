@@ -134,6 +134,9 @@ def test_the_example_of_a_hook_runs(name):
     assert entry.owner in ("example", None)
 
 
+HARDSWISH = torch.ops.aten.hardswish.default
+
+
 class Recorder:
     """Has every hook, and writes down which are called."""
 
@@ -153,7 +156,11 @@ class Recorder:
     @hookimpl
     def keep_whole(self):
         self.called.append("keep_whole")
-        return KeepWhole([torch.ops.aten.linear.default])
+        return KeepWhole([torch.ops.aten.linear.default], decomposes=[HARDSWISH])
+
+    @hookimpl
+    def decompose(self):
+        self.called.append("decompose")
 
     @hookimpl
     def claim_nodes(self, program):
@@ -213,7 +220,8 @@ def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path
     assert sorted(told) == sorted(hooks())
     recorder = Recorder()
     lowerer = Lowerer([recorder], cache=tmp_path / "cache")
-    lowered = lowerer.lower(nn.Linear(4, 4), (torch.ones(2, 4),))
+    net = nn.Sequential(nn.Linear(4, 4), nn.Hardswish())
+    lowered = lowerer.lower(net, (torch.ones(2, 4),))
     path = lowered.save(tmp_path / "net.pte")
     check(path, plugins=lowerer.plugins)
     lowered.verify(path=path)
