@@ -108,7 +108,7 @@ ACCEPTED = {
 PENDING = (
     *("completion", "delegate/control_flow", "edge/", "graph/layout"),
     "graph/writes",
-    *("graph/scalars", "hazards", "misconversions", "partitioner", "portable/"),
+    *("graph/scalars", "hazards", "misconversions", "partitioner"),
     *("pte/causes", "pte/strides", "quirks/"),
 )
 
