@@ -5,7 +5,6 @@ import runpy
 
 import pytest
 import torch
-from etdev.edge.formulas import linalg, order, reductions
 from executorch.exir import EdgeCompileConfig
 from models.small import Function
 from torch import nn

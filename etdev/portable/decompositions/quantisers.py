@@ -12,7 +12,7 @@ import executorch.exir  # noqa: F401  (it registers them)
 import torch
 from torch import Tensor
 
-from etdev.upstream.ops import OpOverload
+from etdev.upstream.operators import OpOverload
 
 DTYPES = (torch.float64, torch.int64)
 _ops = torch.ops.quantized_decomposed
