@@ -320,15 +320,14 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
 def decompose(node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | None:
     """Say how an op is written in other ops.
 
-    Asked about each node that no plugin claimed, about each node of an op in a plugin's
-    `KeepWhole.decomposes` that no plugin wants whole, and about each node inside control-flow
-    branches; plugin after plugin in claim order until one answers. Nodes that decompose alike, with
-    the same op, shapes, dtypes and numbers, share one answer. The pieces are offered to all plugins
-    again. A piece that is the same op stays as it is: `etdev.graph.pieces_of` names the ops that a
-    node was written for.
+    Called for each node of an op in a plugin's `KeepWhole.decomposes` that no plugin wants whole,
+    for each node inside control-flow branches, and for each node that no plugin claimed; on every
+    plugin in claim order until one answers. Nodes with the same op, shapes, dtypes and numbers
+    share the pieces, which are offered to all plugins again. A piece that is the same op is not
+    decomposed again: `etdev.graph.pieces_of` names the ops that a node was written for.
 
     Args:
-        node: Edge-dialect node. `etdev.graph.aten_op(node.target)` is its ATen op.
+        node: Edge-dialect node of the program or of a branch. Look, don't change it.
         config: ExecuTorch's EdgeCompileConfig, as for `claim_nodes`.
 
     Returns:
@@ -340,10 +339,8 @@ def decompose(node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | Non
     Example:
         @hookimpl
         def decompose(node):
-            import torch
-            hardswish = torch.ops.aten.hardswish.default
-            if etdev.graph.aten_op(node.target) is hardswish:
-                return lambda x: x * torch.clamp(x + 3, 0, 6) / 6
+            if op_name(node) == "aten.hardswish.default":  # from etdev.graph import op_name
+                return lambda x: x * (x + 3).clamp(0, 6) / 6
     """
 
 

@@ -23,11 +23,12 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
     """What decides about a .pte, beside the model."""
     composition = compilation.composition
     rules = composition.rules
-    names = [plugin.distribution for plugin in composition.plugins if plugin.version]
+    plugins = composition.delegating
+    names = [plugin.distribution for plugin in plugins if plugin.version]
     return {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "versions": versions(names),
-        "plugins": [_plugin(plugin) for plugin in composition.plugins],
+        "plugins": [_plugin(plugin) for plugin in plugins],
         "devices": {
             "given": _devices(rules.devices),
             "registry": _devices(rules.registry_devices),
@@ -40,6 +41,8 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "on_failure": compilation.on_failure,
         # Locks that were made before there was such a thing are of programs without it.
         **({"simplify": True} if composition.simplify else {}),
+        # And the built-in plugin was always asked, as in nearly every lock.
+        **({} if plugins != composition.plugins else {"portable": False}),
     }
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from etdev.errors import LoweringError
-from etdev.schema.ledger import listed
+from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan
+
+# More nodes than these are counted instead of named.
+_NAMED = 5
 
 
 def refuse_unclaimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
@@ -20,11 +23,20 @@ def refuse_unclaimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
     Raises:
         LoweringError: There are some.
     """
-    entries = [
-        (plan.method, entry)
+    refused = [
+        _described(plan.method, entry)
         for plan in plans
         for entry in plan.ledger
         if entry.owner is None and not entry.foreign
     ]
-    if entries:
-        raise LoweringError(who, f"no plugin takes {listed(entries)}", cure)
+    if refused:
+        more = [f"and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []
+        named = ", ".join([*refused[:_NAMED], *more])
+        raise LoweringError(who, f"no plugin takes {named}", cure)
+
+
+def _described(method: str, entry: Entry) -> str:
+    where = f" at {entry.line}" if entry.line else ""
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
+    told = "; ".join(said) or "no plugin was asked"
+    return f"{entry.op}{where} ({method}/{entry.node}; {told})"

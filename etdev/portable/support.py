@@ -16,6 +16,7 @@ from etdev import Claim, Group, KeepWhole, Refusal
 from etdev.graph import aten_op, op_name, own_pieces, pieces_of
 from etdev.portable.decompositions import DECOMPOSITIONS
 from etdev.portable.soundness import Fault, fault_of
+from etdev.upstream.edge import excepted
 
 aten = torch.ops.aten
 # Outside Core ATen.
@@ -41,7 +42,7 @@ class Support:
     """
 
     def __init__(self, config: EdgeCompileConfig) -> None:
-        self._others = {*config._core_aten_ops_exception_list, *config.preserve_ops}
+        self._others = {*excepted(config), *config.preserve_ops}
 
     def match(self, program: ExportedProgram, taken: Mapping[str, str]) -> Sequence[Claim]:
         """Return the claim on the nodes whose kernels are right, and one of last resort.

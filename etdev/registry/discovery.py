@@ -107,7 +107,12 @@ class Origin(Offer):
 
 def builtin_origin() -> Origin:
     """Return where the built-in plugin comes from."""
-    return Origin(BUILTIN, "etdev", importlib.metadata.version("etdev"))
+    try:
+        version = importlib.metadata.version("etdev")
+    except importlib.metadata.PackageNotFoundError:
+        # Such as a copy of the package that pip did not install.
+        version = ""
+    return Origin(BUILTIN, "etdev", version)
 
 
 def find_origins(registry: Registry) -> dict[str, list[Origin]]:

@@ -8,7 +8,7 @@ from typing import Any
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Profile
-from etdev.schema.report.colours import NEUTRAL, colours
+from etdev.schema.report.colours import NEUTRAL, colours_of
 
 # ExecuTorch's extension calls a node of an ETRecord so.
 _ETRECORD = "{}_"
@@ -31,7 +31,7 @@ def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]
         profile: A profile of a .pte of it; there is no set of times without one. A node of a
             partition has the time of all of it.
     """
-    owners = colours(name for name, _ in plan.plugins)
+    owners = colours_of((name for name, _ in plan.plugins), ())
     sets: dict[str, Callable[[MethodPlan], Mapping[str, Any]]] = {
         "owner": _owners,
         "device": _devices,

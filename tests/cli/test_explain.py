@@ -80,8 +80,9 @@ def test_one_node_is_told_in_sentences(plan_file):
     where = "in module 2 at normalization.py:"
     assert first.startswith(f"forward/{NODE} is {OP} (once aten.layer_norm.default) {where}")
     assert others == [
-        "No plugin owns it: it runs on a portable kernel, on the CPU.",
+        "portable owns it: it stays in the method's program, on the CPU.",
         f"cpu refused it: {REASON} (op).",
+        "portable wanted it and got it.",
     ]
 
 

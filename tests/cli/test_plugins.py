@@ -16,6 +16,15 @@ def test_plugins_lists_those_that_are_ready():
     assert any(row.startswith("cpu etdev-cpu ") for row in cells(succeeds("plugins")))
 
 
+def test_the_built_in_plugin_comes_last(here):
+    *_, last = json.loads(succeeds("plugins --json"))["plugins"]
+    assert (last["name"], last["distribution"], last["status"]) == ("portable", "etdev", "ready")
+    assert last["asked"]
+    (here / "registry.toml").write_text("portable = false\n")
+    *_, last = json.loads(succeeds("plugins --json"))["plugins"]
+    assert (last["name"], last["asked"]) == ("portable", False)
+
+
 def test_a_plugin_that_the_registry_leaves_out_is_not_ready(here):
     (here / "registry.toml").write_text('unlisted = "ignore"\n[plugins.trt]\n')
     rows = {row["name"]: row for row in json.loads(succeeds("plugins --json"))["plugins"]}

@@ -114,7 +114,7 @@ def test_nobody_takes_what_is_pinned_to_portable_and_the_result_is_the_same():
     lowerer = Lowerer([takes("a"), takes("b")], pins=[Pin("portable", op="aten.mul.Tensor")])
     lowered = lowerer.lower(AddMul(), PAIR)
     entry = lowered.plan["forward"].ledger["aten_mul_tensor"]
-    assert (entry.owner, entry.pin_kept) == (None, True)
+    assert (entry.owner, entry.pin_kept) == ("portable", True)
     assert [verdict.code for verdict in entry.verdicts] == ["pin", "pin"]
     assert_agrees(lowered, AddMul(), PAIR)
 
@@ -156,7 +156,7 @@ def test_an_op_pinned_away_from_who_wants_it_whole_is_not_kept_whole(order):
     lowered = Lowerer(plugins, pins=[pin]).lower(Attention(), HEADS)
     pinned = [entry for entry in lowered.plan["forward"].ledger if entry.pin]
     assert {entry.op: entry.owner for entry in pinned}["aten.bmm.default"] == "plain"
-    assert {entry.owner for entry in pinned} == {"plain", None}
+    assert {entry.owner for entry in pinned} == {"plain", "portable"}
     assert not any(str(SDPA) in ops for ops in keeper.shown)
     assert_agrees(lowered, Attention(), HEADS)
 
@@ -229,7 +229,7 @@ def assert_can_run(graph, partitions):
 @given(st.lists(ANY_PIN, max_size=4))
 def test_whatever_is_pinned_no_other_plugin_has_and_partitions_stay_convex(several, chosen):
     plan, program = several(chosen)
-    assert all(entry.owner in (None, entry.pin.plugin) for entry in plan.ledger if entry.pin)
+    assert all(e.owner in ("portable", e.pin.plugin) for e in plan.ledger if e.pin)
     covered = [name for part in plan.partitions for name in part.nodes]
     assert len(covered) == len(set(covered))
     assert_can_run(program.graph, plan.partitions)
@@ -246,7 +246,7 @@ def test_a_layer_pinned_to_portable_gives_eagers_numbers():
     for entry in lowered.plan["forward"].ledger:
         inside = f"{entry.module}.".startswith("model.encoder.layer.0.")
         assert (entry.pin == pin) == inside
-        assert entry.owner is None or not inside
+        assert entry.owner == "portable" or not inside
     assert any(entry.owner == "cpu" for entry in lowered.plan["forward"].ledger)
     assert_agrees(lowered, module, inputs, tolerance=1e-4)
 
@@ -256,5 +256,5 @@ def test_xnnpack_takes_a_layer_without_its_pinned_activation():
     lowered = Lowerer(["cpu"], pins=[Pin("portable", module="1")]).lower(module, inputs)
     plan = lowered.plan["forward"]
     assert plan.owner("aten_linear_default") == "cpu"
-    assert plan.owner("aten_relu_default") is None
+    assert plan.owner("aten_relu_default") == "portable"
     assert_agrees(lowered, module, inputs)

@@ -51,13 +51,13 @@ def entry(target, more="", name="parts"):
 def test_a_partitioner_in_the_registry_is_asked(tmp_path):
     text = entry(f"{XNNPACK}:XnnpackPartitioner", "[plugins.parts.options]\nper_op_mode = true")
     lowerer = Lowerer(registry=parsed(text, tmp_path))
-    (plugin,) = lowerer.plugins
+    plugin, _ = lowerer.plugins
     assert plugin.title == f"parts ({EXECUTORCH})"
     plan = lowerer.plan(*nets.conv_net())
     assert {partition.plugin for partition in plan.partitions} == {"parts"}
     # A delegate per op and its activation, as the option says.
     assert max(len(partition.nodes) for partition in plan.partitions) == 2
-    assert plan.plugins == (("parts", version("executorch")),)
+    assert plan.plugins == (("parts", version("executorch")), ("portable", version("etdev")))
 
 
 def test_a_device_pin_holds(tmp_path):
@@ -69,12 +69,12 @@ def test_a_device_pin_holds(tmp_path):
 def test_it_can_be_chosen_by_name_among_others(tmp_path):
     text = entry(f"{XNNPACK}:XnnpackPartitioner")
     plugins = Lowerer(["cpu", "parts"], registry=parsed(text, tmp_path)).plugins
-    assert [plugin.name for plugin in plugins] == ["cpu", "parts"]
+    assert [plugin.name for plugin in plugins] == ["cpu", "parts", "portable"]
 
 
 def test_it_beats_an_installed_plugin_of_the_same_name(tmp_path):
     text = entry(f"{XNNPACK}:XnnpackPartitioner", name="cpu")
-    (plugin,) = Lowerer(registry=parsed(text, tmp_path)).plugins
+    plugin, _ = Lowerer(registry=parsed(text, tmp_path)).plugins
     assert plugin.title == f"cpu ({EXECUTORCH})"
 
 
@@ -82,7 +82,7 @@ def test_it_beats_an_installed_plugin_of_the_same_name(tmp_path):
 def test_a_class_a_function_or_an_object_of_ones_own_will_do(target, module):
     more = "[plugins.parts.options]\nsingle = true" if target == "made" else ""
     text = entry(f"own_parts:{target}", more)
-    (plugin,) = Lowerer(registry=parsed(text, module)).plugins
+    plugin, _ = Lowerer(registry=parsed(text, module)).plugins
     assert plugin.title == "parts (own_parts)"
     assert isinstance(plugin.implementation.partitioner, XnnpackPartitioner)
 
@@ -140,7 +140,7 @@ def test_an_optional_one_is_left_out_without_its_package_or_trust(module):
     missing = entry("not_there.parts:P", "optional = true")
     untrusted = entry("broken_parts:P", "optional = true", name="broken")
     table = parsed(f'trusted = ["etdev-cpu"]\n{missing}{untrusted}[plugins.cpu]\n', module)
-    assert [plugin.name for plugin in Lowerer(registry=table).plugins] == ["cpu"]
+    assert [plugin.name for plugin in Lowerer(registry=table).plugins] == ["cpu", "portable"]
 
 
 @pytest.mark.parametrize("value", ['"no.colon"', '""', '"a b:C"', "7", '"a:"'])

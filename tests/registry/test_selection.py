@@ -86,7 +86,17 @@ def listed(*names, **kwargs):
 
 
 def names(registry, wanted=None):
-    return [plugin.name for plugin in selection.select(registry, wanted)]
+    """The plugins that are asked, but for the built-in one, which comes last."""
+    *asked, last = [plugin.name for plugin in selection.select(registry, wanted)]
+    assert last == "portable"
+    return asked
+
+
+def found(registry):
+    """What `etdev plugins` lists, but for the built-in one, which comes last."""
+    *findings, last = selection.discover(registry)
+    assert (last.name, last.problem, last.asked) == ("portable", "", True)
+    return findings
 
 
 def refusal(registry, wanted=None):
@@ -130,7 +140,7 @@ def test_nothing_installed_is_no_error(install):
 
 def test_a_plugin_carries_its_distribution_version_and_hooks(install):
     install("a", distribution="my-backends")
-    (plugin,) = selection.select(listed("a"))
+    plugin, _ = selection.select(listed("a"))
     assert (plugin.name, plugin.distribution, plugin.version) == ("a", "my-backends", "1.0")
     assert (plugin.title, plugin.hooks) == ("a (my-backends 1.0)", ("claim_nodes",))
 
@@ -138,7 +148,7 @@ def test_a_plugin_carries_its_distribution_version_and_hooks(install):
 def test_a_module_is_a_plugin_too(install):
     source = "from etdev import hookimpl\n@hookimpl\ndef claim_nodes(method): return method\n"
     install("a", source, target="")
-    (plugin,) = selection.select(listed("a"))
+    plugin, _ = selection.select(listed("a"))
     assert plugin.hook.claim_nodes(program=None, method="forward", taken={}, partitions={}) == [
         "forward"
     ]
@@ -253,7 +263,7 @@ def test_a_misspelt_plugin_is_corrected_with_the_line_of_the_registry(install):
 def test_all_names_are_checked_before_a_plugin_is_imported(install):
     install("bad", "raise SystemExit('imported')")
     assert refusal(Registry(), ["bad", "gone"]) == "gone: not installed; installed are bad"
-    assert selection.names_of(Registry(), ["bad"]) == ["bad"]
+    assert selection.names_of(Registry(), ["bad"]) == ["bad", "portable"]
 
 
 def test_an_option_is_corrected_with_the_line_of_the_registry(install):
@@ -290,7 +300,7 @@ def test_a_plugin_outside_the_trusted_list_is_not_even_imported(install):
         path=Path("registry.toml"),
     )
     assert names(registry) == ["a"]
-    assert [finding.problem for finding in selection.discover(registry)] == [
+    assert [finding.problem for finding in found(registry)] == [
         "etdev-bad is not trusted by registry.toml, which trusts Etdev_A; add it to trusted",
         "",
     ]
@@ -316,8 +326,8 @@ def test_a_distribution_outside_the_trusted_list_takes_no_name_from_one_inside(i
     install("a")
     install("a", "raise SystemExit('imported')", distribution=other)
     registry = Registry((PluginEntry("a", optional=True),), trusted=("etdev-a",))
-    assert [plugin.distribution for plugin in selection.select(registry)] == ["etdev-a"]
-    assert [finding.distribution for finding in selection.discover(registry)] == ["etdev-a"]
+    assert [plugin.distribution for plugin in selection.select(registry)] == ["etdev-a", "etdev"]
+    assert [finding.distribution for finding in found(registry)] == ["etdev-a"]
 
 
 def test_with_autoload_off_only_what_is_demanded_is_asked(install, monkeypatch):
@@ -335,7 +345,7 @@ def test_what_is_not_loaded_by_itself_is_listed_as_that_and_not_imported(install
     install("a"), install("b"), install("c", "raise SystemExit('imported')")
     entries = (PluginEntry("b"), PluginEntry("a", optional=True))
     monkeypatch.setenv("ETDEV_DISABLE_PLUGIN_AUTOLOAD", "1")
-    findings = selection.discover(Registry(entries, unlisted="first"))
+    findings = found(Registry(entries, unlisted="first"))
     unloaded = "not loaded, as ETDEV_DISABLE_PLUGIN_AUTOLOAD is set; name it to load it"
     assert [(f.name, f.plugin is not None, f.problem) for f in findings] == [
         ("b", True, ""),
@@ -412,7 +422,7 @@ def test_an_installed_plugin_needs_no_entry_to_be_asked_by_name(install):
 
 
 def test_a_plugin_may_be_a_class():
-    (plugin,) = selection.select(Registry(), [Backend])
+    plugin, _ = selection.select(Registry(), [Backend])
     assert (plugin.name, plugin.title, plugin.distribution) == ("fake", "fake", "this process")
 
 
@@ -473,7 +483,7 @@ def test_discovery_lists_the_broken_ones_and_goes_on(install):
     install("answer", plugin_class(" @hookimpl\n def probe(self): return 'cuda'"))
     install("raises", plugin_class(" @hookimpl\n def probe(self): raise SystemExit"))
     registry = listed("missing", "typo", unlisted="last")
-    assert [(finding.name, finding.problem) for finding in selection.discover(registry)] == [
+    assert [(finding.name, finding.problem) for finding in found(registry)] == [
         ("missing", "not installed; installed are answer, exit, good, import, probe, raises, "
                     "twice, typo"),
         ("typo", "prob is not a hook; did you mean probe?"),
@@ -494,20 +504,20 @@ def test_discovery_tells_what_a_plugin_finds_here(install):
         "  return Probe(['cuda:1'], 'no ptxas; apt install cuda-nvcc')"
     )
     install("a", source)
-    (finding,) = selection.discover(listed("a"))
+    (finding,) = found(listed("a"))
     assert (finding.distribution, finding.version, finding.plugin.name) == ("etdev-a", "1.0", "a")
     assert finding.probed == Probe([Device("cuda", 1)], "no ptxas; apt install cuda-nvcc")
 
 
 def test_a_plugin_without_a_probe_is_fit_on_the_cpu(install):
     install("a")
-    (finding,) = selection.discover(listed("a"))
+    (finding,) = found(listed("a"))
     assert finding.probed == Probe([CPU])
 
 
 def test_discovery_shows_ignored_plugins_with_the_reason(install):
     install("a")
-    (finding,) = selection.discover(Registry(path=Path("registry.toml")))
+    (finding,) = found(Registry(path=Path("registry.toml")))
     assert (finding.name, finding.plugin, finding.problem) == ("a", None, "not in registry.toml")
 
 
@@ -532,7 +542,7 @@ def test_an_entry_point_that_cant_be_read_is_named(install, value):
         "write package.module:Class"
     )
     assert names(listed("a", "b"), ["b"]) == ["b"]
-    assert [finding.name for finding in selection.discover(listed("a", "b"))] == ["a", "b"]
+    assert [finding.name for finding in found(listed("a", "b"))] == ["a", "b"]
 
 
 class Unreadable:
@@ -632,7 +642,7 @@ def test_a_plugin_for_other_hooks_is_left_out_alone(install, api, newer):
     # Asked for, it is an error; the list of plugins has it.
     assert refusal(registry, ["b", "a"]) == text
     assert refusal(listed("a", "b")) == f"{text}, or name the others: --plugin b"
-    (broken, ready) = selection.discover(registry)
+    (broken, ready) = found(registry)
     assert (broken.name, broken.plugin, ready.name) == ("a", None, "b")
     assert broken.problem == text.partition(": ")[2]
 

@@ -29,7 +29,7 @@ STOREYS = (
     ("partitioner",),
     ("testing", "scaffold"),
     ("cli",),
-    # A plugin: nothing imports it.
+    # A plugin, which the host finds as it finds others; it sees of the host what they see.
     ("portable",),
 )
 STOREY = {place: storey for storey, places in enumerate(STOREYS) for place in places}
@@ -154,10 +154,16 @@ def test_the_storeys_name_every_place():
 def test_arrows_run_down():
     # The package itself names the public homes of its names, which are on any storey.
     arrows = [(name, other) for name, other in ARROWS if name and place(name) != place(other)]
-    # Plugins import what `etdev` names.
-    arrows = [(n, o) for n, o in arrows if o or place(n) != "portable"]
-    up = [(n, o) for n, o in arrows if not o or STOREY[place(n)] <= STOREY[place(o)]]
+    host = [(name, other) for name, other in arrows if place(name) != "portable"]
+    up = [(n, o) for n, o in host if not o or STOREY[place(n)] <= STOREY[place(o)]]
     assert up == []
+
+
+def test_the_built_in_plugin_imports_what_plugins_may_import():
+    face = {"", "errors", "graph", "upstream"}
+    seen = {other for name, other in ARROWS if place(name) == "portable"}
+    assert {place(other) for other in seen} - {"portable"} <= face
+    assert {other for other in seen if place(other) in ("errors", "graph")} <= face
 
 
 def test_imports_between_files_point_one_way():

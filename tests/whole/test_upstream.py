@@ -106,10 +106,8 @@ ACCEPTED = {
 }
 # Places whose private names are still to move to etdev/upstream/.
 PENDING = (
-    *("completion", "delegate/control_flow", "edge/", "graph/layout"),
-    "graph/writes",
-    *("graph/scalars", "hazards", "partitioner", "portable/"),
-    *("pte/causes", "pte/strides"),
+    *("completion", "edge/", "graph/layout"),
+    *("hazards", "partitioner"),
 )
 
 

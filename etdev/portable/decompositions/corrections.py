@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 
 from etdev.portable.decompositions import kernels, sampling
 from etdev.portable.decompositions.refusals import in_range, unless
 from etdev.portable.decompositions.sizes import least
+from etdev.upstream.decompositions import further_tables
 
 aten = torch.ops.aten
 _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
@@ -125,7 +125,8 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
 
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     """What torch has for an op."""
-    result: Tensor = decomposition_table[op](*args, **options)
+    reference, _ = further_tables()
+    result: Tensor = reference[op](*args, **options)
     return result
 
 

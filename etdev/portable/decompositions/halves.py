@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from etdev.portable.decompositions import kernels
+from etdev.upstream.trees import pytree
 
 DTYPES = (torch.float16, torch.bfloat16)
 _Formula = Callable[..., Any]

@@ -157,7 +157,7 @@ def _unique_consecutive(
     if dim is not None:
         raise NotImplementedError("along a dimension")
     values, inverse, counts = _runs(x.reshape(-1))
-    return values, inverse.reshape(x.shape), counts
+    return _wanted(values, inverse.reshape(x.shape), counts, return_inverse, return_counts)
 
 
 def _unique(
@@ -165,8 +165,16 @@ def _unique(
 ) -> tuple[Tensor, Tensor, Tensor]:
     flat, places = sort(x.reshape(-1))
     values, runs, counts = _runs(flat)
-    inverse = torch.scatter(torch.zeros_like(places), 0, places, runs)
-    return values, inverse.reshape(x.shape), counts
+    inverse = torch.scatter(torch.zeros_like(places), 0, places, runs).reshape(x.shape)
+    return _wanted(values, inverse, counts, return_inverse, return_counts)
+
+
+def _wanted(
+    values: Tensor, inverse: Tensor, counts: Tensor, return_inverse: bool, return_counts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return results that are not asked for without elements, as PyTorch does."""
+    none = torch.zeros(0, dtype=torch.int64, device=values.device)
+    return values, inverse if return_inverse else none, counts if return_counts else none
 
 
 def _runs(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:

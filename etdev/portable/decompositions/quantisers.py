@@ -11,7 +11,8 @@ from typing import Any
 import executorch.exir  # noqa: F401  (it registers them)
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
+
+from etdev.upstream.operators import OpOverload
 
 DTYPES = (torch.float64, torch.int64)
 _ops = torch.ops.quantized_decomposed

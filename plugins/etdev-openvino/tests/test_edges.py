@@ -25,7 +25,7 @@ def lowered(function, *inputs, simplify=True):
 def reasons(function, *inputs):
     """Op and code of what is refused, of ops on constants, too."""
     ledger = lowered(function, *inputs, simplify=False).plan["forward"].ledger
-    return {(e.op.split(".")[1], e.verdicts[0].code) for e in ledger if not e.owner}
+    return {(e.op.split(".")[1], e.verdicts[0].code) for e in ledger if e.owner == "portable"}
 
 
 def both(value):

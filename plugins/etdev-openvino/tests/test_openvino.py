@@ -60,7 +60,7 @@ def refusal(function, *inputs, op, **options):
         "forward"
     ]
     entries = [entry for entry in plan.ledger if f".{op}." in entry.op]
-    return None if entries[0].owner else entries[0].verdicts[0].code
+    return entries[0].verdicts[0].code if entries[0].owner == "portable" else None
 
 
 MODELS = {
@@ -86,8 +86,8 @@ def test_it_claims_what_the_partitioner_takes_less_what_it_refuses(name):
     with contextlib.redirect_stdout(io.StringIO()):
         tagged = OpenvinoPartitioner([]).partition(edge).tagged_exported_program
     theirs = {n.name for n in tagged.graph.nodes if "delegation_tag" in n.meta}
-    ours = {entry.node for entry in ledger if entry.owner}
-    refused = {e.node for e in ledger if not e.owner and e.verdicts[0].code != "op"}
+    ours = {entry.node for entry in ledger if entry.owner != "portable"}
+    refused = {e.node for e in ledger if e.owner == "portable" and e.verdicts[0].code != "op"}
     assert ours
     assert ours <= theirs
     assert theirs & {entry.node for entry in ledger} == ours | refused
@@ -188,7 +188,9 @@ def test_a_fake_quantiser_is_atomic_and_rounds_as_pytorch_does():
     (output,), (expected,) = outputs(fake, x)
     torch.testing.assert_close(output, expected)
     plan = lowered(fake, x, plugins=[Takes("early", ("dequantize_per_tensor.default",)), OPENVINO])
-    assert plan.plan["forward"].owner("quantized_decomposed_quantize_per_tensor_default") is None
+    assert (
+        plan.plan["forward"].owner("quantized_decomposed_quantize_per_tensor_default") == "portable"
+    )
 
 
 def test_an_integer_weight_is_dequantised_on_kernels():
@@ -241,7 +243,7 @@ def test_skipped_ops_are_left_to_other_plugins(name):
         Function(lambda x: torch.tanh(x) + 1), (SIX,)
     )
     entry = plan["forward"].ledger["aten_tanh_default"]
-    assert (entry.owner, entry.verdicts[0].code) == (None, "skipped")
+    assert (entry.owner, entry.verdicts[0].code) == ("portable", "skipped")
     assert entry.verdicts[0].text == f"{name} is in the option skip"
     assert plan["forward"].owner("aten_add_tensor") == "OpenVinoPlugin"
 

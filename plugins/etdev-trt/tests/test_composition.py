@@ -113,7 +113,7 @@ def test_engines_to_be_built_leave_the_rest_to_cuda():
 def test_engines_are_never_cudas(order):
     plan = Lowerer(order).plan(exported(Engines("0%9", "1%9")))["forward"]
     engines = [entry for entry in plan.ledger if "execute_engine" in entry.op]
-    assert [entry.owner for entry in engines] == ["trt" if "trt" in order else None] * 2
+    assert [entry.owner for entry in engines] == ["trt" if "trt" in order else "portable"] * 2
     for entry in engines:
         verdict = next(verdict for verdict in entry.verdicts if verdict.plugin == "cuda")
         assert (verdict.code, verdict.text) == (

@@ -80,7 +80,7 @@ class Setup:
                 devices={**table.entry(plugin.name).devices, **rules.devices.get(plugin.name, {})},
                 limits=rules.limits.get(plugin.name, Limits()),
             )
-            for plugin in composition.plugins
+            for plugin in composition.delegating
         )
         setup = evolve(
             table,
@@ -91,8 +91,8 @@ class Setup:
             simplify=composition.simplify,
             on_failure=on_failure or table.on_failure,
         )
-        named = {plugin.name: plugin for plugin in composition.plugins}
-        given = zip(plugins or (), composition.plugins, strict=False)
+        named = {plugin.name: plugin for plugin in composition.delegating}
+        given = zip(plugins or (), composition.delegating, strict=False)
         objects = {plugin.name: item for item, plugin in given if not isinstance(item, str)}
         return cls(setup, tuple(named), named, objects, cache, jobs, listener)
 

@@ -113,6 +113,7 @@ def _of_method(plan: MethodPlan, works: Mapping[str, tuple[Work, str]]) -> Itera
                 for entry in entries
                 for verdict in entry.verdicts
                 if verdict.code in _WANTED or verdict.plugin == entry.owner
+                if verdict.plugin != PORTABLE
             ),
             work=sum((work for work, _ in known), Work()),
             shapes="; ".join(shapes for _, shapes in known),

@@ -1,4 +1,4 @@
-"""Faults of portable kernels: what no plugin takes is computed with a formula, as in PyTorch."""
+"""What portable kernels get wrong is decomposed if no plugin takes it, and is as in PyTorch."""
 
 import math
 

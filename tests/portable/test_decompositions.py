@@ -1,11 +1,10 @@
-"""Formulas: what no table of torch decomposes, and what portable kernels get wrong."""
+"""Decompositions of ops that no table of torch decomposes, or portable kernels get wrong."""
 
 import math
 import runpy
 
 import pytest
 import torch
-from etdev.edge.formulas import linalg, order, reductions
 from executorch.exir import EdgeCompileConfig
 from models.small import Function
 from torch import nn
@@ -14,6 +13,7 @@ from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
+from etdev.portable.decompositions import linalg, order, reductions
 from etdev.runtime.compare import flat
 
 layers, aten = nn.functional, torch.ops.aten
@@ -414,9 +414,11 @@ def test_what_no_formula_computes_is_refused():
     inputs = torch.randn(1, 2, 4, 5, dtype=torch.float64)
     with pytest.raises(LoweringError) as caught:
         Lowerer([]).plan(module, (inputs,), dynamic_shapes={"inputs": ({2: size},)})
-    assert caught.value.what.startswith(
-        "the portable kernel of aten._adaptive_avg_pool2d.default fails or is wrong for what "
-        "aten__adaptive_avg_pool2d_default gives it at test_formulas.py:"
+    op, _, told = caught.value.what.partition(" at test_decompositions.py:")
+    assert op == "no plugin takes aten._adaptive_avg_pool2d.default"
+    assert told.endswith(
+        " (forward/aten__adaptive_avg_pool2d_default; portable: its portable kernel fails or is "
+        "wrong for what it is given)"
     )
 
 
