@@ -30,7 +30,7 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
     stay on portable kernels, as with any plugin.
 
     Args:
-        partitioner: Such as `VulkanPartitioner()`. Its `partition` is given copies, and is called
+        partitioner: Such as `NpuPartitioner()`. Its `partition` is given copies, and is called
             once or more per method.
         name: The plugin's name.
         device: Where its partitions run, `"cuda:1"` or `{"forward": "cuda:1"}`; None leaves it to
@@ -41,12 +41,12 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
         DeviceError: The device can't be read.
 
     Example:
-        Lowerer(plugins=[etdev.adapt(VulkanPartitioner(), name="vulkan"), "cpu"])
+        Lowerer(plugins=[etdev.adapt(NpuPartitioner(), name="npu"), "cpu"])
     """
     from executorch.exir.backend.partitioner import Partitioner
 
     if not isinstance(name, str) or not name:
-        raise PluginError("adapt", f"{name!r} is not a name", 'write name="vulkan"')
+        raise PluginError("adapt", f"{name!r} is not a name", 'write name="npu"')
     if isinstance(partitioner, type) and issubclass(partitioner, Partitioner):
         raise PluginError(
             name, f"{partitioner.__name__} is a class", f"write {partitioner.__name__}(...)"

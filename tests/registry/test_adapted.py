@@ -677,7 +677,7 @@ def test_methods_are_partitioned_each_on_its_own():
          "write XnnpackPartitioner(...)"),
         (operator.add, "x", "x: <built-in function add> is not an ExecuTorch Partitioner; "
          "subclass Partitioner"),
-        (Tagger({}), "", "adapt: '' is not a name; write name=\"vulkan\""),
+        (Tagger({}), "", "adapt: '' is not a name; write name=\"npu\""),
     ],
 )  # fmt: skip
 def test_what_is_no_partitioner_is_refused(partitioner, name, text):
