@@ -167,11 +167,13 @@ def _verifier(
     say: Say,
 ) -> Verifier:
     from etdev.edge.reference import Reference
+    from etdev.quirks import QUIRKS
+    from etdev.quirks.table import Table
     from etdev.registry import load
     from etdev.registry.selection import discover
     from etdev.runtime.verify import Verifier
 
-    references = {model.name: Reference.of(model, model.export())}
+    references = {model.name: Reference.of(model, model.export(Table(QUIRKS)))}
     plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
     return Verifier(program, references, steps, edges, tolerance, data, decision, say, plugins)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.attributes import check_assigned, watched_attributes
 from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
+from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.exported import modal_layers
 from etdev.upstream.trees import pytree
 
@@ -43,8 +42,13 @@ class Method:
     kwargs: dict[str, Any] = field(factory=dict)
     dynamic_shapes: Any = None
 
-    def export(self) -> ExportedProgram:
-        """Export to an ATen program, without gradients; the model is not changed."""
+    def export(self, quirks: Quirks) -> ExportedProgram:
+        """Export to an ATen program, without gradients; the model is not changed.
+
+        Args:
+            quirks: The faults of torch.export that are fixed or refused.
+        """
+        method = quirks.apply(Stage.EXPORT, self, self.name)
         if isinstance(self.model, ExportedProgram):
             return self._exported(self.model)
         if self.inputs is None:
@@ -60,11 +64,9 @@ class Method:
             )
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
-            with torch.no_grad(), watched_attributes(self.model) as assigned:
-                _refuse_inference(self.name, self.model)
-                inputs, kwargs = _distinct((self.inputs, self.kwargs))
+            with torch.no_grad(), quirks.during(Stage.EXPORT, [method]) as check:
                 program = torch.export.export(
-                    self.model, inputs, kwargs, dynamic_shapes=self.dynamic_shapes
+                    self.model, method.inputs, method.kwargs, dynamic_shapes=self.dynamic_shapes
                 )
         except SourceError:
             raise
@@ -75,8 +77,7 @@ class Method:
                 f"torch.export failed: {first_line(error)}",
                 "see the cause, or export it yourself and give the ExportedProgram",
             ) from error
-        if assigned:
-            check_assigned(self.name, self.model, program, assigned)
+        check(program)
         return program
 
     def _exported(self, program: ExportedProgram) -> ExportedProgram:
@@ -85,13 +86,6 @@ class Method:
                 self.name,
                 "is exported already, so dynamic_shapes has no effect",
                 "give them to torch.export.export",
-            )
-        for name in _ignored(program):
-            warnings.warn(
-                f"{self.name}: was exported with one tensor as two inputs and ignores {name!r}; "
-                "export it with different tensors",
-                EtdevWarning,
-                stacklevel=2,
             )
         return with_own_symbols(program)
 
@@ -123,47 +117,6 @@ class Method:
             raise SourceError(self.name, "has no example inputs", "give inputs")
         arguments, keywords = known
         return tuple(arguments), dict(keywords)
-
-
-def _refuse_inference(method: str, module: torch.nn.Module) -> None:
-    """Refuse weights that torch can read only under `torch.inference_mode()`, where it is off."""
-    if torch.is_inference_mode_enabled():
-        return
-    for name, value in (*module.named_parameters(), *module.named_buffers()):
-        if value.is_inference():
-            what = f"{name} was made under torch.inference_mode()"
-            raise SourceError(method, what, "make the model outside of it, or lower under it")
-
-
-def _distinct(inputs: Any) -> Any:
-    """Example inputs as tensors of their own; torch.export makes one input of a tensor given twice.
-
-    The second would be ignored when the method runs. What torch can't trace, a tensor made under
-    `torch.inference_mode()` or one whose negative or conjugate is still to be taken, is copied.
-    """
-    seen: set[int] = set()
-
-    def own(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        copied = id(value) in seen or value.is_inference()
-        seen.add(id(value))
-        return (value.clone() if copied else value).resolve_neg().resolve_conj()
-
-    return pytree.tree_map(own, inputs)
-
-
-def _ignored(program: ExportedProgram) -> list[str]:
-    """Inputs that torch.export merged with another, since their examples were one tensor."""
-    examples = pytree.tree_leaves(program.example_inputs)
-    times = Counter(id(value) for value in examples if isinstance(value, torch.Tensor))
-    repeated = {
-        str(name)
-        for name, value in zip(program.graph_signature.user_inputs, examples, strict=False)
-        if times[id(value)] > 1
-    }
-    inputs = program.graph.find_nodes(op="placeholder")
-    return [node.name for node in inputs if node.name in repeated and not node.users]
 
 
 def methods_of(

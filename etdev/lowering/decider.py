@@ -76,8 +76,9 @@ class Decider:
         )
 
     def _export(self, methods: Mapping[str, Method], compiles: bool) -> dict[str, Reference]:
+        quirks = self.composition.quirks
         with self._stages.stage("export"):
-            references = {name: Reference.of(m, m.export()) for name, m in methods.items()}
+            references = {name: Reference.of(m, m.export(quirks)) for name, m in methods.items()}
         for name, reference in references.items() if compiles else ():
             refuse_without_values(name, reference.program)
         return references

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from etdev.quirks import (
+    attributes,
     branch_memory,
     buffers,
     checks,
     control_flow,
     dtypes,
     emission,
+    examples,
     interface,
     loop,
     memory_format,
@@ -22,6 +24,8 @@ from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
 __all__ = ["QUIRKS", "Blamed", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
+    *examples.QUIRKS,
+    *attributes.QUIRKS,
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
     *control_flow.QUIRKS,

@@ -181,7 +181,7 @@ SCAN_GRADIENTS = Quirk(
     upstream="not reported; torch/_higher_order_ops/scan.py, ScanAutogradOp",
     affects="torch<2.15",
     find=Nodes(ops=(_SCAN,), branches=True),
-    during=torch.no_grad,
+    during=lambda _: torch.no_grad(),
 )
 BATCH_NORM_GRADIENTS = Quirk(
     name="batch-norm-gradients",
@@ -191,7 +191,7 @@ BATCH_NORM_GRADIENTS = Quirk(
     upstream="not reported; exir/pass_base.py, ExportPass.call_delegate",
     affects="executorch<1.6",
     find=written_statistics,
-    during=torch.no_grad,
+    during=lambda _: torch.no_grad(),
 )
 QUANTISED_KERNELS = Quirk(
     name="quantised-kernels",

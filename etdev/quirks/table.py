@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -118,14 +118,26 @@ class Table:
                 raise error_of(row.refusal, method, found, _who(stage), error) from error
 
     @contextmanager
-    def during(self, stage: Stage, programs: Iterable[Any]) -> Iterator[None]:
-        """Enter the contexts in which upstream's part of a stage has to run."""
+    def during(self, stage: Stage, programs: Iterable[Any]) -> Iterator[Callable[[Any], None]]:
+        """Enter the contexts in which upstream's part of a stage has to run.
+
+        Yields:
+            A function that checks the result, once the contexts are left.
+        """
         indices = [Index(program) for program in programs]
+        checks: list[Any] = []
+
+        def check(result: Any) -> None:
+            for each in filter(None, checks):
+                each(result)
+
         with ExitStack() as stack:
             for row in self.at(stage):
-                if row.during and any(index.found(row.find) for index in indices):
-                    stack.enter_context(row.during())
-            yield
+                if row.during is None:
+                    continue
+                if found := [each for index in indices for each in index.found(row.find)]:
+                    checks.append(stack.enter_context(row.during(found)))
+            yield check
 
 
 @frozen(eq=False, slots=False)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Stage(Enum):
     """When the rows of a table look at a program, in this order."""
 
+    EXPORT = "export"
+    """A `Method`, a module with example inputs or a program, before torch.export."""
     SOURCE = "source"
     """ATen, as torch.export made it, and again after plugins have rewritten it."""
     ATEN = "aten"
@@ -99,7 +101,9 @@ class Quirks(Protocol):
     def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
         """Raise the error of the first row that names the cause of a failure."""
 
-    def during(self, stage: Stage, programs: Iterable[Any]) -> AbstractContextManager[None]:
+    def during(
+        self, stage: Stage, programs: Iterable[Any]
+    ) -> AbstractContextManager[Callable[[Any], None]]:
         """Enter the contexts in which upstream's part of a stage has to run."""
 
 
@@ -172,7 +176,8 @@ class Quirk:
             ExecuTorch's own loop begins.
         symptom: Look only once ExecuTorch has failed with an error for which this is true; the
             refusal then names the cause.
-        during: Makes a context in which upstream's part of the stage runs, if anything is found.
+        during: Given what was found, makes a context in which upstream's part of the stage runs. It
+            may yield a function, which is given the result afterwards and may refuse it.
         undefined: Upstream may be right by luck, as with memory that nothing was written to.
     """
 
@@ -187,7 +192,7 @@ class Quirk:
     in_loop: Refusal | None = None
     ahead: bool = False
     symptom: Callable[[Exception], bool] | None = None
-    during: Callable[[], AbstractContextManager[Any]] | None = None
+    during: Callable[[list[Any]], AbstractContextManager[Any]] | None = None
     undefined: bool = field(default=False, validator=instance_of(bool))
 
     def __attrs_post_init__(self) -> None:

@@ -12,6 +12,8 @@ from torch.export import Dim, ExportedProgram
 
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevWarning, SourceError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
 
 SHAPES = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
@@ -67,14 +69,14 @@ def test_a_module_takes_inputs_as_a_sequence_or_a_single_tensor(inputs):
     (method,) = methods_of(module, inputs).values()
     assert (method.name, method.model) == ("forward", module)
     assert isinstance(method.inputs, tuple)
-    exported = method.export()
+    exported = method.export(Table(QUIRKS))
     assert torch.equal(exported.module()(torch.ones(1, 3)), module(torch.ones(1, 3)))
 
 
 def test_an_exported_program_is_taken_as_it_is(program):
     methods = methods_of(program)
     assert list(methods) == ["forward"]
-    assert methods["forward"].export() is program
+    assert methods["forward"].export(Table(QUIRKS)) is program
 
 
 def test_a_program_knows_its_example_inputs(program):
@@ -85,7 +87,7 @@ def test_a_program_knows_its_example_inputs(program):
 
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_pt2_file_is_loaded_by_its_path(kind, pt2, program):
-    exported = methods_of(kind(pt2))["forward"].export()
+    exported = methods_of(kind(pt2))["forward"].export(Table(QUIRKS))
     assert torch.equal(exported.module()(torch.ones(1, 3)), program.module()(torch.ones(1, 3)))
 
 
@@ -103,9 +105,11 @@ def test_a_dict_holds_modules_programs_and_paths(program, pt2):
         }
     )
     assert [method.name for method in methods.values()] == list(methods)
-    assert all(isinstance(method.export(), ExportedProgram) for method in methods.values())
-    assert not methods["tuple"].export().range_constraints
-    (bounds,) = methods["dynamic"].export().range_constraints.values()
+    assert all(
+        isinstance(method.export(Table(QUIRKS)), ExportedProgram) for method in methods.values()
+    )
+    assert not methods["tuple"].export(Table(QUIRKS)).range_constraints
+    (bounds,) = methods["dynamic"].export(Table(QUIRKS)).range_constraints.values()
     assert (bounds.lower, bounds.upper) == (1, 4)
 
 
@@ -114,7 +118,7 @@ def test_keywords_reach_the_module():
     (method,) = methods_of(Scaled(), torch.ones(2), kwargs).values()
     assert method.example() == (method.inputs, kwargs)
     assert torch.equal(method.eager(), torch.full((2,), 3.0))
-    exported = method.export()
+    exported = method.export(Table(QUIRKS))
     assert torch.equal(exported.module()(torch.ones(2), **kwargs), torch.full((2,), 3.0))
 
 
@@ -130,7 +134,7 @@ def test_eager_takes_inputs_in_the_flat_order_of_a_pte():
 def test_dynamic_shapes_reach_the_program():
     shapes = ({0: Dim("batch", min=2, max=6)},)
     (method,) = methods_of(nn.ReLU(), torch.ones(3, 4), dynamic_shapes=shapes).values()
-    (bounds,) = method.export().range_constraints.values()
+    (bounds,) = method.export(Table(QUIRKS)).range_constraints.values()
     assert (bounds.lower, bounds.upper) == (2, 6)
 
 
@@ -177,7 +181,7 @@ def test_a_dict_of_methods_shares_no_inputs(shared):
 def test_a_module_without_inputs_cannot_be_exported():
     (method,) = methods_of(nn.ReLU()).values()
     with pytest.raises(SourceError) as caught:
-        method.export()
+        method.export(Table(QUIRKS))
     assert str(caught.value) == (
         "forward: a module can't be exported without example inputs; give inputs="
     )
@@ -193,7 +197,7 @@ def test_a_module_without_inputs_cannot_be_exported():
 def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
     (method,) = methods_of({"decode": (module, inputs)}).values()
     with pytest.raises(SourceError) as caught:
-        method.export()
+        method.export(Table(QUIRKS))
     assert caught.value.who == "decode"
     cause = caught.value.__cause__
     assert caught.value.what.startswith(f"torch.export failed: {type(cause).__name__}")
@@ -223,7 +227,7 @@ def test_a_folder_is_no_pt2(tmp_path):
 def test_dropout_and_batch_norm_in_training_mode_are_warned_about(moody):
     (method,) = methods_of(nn.Sequential(nn.Linear(3, 3), moody.train()), torch.ones(2, 3)).values()
     with pytest.warns(EtdevWarning) as caught:
-        method.export()
+        method.export(Table(QUIRKS))
     assert [str(warning.message) for warning in caught if warning.category is EtdevWarning] == [
         "forward: dropout or batch norm is in training mode; call .eval() on the module first"
     ]
@@ -238,7 +242,7 @@ def test_a_mode_that_changes_nothing_is_not_warned_about(module):
     (method,) = methods_of(module, torch.ones(2, 3)).values()
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtdevWarning)
-        method.export()
+        method.export(Table(QUIRKS))
 
 
 @pytest.mark.filterwarnings("ignore::etdev.errors.EtdevWarning")
@@ -258,7 +262,7 @@ def test_export_leaves_the_module_as_it_was(module):
         return flags, grads, {name: t.clone() for name, t in module.state_dict().items()}
 
     flags, grads, tensors = state()
-    methods_of(module, torch.ones(2, 3))["forward"].export()
+    methods_of(module, torch.ones(2, 3))["forward"].export(Table(QUIRKS))
     flags_after, grads_after, tensors_after = state()
     assert (flags_after, grads_after) == (flags, grads)
     assert list(tensors_after) == list(tensors)
@@ -280,7 +284,7 @@ class Sum(nn.Module):
 
 def test_a_tensor_given_as_two_inputs_is_exported_as_two():
     x = torch.ones(2)
-    exported = Method("forward", Sum(), (x,), {"y": x}).export().module()
+    exported = Method("forward", Sum(), (x,), {"y": x}).export(Table(QUIRKS)).module()
     assert torch.equal(exported(x, y=x + 1), Sum()(x, x + 1))
 
 
@@ -288,7 +292,7 @@ def test_a_program_exported_with_one_tensor_as_two_inputs_is_warned_about():
     x = torch.ones(2)
     method = Method("forward", torch.export.export(Sum(), (x, x)))
     with pytest.warns(EtdevWarning) as caught:
-        method.export()
+        method.export(Table(QUIRKS))
     assert [str(warning.message) for warning in caught] == [
         "forward: was exported with one tensor as two inputs and ignores 'x'; "
         "export it with different tensors"
@@ -298,7 +302,7 @@ def test_a_program_exported_with_one_tensor_as_two_inputs_is_warned_about():
 def test_a_program_takes_no_dynamic_shapes(program):
     (method,) = methods_of(program, dynamic_shapes=({0: Dim("batch")},)).values()
     with pytest.raises(SourceError) as caught:
-        method.export()
+        method.export(Table(QUIRKS))
     assert str(caught.value) == (
         "forward: is exported already, so dynamic_shapes has no effect; "
         "give them to torch.export.export"
@@ -308,9 +312,9 @@ def test_a_program_takes_no_dynamic_shapes(program):
 def test_weights_made_under_inference_mode_are_named():
     with torch.inference_mode():
         module = nn.Linear(3, 2)
-        assert Method("forward", module, (torch.ones(1, 3),)).export()
+        assert Method("forward", module, (torch.ones(1, 3),)).export(Table(QUIRKS))
     with pytest.raises(SourceError) as caught:
-        Method("forward", module, (torch.ones(1, 3),)).export()
+        Method("forward", module, (torch.ones(1, 3),)).export(Table(QUIRKS))
     assert str(caught.value) == (
         "forward: weight was made under torch.inference_mode(); "
         "make the model outside of it, or lower under it"

@@ -19,6 +19,8 @@ from etdev.lowering.locking import lock_of
 from etdev.lowering.lowered import Lowered
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
 from etdev.registry.registry import load
 from etdev.runtime.decision import Decision
 from etdev.schema.lock import Lock
@@ -169,7 +171,7 @@ class Builder:
         """The methods as exported programs, which no candidate has to export again."""
         if not self._exported:
             self._exported = {
-                name: evolve(method, model=method.export(), dynamic_shapes=None)
+                name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)
                 for name, method in self.methods.items()
             }
         return self._exported

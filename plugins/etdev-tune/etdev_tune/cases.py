@@ -14,6 +14,8 @@ from blake3 import blake3
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method
 from etdev.errors import TuneError, VerifyError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
 from etdev.runtime.sessions import Call, is_random, sessions_of
 
 STEPS = 3
@@ -89,7 +91,7 @@ def cases_of(
     for name, method in methods.items():
         given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
         own = weights.get(name) if isinstance(weights, Mapping) else weights
-        cases.append(_case(Reference.of(method, method.export()), given, own, steps))
+        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given, own, steps))
     return cases
 
 

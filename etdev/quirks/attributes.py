@@ -1,4 +1,4 @@
-"""Attributes: what calls of a module assign to, which torch.export forgets or takes for a write.
+"""Attributes that calls of a module assign to, which torch.export forgets or takes for a write.
 
 Its programs carry on what is written in place to buffers and parameters. What is assigned to a
 buffer is copied into it, whatever its dtype and whoever still holds the old one; what is assigned
@@ -8,7 +8,7 @@ to anything else, such as a counter in Python, stays as it was when the module w
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from etdev.edge.calls import called, duplicate, written
 from etdev.edge.random_state import untouched_random_state
+from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
+from etdev.schema.quirk import Quirk, Stage
 from etdev.upstream.fake_tensors import FakeTensor, FunctionalTensor, is_traceable_wrapper_subclass
 from etdev.upstream.trees import pytree
 
@@ -217,3 +219,35 @@ def _is_single(value: Any) -> bool:
     """Whether a value has no parts that a call might assign to."""
     known = (torch.nn.Module, torch.Tensor, type, *_PLAIN)
     return isinstance(value, known) or callable(value) or not hasattr(value, "__dict__")
+
+
+def assigning(method: Method) -> list[Method]:
+    """Return the method if it is a module, whose calls may assign to attributes."""
+    return [method] if isinstance(method.model, torch.nn.Module) else []
+
+
+@contextmanager
+def watched(found: Sequence[Method]) -> Iterator[Callable[[ExportedProgram], None]]:
+    """Watch what the calls of modules assign to while they are exported, and put it back."""
+    (method,) = found
+    model: Any = method.model
+    with watched_attributes(model) as assigned:
+
+        def check(program: ExportedProgram) -> None:
+            if assigned:
+                check_assigned(method.name, model, program, assigned)
+
+        yield check
+
+
+FORGOTTEN_ATTRIBUTES = Quirk(
+    name="forgotten-attributes",
+    stage=Stage.EXPORT,
+    summary="torch.export forgets what a call assigns to attributes and to the data of a buffer, "
+    "and leaves traced values in objects that a module holds.",
+    upstream="not reported; torch/export/_trace.py, _export_to_torch_ir and _non_strict_export",
+    affects="torch<2.15",
+    find=assigning,
+    during=watched,
+)
+QUIRKS = (FORGOTTEN_ATTRIBUTES,)

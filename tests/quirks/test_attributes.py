@@ -12,6 +12,8 @@ from torch import nn
 from etdev import Lowerer
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
+from etdev.quirks import QUIRKS
+from etdev.quirks.table import Table
 
 X = torch.tensor([1.0, 2.0, 3.0])
 CURE = "keep what changes in buffers, and write to them in place, as self.state.copy_(new) does"
@@ -88,7 +90,7 @@ def replaces_data(self, x):
 @pytest.mark.filterwarnings("ignore:The tensor attribute")
 def test_calls_that_assign_to_what_is_forgotten_are_refused(call, name):
     with pytest.raises(SourceError) as caught:
-        Method("forward", Holder(call), (X,)).export()
+        Method("forward", Holder(call), (X,)).export(Table(QUIRKS))
     told = f"forward: its calls assign to {name}, and torch.export forgets it; {CURE}"
     assert str(caught.value) == told
 
@@ -100,7 +102,7 @@ def test_a_number_that_changes_nothing_yet_is_named_once():
 
     module = Holder(logs)
     with pytest.warns(EtdevWarning) as told:
-        Method("forward", module, (X,)).export()
+        Method("forward", module, (X,)).export(Table(QUIRKS))
     expected = f"forward: its calls assign to self.inner.calls, which stays as it is now; {CURE}"
     own = [warning for warning in told if warning.category is EtdevWarning]
     assert [str(warning.message) for warning in own] == [expected]
@@ -116,7 +118,7 @@ def test_what_is_assigned_and_not_read_by_later_calls_is_fine():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtdevWarning)
-        program = Method("forward", Holder(stashes), (X,)).export()
+        program = Method("forward", Holder(stashes), (X,)).export(Table(QUIRKS))
     assert torch.equal(program.module()(X), X * 2 + 1)
 
 

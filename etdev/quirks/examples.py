@@ -1,0 +1,129 @@
+"""Example inputs and weights that torch.export can't read or takes for others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from attrs import evolve
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from etdev.edge.source import Method
+from etdev.errors import SourceError
+from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.upstream.trees import pytree
+
+
+def inference_weights(method: Method) -> Iterator[str]:
+    """Yield the weights that torch can read under `torch.inference_mode()` alone, which is off."""
+    model: Any = method.model
+    if torch.is_inference_mode_enabled() or not isinstance(model, torch.nn.Module):
+        return
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if value.is_inference():
+            yield name
+
+
+def _tensors(method: Method) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves((method.inputs, method.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def repeated_inputs(method: Method) -> list[torch.Tensor]:
+    """Return the example inputs that are one tensor with another."""
+    times = Counter(map(id, _tensors(method)))
+    return [value for value in _tensors(method) if times[id(value)] > 1]
+
+
+def untraceable_inputs(method: Method) -> list[torch.Tensor]:
+    """Return the example inputs that torch can't trace.
+
+    They were made under `torch.inference_mode()`, or their negative or conjugate is still to be
+    taken.
+    """
+    values = _tensors(method)
+    return [v for v in values if v.is_inference() or v.is_neg() or v.is_conj()]
+
+
+def copy_inputs(method: Method, _: Sequence[torch.Tensor]) -> Method:
+    """Make the example inputs tensors of their own, which torch can trace."""
+    seen: set[int] = set()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        copied = id(value) in seen or value.is_inference()
+        seen.add(id(value))
+        return (value.clone() if copied else value).resolve_neg().resolve_conj()
+
+    inputs, kwargs = pytree.tree_map(own, (method.inputs, method.kwargs))
+    return evolve(method, inputs=inputs, kwargs=kwargs)
+
+
+def ignored_inputs(method: Method) -> list[Node]:
+    """Return the inputs that torch.export merged with another, since their examples were one."""
+    program = method.model
+    if not isinstance(program, ExportedProgram):
+        return []
+    examples = pytree.tree_leaves(program.example_inputs)
+    times = Counter(id(value) for value in examples if isinstance(value, torch.Tensor))
+    repeated = {
+        str(name)
+        for name, value in zip(program.graph_signature.user_inputs, examples, strict=False)
+        if times[id(value)] > 1
+    }
+    inputs = program.graph.find_nodes(op="placeholder")
+    return [node for node in inputs if node.name in repeated and not node.users]
+
+
+INFERENCE_WEIGHTS = Quirk(
+    name="inference-weights",
+    stage=Stage.EXPORT,
+    summary="torch.export can't read weights that were made under torch.inference_mode().",
+    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    affects="torch<2.15",
+    find=inference_weights,
+    refusal=Refusal(
+        "{found} was made under torch.inference_mode()",
+        "make the model outside of it, or lower under it",
+        error=SourceError,
+    ),
+)
+MERGED_INPUTS = Quirk(
+    name="merged-inputs",
+    stage=Stage.EXPORT,
+    summary="torch.export makes one input of a tensor that is given as two, and the second is "
+    "ignored when the program runs.",
+    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    affects="torch<2.15",
+    find=repeated_inputs,
+    fix=copy_inputs,
+)
+UNTRACEABLE_INPUTS = Quirk(
+    name="untraceable-inputs",
+    stage=Stage.EXPORT,
+    summary="torch.export can't trace inputs that were made under torch.inference_mode(), or whose "
+    "negative or conjugate is still to be taken.",
+    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    affects="torch<2.15",
+    find=untraceable_inputs,
+    fix=copy_inputs,
+)
+IGNORED_INPUTS = Quirk(
+    name="ignored-inputs",
+    stage=Stage.EXPORT,
+    summary="A program that was exported with one tensor as two inputs ignores the second.",
+    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    affects="torch<2.15",
+    find=ignored_inputs,
+    refusal=Refusal(
+        "was exported with one tensor as two inputs and ignores {found.name!r}",
+        "export it with different tensors",
+        error=SourceError,
+        warns=True,
+    ),
+)
+QUIRKS = (INFERENCE_WEIGHTS, MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS)
