@@ -1,4 +1,4 @@
-"""Candidates: ways to lower a model, each a registry of its own."""
+"""Candidates, which are ways to lower a model, each a registry of its own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ PORTABLE = "portable alone"
 
 @frozen(eq=False)
 class Candidate:
-    """A claim order, with options, limits and pins beside those of the user.
+    """A claim order with options, limits and pins.
 
     Args:
-        name: What it is, in words: `untuned`, `cpu alone`, `openvino, cpu; openvino precision=f32`.
+        name: Description: `untuned`, `cpu alone`, `openvino, cpu; openvino precision=f32`.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's registry.
-        limits: Limits by plugin, likewise.
+        limits: Limits by plugin that differ from the user's registry.
         pins: Pins, after those of the user.
-        always: Whether it belongs to those that the winner may never lose against.
-        simplify: Whether what computes nothing new is taken out first; None as the user says.
+        always: The candidate is a baseline, which the winner must beat.
+        simplify: Remove redundant work first; None as the user decided.
     """
 
     name: str
@@ -40,20 +40,20 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What it does, its name aside: candidates of one key are lowered once."""
+        """Text of all but the name; candidates of the same key are lowered once."""
         options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
         limits = {name: str(own) for name, own in sorted(self.limits.items())}
         pins = [str(pin) for pin in self.pins]
         return repr((self.plugins, options, limits, pins, self.simplify))
 
     def registry(self, base: Registry) -> Registry:
-        """The registry that lowers as this candidate says.
+        """Return the registry that lowers a model as this candidate.
 
         Args:
-            base: The user's.
+            base: The user's registry.
         """
         entries = tuple(self._entry(base.entry(name)) for name in self.plugins)
-        # The nodes of a plugin that is not asked fall back, as without the plugin's entry.
+        # Pins to a plugin that is not asked leave nodes to portable kernels.
         owners = (*self.plugins, PORTABLE_OWNER)
         pins = [
             pin if pin.plugin in owners else evolve(pin, plugin=PORTABLE_OWNER)
@@ -70,23 +70,23 @@ class Candidate:
         )
 
     def with_option(self, plugin: str, option: str, value: Any) -> Candidate:
-        """The same with another option of a plugin."""
+        """Return a copy with another option of a plugin."""
         own = {**self.options.get(plugin, {}), option: value}
         text = ",".join(value) if isinstance(value, tuple) else value
         text = str(value).lower() if isinstance(value, bool) else text
         return self._changed(f"{plugin} {option}={text}", options={**self.options, plugin: own})
 
     def with_limits(self, plugin: str, limits: Limits, words: str) -> Candidate:
-        """The same with other limits of a plugin."""
+        """Return a copy with other limits of a plugin."""
         own = limits.over(self.limits.get(plugin, Limits()))
         return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
 
     def with_pins(self, pins: Sequence[Pin], words: str) -> Candidate:
-        """The same with pins that precede its others."""
+        """Return a copy with further pins, before its own."""
         return self._changed(words, pins=(*pins, *self.pins))
 
     def simplified(self, simplify: bool) -> Candidate:
-        """The same with or without the passes that take out what computes nothing new."""
+        """Return a copy with simplification on or off."""
         return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)
 
     def _changed(self, words: str, **changes: Any) -> Candidate:
@@ -102,7 +102,7 @@ class Candidate:
 
 
 def always(names: Sequence[str]) -> list[Candidate]:
-    """The candidates that the winner may never lose against, portable kernels alone aside.
+    """Return the baselines other than portable kernels alone.
 
     Args:
         names: The plugins of the untuned plan, in claim order.
@@ -112,10 +112,10 @@ def always(names: Sequence[str]) -> list[Candidate]:
 
 
 def portable() -> Candidate:
-    """Portable kernels alone."""
+    """Return the candidate without plugins."""
     return Candidate(PORTABLE, (), always=True)
 
 
 def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
-    """The untuned plan as far as it can be had here: without the plugins that can't compile."""
+    """Return the untuned plan without the plugins that can't compile here."""
     return Candidate(f"{UNTUNED} without {', '.join(left_out)}", tuple(names), always=True)

@@ -1,4 +1,4 @@
-"""Orders: the claim orders that are tried beside the untuned one."""
+"""Claim orders that are tried besides the untuned one."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from itertools import permutations
 
 from etdev_tune.candidate import Candidate
 
-# Orders of more plugins than these are too many to try; then pairs are, and each plugin first.
+# With more plugins, only pairs are tried, and each plugin first.
 _FEW = 3
 
 
 def orders_of(names: Sequence[str]) -> list[Candidate]:
-    """Claim orders of two plugins or more, the given one left out.
+    """Return claim orders of two plugins or more, except the given one.
 
     Args:
-        names: The plugins that get something, in the claim order of the untuned plan.
+        names: The plugins that claim something, in the claim order of the untuned plan.
     """
     whole = tuple(names)
     if len(whole) <= _FEW:
         orders = [o for size in range(2, len(whole) + 1) for o in permutations(whole, size)]
     else:
         orders = [*permutations(whole, 2), *(_first(name, whole) for name in whole)]
-    # The longest first: they have the most to choose from.
+    # The longest first, since they have the most to choose from.
     orders.sort(key=lambda order: -len(order))
     return [Candidate(", ".join(o), o) for o in dict.fromkeys(orders) if o != whole]
 
