@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -14,6 +15,8 @@ from etdev.schema.pins import Pin
 
 UNTUNED = "untuned"
 PORTABLE = "portable alone"
+# With more plugins, only pairs are tried, and each plugin first.
+_FEW = 3
 
 
 @frozen(eq=False)
@@ -81,10 +84,6 @@ class Candidate:
         own = limits.over(self.limits.get(plugin, Limits()))
         return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
 
-    def with_pins(self, pins: Sequence[Pin], words: str) -> Candidate:
-        """Return a copy with further pins, before its own."""
-        return self._changed(words, pins=(*pins, *self.pins))
-
     def simplified(self, simplify: bool) -> Candidate:
         """Return a copy with simplification on or off."""
         return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)
@@ -119,3 +118,23 @@ def portable() -> Candidate:
 def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
     """Return the untuned plan without the plugins that can't compile here."""
     return Candidate(f"{UNTUNED} without {', '.join(left_out)}", tuple(names), always=True)
+
+
+def orders_of(names: Sequence[str]) -> list[Candidate]:
+    """Return claim orders of two plugins or more, except the given one.
+
+    Args:
+        names: The plugins that claim something, in the claim order of the untuned plan.
+    """
+    whole = tuple(names)
+    if len(whole) <= _FEW:
+        orders = [o for size in range(2, len(whole) + 1) for o in permutations(whole, size)]
+    else:
+        orders = [*permutations(whole, 2), *(_first(name, whole) for name in whole)]
+    # The longest first, since they have the most to choose from.
+    orders.sort(key=lambda order: -len(order))
+    return [Candidate(", ".join(o), o) for o in dict.fromkeys(orders) if o != whole]
+
+
+def _first(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    return (name, *(other for other in names if other != name))

@@ -82,7 +82,7 @@ class LocalSearch:
                 yield from self.profiler.samples(record.build)
 
     def _owners(self, best: Attempt, units: Sequence[Unit]) -> dict[Key, str]:
-        """Return the owner of each unit in the best candidate, where its plan has the same units."""
+        """Return the owners in the best candidate, as far as its plan has the same units."""
         assert best.record
         build = best.record.build
         known = owned(units_of(build.plan, build.works))

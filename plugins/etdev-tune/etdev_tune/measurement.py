@@ -75,12 +75,11 @@ class Measurement:
         Raises:
             ValueError, TypeError, KeyError: The data is not a measurement.
         """
-        times = tuple(tuple(int(time) for time in calls) for calls in data["times_ns"])
+        times = tuple(tuple(map(int, calls)) for calls in data["times_ns"])
         if any(time <= 0 for calls in times for time in calls):
             raise ValueError("a time is not above 0")
-        error = data["error"]
-        if error is not None and math.isnan(float(error)):
+        if data["error"] is not None and math.isnan(float(data["error"])):
             raise ValueError("an error is NaN")
-        rest = {**data, "times_ns": times, "sentinel_ns": tuple(map(int, data["sentinel_ns"]))}
+        sentinel = tuple(map(int, data["sentinel_ns"]))
         costs = {name: (float(ms), int(calls)) for name, (ms, calls) in data["costs"].items()}
-        return cls(**{**rest, "costs": costs})
+        return cls(**{**data, "times_ns": times, "sentinel_ns": sentinel, "costs": costs})

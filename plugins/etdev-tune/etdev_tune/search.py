@@ -9,7 +9,7 @@ from attrs import define, field
 from etdev.registry.plugin import Plugin
 from etdev.schema.stages import Listener
 from etdev_tune import candidate as candidates
-from etdev_tune import options, orders
+from etdev_tune import options
 from etdev_tune.attempts import Attempt, hopeless, reason, records_of
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import Candidate
@@ -68,7 +68,7 @@ class Search:
         self.useful = tuple(fit)
         if unfit and fit and self.has_time():
             first.append(self.attempt(candidates.untuned_without(fit, unfit)))
-        orders_left = [c for c in orders.orders_of(fit) if c.plugins != names]
+        orders_left = [c for c in candidates.orders_of(fit) if c.plugins != names]
         first += [self.attempt(candidate) for candidate in self._within(orders_left)]
         # Last: its kernels may be so slow that the time limit has to come from other candidates.
         first.append(self._always(candidates.portable()))

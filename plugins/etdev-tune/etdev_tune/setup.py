@@ -45,16 +45,11 @@ class Setup:
         plugins: Sequence[object] | None = None,
         *,
         registry: Registry | str | Path | None = None,
-        devices: Mapping[str, Any] | None = None,
-        pins: Any = None,
-        limits: Any = None,
-        budget: Any = None,
-        strict: bool | None = None,
-        simplify: bool | None = None,
         cache: Any = None,
         jobs: int | None = None,
         on_failure: str | None = None,
         listener: Listener | None = None,
+        **deciding: Any,
     ) -> Setup:
         """Make a setup of `Lowerer`'s arguments.
 
@@ -62,16 +57,7 @@ class Setup:
             EtdevError: As `Lowerer`.
         """
         table = registry if isinstance(registry, Registry) else load(registry)
-        composition = compose(
-            plugins,
-            registry=table,
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-            simplify=simplify,
-        )
+        composition = compose(plugins, registry=table, **deciding)
         rules = composition.rules
         entries = tuple(
             evolve(
