@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Command(click.Command):
-    """A command whose results alone reach stdout."""
+    """A command whose stdout has its results alone."""
 
     def invoke(self, context: click.Context) -> Any:
         with own_stdout(context):
@@ -114,7 +114,7 @@ def _fault(command: object) -> str:
 
 
 def _interruption(context: click.Context, interrupt: KeyboardInterrupt) -> str:
-    """What was going on: the stage, and the plugin and hook that answers.py adds."""
+    """Say what was interrupted: the stage, and the plugin and hook that answers.py adds."""
     where = [stage(context), *map(str, interrupt.args)]
     return f"interrupted: {', '.join(filter(None, where))}".rstrip(": ")
 

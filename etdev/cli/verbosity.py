@@ -1,4 +1,4 @@
-"""How much a command says on stderr."""
+"""Verbosity of the commands, which -v, -q and --log-level set."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 
 @frozen
 class Verbosity:
-    """How much a command says on stderr.
+    """Amount of text that a command writes to stderr.
 
     Args:
-        verbose: Every step, not only each stage.
-        quiet: Nothing but errors and etdev's own warnings.
-        level: From which level on other libraries' logs are shown; None shows none.
+        verbose: Write every step, not only each stage.
+        quiet: Write nothing but errors and etdev's own warnings.
+        level: Least level of other libraries' logs to show; None shows none.
     """
 
     verbose: bool = False
@@ -29,7 +29,7 @@ class Verbosity:
 
     @classmethod
     def chosen(cls) -> Verbosity:
-        """What the command that runs was told, before or after its name."""
+        """Return the verbosity of the command that runs, given before or after its name."""
         context = click.get_current_context(silent=True)
         given = context.find_root().meta.get(_KEY, {}) if context else {}
         level = given.get("log_level")

@@ -137,7 +137,7 @@ def find_origins(registry: Registry) -> dict[str, list[Origin]]:
 
 
 def _entry_points() -> dict[str, list[Origin]]:
-    """The entry points of our group, by name."""
+    """Return the plugins' entry points, by name."""
     return {
         name: [Origin(offer.entry, offer.distribution, offer.version) for offer in known]
         for name, known in offers(GROUP).items()

@@ -1,4 +1,4 @@
-"""Charts: bars of the time of each stage, of memory by device, and of what a run's time goes to."""
+"""Charts of the time of stages and of a run, of memory by device, and of copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
-# Bars of a profile; the table of a run has them all.
+# Most bars of a profile; `etdev run --profile --all` shows the rest.
 _MOST = 20
 
 
@@ -24,10 +24,10 @@ class Bar:
     """One bar.
 
     Args:
-        label: What it is.
-        value: How long it is.
-        owner: Whose colour it has; empty for none.
-        name: The partition or op that it is about, which the page can show; empty for none.
+        label: Text next to it.
+        value: Its length.
+        owner: Plugin that gives its colour; empty for none.
+        name: Partition or op that the page shows on a click; empty for none.
     """
 
     label: str
@@ -41,10 +41,10 @@ class Chart:
     """Bars of one unit.
 
     Args:
-        title: What stands above them.
+        title: Text above the bars.
         unit: `s`, `ms` or `bytes`.
-        bars: From top to bottom.
-        note: What stands below them.
+        bars: The bars from top to bottom.
+        note: Text below the bars.
     """
 
     title: str
@@ -59,7 +59,7 @@ def charts(
     profile: Profile | None = None,
     stages: Mapping[str, float] | None = None,
 ) -> list[Chart]:
-    """All charts that have bars."""
+    """Return all charts that have bars."""
     every = [
         _profile(profile),
         _modules(profile),
@@ -143,7 +143,7 @@ def _copies(plan: Plan) -> Chart:
 
 
 def data(drawn: Iterable[Chart]) -> Iterator[dict[str, Any]]:
-    """Charts as plain data."""
+    """Yield charts as plain data."""
     for chart in drawn:
         bars = [[bar.label, _short(bar.value), bar.owner, bar.name] for bar in chart.bars]
         yield {"title": chart.title, "unit": chart.unit, "bars": bars, "note": chart.note}

@@ -1,4 +1,4 @@
-"""The document of a page: all that its script shows, as plain data without what it can work out."""
+"""Plain data of a page, from which its script derives everything that it shows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Json = dict[str, Any]
 
 @define
 class Texts:
-    """Texts that occur often, each once, by number."""
+    """A table of texts, each of which is stored once and referred to by number."""
 
     known: dict[str, int] = field(factory=dict)
 
     def number(self, text: str) -> int:
-        """The number of a text."""
+        """Return the number of a text."""
         return self.known.setdefault(text, len(self.known))
 
 
 def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
-    """The methods of a plan, with their graphs and reasons.
+    """Return the methods of a plan with their graphs and reasons.
 
     Args:
         plan: The plan.
@@ -81,7 +81,7 @@ def _method(
 
 
 def _node(entry: Entry, texts: Texts) -> list[Any]:
-    """Name, op, op it was, module, line, owner, pin, and what each plugin said."""
+    """Return name, op, source op, module, line, owner, pin, and each plugin's verdict."""
     source = entry.source_op if entry.source_op != entry.op else ""
     said = [
         [texts.number(verdict.plugin), texts.number(verdict.code), texts.number(verdict.text)]
@@ -118,7 +118,7 @@ def _tensor(tensor: Tensor) -> list[Any]:
 def _vertices(
     graph: Graph, number: Mapping[str, int], ms: Mapping[str, float], texts: Texts
 ) -> list[list[Any]]:
-    """Kind, what it is the vertex of, module, time."""
+    """Return kind, number of the partition or node, module and time of each vertex."""
     partitions = {p.name: index for index, p in enumerate(graph.method.partitions)}
     of = {"partition": partitions, "node": number}
     return [
@@ -133,7 +133,7 @@ def _vertices(
 
 
 def _edge(edge: Edge, method: MethodPlan) -> list[Any]:
-    """Who is read by whom, which values, and the positions of their copies."""
+    """Return source, target, values, and the positions of their copies."""
     positions = {copy: index for index, copy in enumerate(method.copies)} if edge.copies else {}
     return [edge.source, edge.target, list(edge.values), [positions[c] for c in edge.copies]]
 
@@ -153,7 +153,7 @@ def _missed(missed: Missed, number: Mapping[str, int]) -> Json:
 
 
 def _groups(graph: Graph, texts: Texts) -> list[Json]:
-    """Each group with its rows; its children are vertices, or groups counted on from those."""
+    """Return each group with its rows; groups are numbered after the vertices."""
     groups = walk(tree(graph))
     first = len(graph.vertices)
     numbers = {id(group): first + index for index, group in enumerate(groups)}
@@ -164,7 +164,7 @@ def _groups(graph: Graph, texts: Texts) -> list[Json]:
 
 
 def _homes(groups: Sequence[Group]) -> list[dict[int, int]]:
-    """For each group the place among its children of each of its vertices."""
+    """Return the place of each vertex among the children of each group."""
     return [
         {
             vertex: place
@@ -187,7 +187,7 @@ def _group(
         for source in graph.neighbours[vertex]:
             if source in home and home[source] != home[vertex]:
                 pairs[home[source], home[vertex]] = None
-    # Children are in the order of their first vertices, which is one that they can run in.
+    # Children are in the order of their first vertices, in which they can run.
     order = run_order(len(group.children), pairs)
     place = {child: index for index, child in enumerate(order)}
     placed = sorted((place[source], place[target]) for source, target in pairs)

@@ -1,4 +1,4 @@
-"""The graph of a method: its partitions and portable nodes, and the values between them."""
+"""Graph of a method, of its partitions and portable nodes with the values between them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from etdev_page.order import run_order
 
 @frozen
 class Vertex:
-    """What the graph draws as one box.
+    """A box of the graph.
 
     Args:
         kind: `partition`, `node` (a portable one, or the call of a delegate that the program came
             with) or `input` of the method.
         name: Name of the partition, node or input.
-        module: Path of the innermost module that has all of it.
-        device: Where it is computed.
+        module: Path of the innermost module that contains all of it.
+        device: Device that computes it.
         reads: Names of the values that it reads.
     """
 
@@ -38,13 +38,13 @@ class Vertex:
 
 @frozen
 class Edge:
-    """What one vertex reads of another; both are given by their positions.
+    """Values that one vertex computes and another one reads.
 
     Args:
-        source: Who computes it.
-        target: Who reads it.
+        source: Position of the vertex that computes them.
+        target: Position of the vertex that reads them.
         values: Names of the values.
-        copies: How they come to the reader's device, if they have to.
+        copies: Copies of them to the reader's device.
     """
 
     source: int
@@ -55,7 +55,7 @@ class Edge:
 
 @define(eq=False)
 class Graph:
-    """The graph of a method; its vertices are in the order in which they can run."""
+    """Graph of a method, its vertices in an order in which they can run."""
 
     method: MethodPlan
     vertices: list[Vertex] = field(init=False)
@@ -69,21 +69,21 @@ class Graph:
 
     @cached_property
     def neighbours(self) -> list[list[int]]:
-        """For each vertex those that it reads of."""
+        """Vertices that each vertex reads from."""
         read: list[list[int]] = [[] for _ in self.vertices]
         for edge in self.edges:
             read[edge.target].append(edge.source)
         return read
 
     def _pairs(self, vertices: Sequence[Vertex]) -> Iterator[tuple[int, int]]:
-        """Who is read by whom."""
+        """Yield pairs of a vertex and one that reads from it."""
         producers = self._producers(vertices)
         for index, vertex in enumerate(vertices):
             for source in {producers[name] for name in vertex.reads if name in producers} - {index}:
                 yield source, index
 
     def _producers(self, vertices: Sequence[Vertex]) -> dict[str, int]:
-        """For each value the position of the vertex that computes it."""
+        """Return the position of the vertex that computes each value."""
         given = {p.name: [value.name for value in p.outputs] for p in self.method.partitions}
         nodes = {p.name: (*p.nodes, *given[p.name]) for p in self.method.partitions}
         values = {entry.node: entry.values for entry in self.method.ledger}
@@ -125,7 +125,7 @@ def _vertices(method: MethodPlan) -> Iterator[Vertex]:
 
 
 def _inputs(method: MethodPlan, portable: Iterable[Entry]) -> Iterator[Vertex]:
-    """Values that nothing computes: what the method is called with."""
+    """Yield the inputs of the method, which are values that no node computes."""
     known = {entry.node for entry in method.ledger}
     known |= {value for entry in method.ledger for value in entry.values}
     known |= {name for p in method.partitions for name in (*p.nodes, *_held(p))}

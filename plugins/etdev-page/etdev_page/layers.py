@@ -1,4 +1,4 @@
-"""Layers: the children of a group in rows, in an order with few crossings, and the ways between."""
+"""Layout of a group's children in rows with few crossings, and of the lines between them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from attrs import define, field, frozen
 
 from etdev.errors import EtdevError
 
-# A way through more rows than these is drawn straight: otherwise most of what is laid out would be
-# bends, of values that every layer of a model reads.
+# A line across more rows is drawn straight. Otherwise, most of the layout would be bends, of values
+# that every layer of a model reads.
 _LONGEST = 24
-# No more bends than so many for each child, and these.
+# Most bends: so many for each child, and a few.
 _BENDS, _FEW = 3, 1000
 _MANY = 1000
-# What nothing else in the group is connected with, in rows of these.
+# Children without a connection are put in rows of that many.
 _ABREAST = 8
 
 Pair = tuple[int, int]
@@ -24,11 +24,11 @@ Pair = tuple[int, int]
 
 @frozen
 class Layers:
-    """Rows of numbers, from top to bottom: children, and bends, which are numbered after them.
+    """Rows of children and bends, from top to bottom; bends are numbered after the children.
 
     Args:
-        rows: The rows.
-        ways: For each pair of children the bends between the two.
+        rows: Numbers in each row.
+        ways: Bends between each pair of children.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -36,14 +36,14 @@ class Layers:
 
 
 def layers(count: int, pairs: Sequence[Pair]) -> Layers:
-    """Lay out children that read of each other.
+    """Lay out children that read from each other.
 
     Args:
-        count: How many there are.
-        pairs: Who is read by whom: a child by one with a larger number.
+        count: Number of children.
+        pairs: A child and one that reads from it, which has a larger number.
 
     Raises:
-        EtdevError: The library that does it is not installed.
+        EtdevError: fast-sugiyama is not installed.
     """
     # The library stops the process if there is a cycle.
     assert all(source < target for source, target in pairs)
@@ -55,10 +55,10 @@ def layers(count: int, pairs: Sequence[Pair]) -> Layers:
 
 
 def require_library() -> None:
-    """Refuse to lay anything out where the library that does it is not installed.
+    """Check that the library for layouts is installed.
 
     Raises:
-        EtdevError: It is not.
+        EtdevError: fast-sugiyama is not installed.
     """
     try:
         import fast_sugiyama  # noqa: F401
@@ -71,7 +71,7 @@ def require_library() -> None:
 
 @define
 class _Drawing:
-    """Rows and ways of several connected parts, side by side."""
+    """Rows and lines of several connected parts, side by side."""
 
     count: int
     rows: list[list[int]] = field(factory=list)
@@ -79,7 +79,7 @@ class _Drawing:
     bends: int = 0
 
     def add(self, children: Sequence[int], pairs: Sequence[Pair]) -> None:
-        """Lay out one more part."""
+        """Lay out a connected part."""
         local = {child: index for index, child in enumerate(children)}
         positions, edges = _drawn([(local[a], local[b]) for a, b in pairs])
         # The library's numbers of bends, and its order, may differ from run to run.
@@ -103,7 +103,7 @@ class _Drawing:
                 self.ways[numbers[source], numbers[item]] = tuple(way)
 
     def layers(self, pairs: Sequence[Pair]) -> Layers:
-        """All parts, and what is in none of them."""
+        """Return all parts, and the children that are in none."""
         drawn = {item for row in self.rows for item in row}
         alone = [child for child in range(self.count) if child not in drawn]
         rows = [tuple(alone[i : i + _ABREAST]) for i in range(0, len(alone), _ABREAST)]
@@ -112,7 +112,7 @@ class _Drawing:
 
 
 def _short(count: int, pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs that are near enough to each other for bends between them."""
+    """Return the pairs that are near enough to each other for bends between them."""
     spans = _spans(count, pairs)
     passed: Counter[int] = Counter()
     for span in spans.values():
@@ -125,7 +125,7 @@ def _short(count: int, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _spans(count: int, pairs: Sequence[Pair]) -> dict[Pair, int]:
-    """How many rows each pair is apart, counted in steps of the longest way."""
+    """Return how many rows each pair is apart, by the longest paths."""
     rank = [0] * count
     for source, target in sorted(pairs, key=lambda pair: pair[1]):
         rank[target] = max(rank[target], rank[source] + 1)
@@ -133,13 +133,13 @@ def _spans(count: int, pairs: Sequence[Pair]) -> dict[Pair, int]:
     for source, target in pairs:
         first_read[source] = min(rank[target], first_read.get(source, count))
     read = {target for _, target in pairs}
-    # What reads nothing is drawn right above who reads it first.
+    # A child that reads nothing is drawn right above its first reader.
     starts = {s: rank[s] if s in read else first_read[s] - 1 for s, _ in pairs}
     return {pair: rank[pair[1]] - starts[pair[0]] for pair in pairs}
 
 
 def _parts(pairs: Sequence[Pair]) -> list[tuple[list[int], list[Pair]]]:
-    """The children of each connected part, and the pairs of them."""
+    """Return the children and the pairs of each connected part."""
     home: dict[int, list[int]] = {}
     for source, target in pairs:
         one = home.setdefault(source, [source])
@@ -158,18 +158,18 @@ def _parts(pairs: Sequence[Pair]) -> list[tuple[list[int], list[Pair]]]:
 def _drawn(
     pairs: Sequence[Pair],
 ) -> tuple[dict[int, tuple[float, float]], Sequence[Pair]]:
-    """Positions by number, and edges, both with bends as further numbers."""
+    """Return positions by number, and edges, both with bends as further numbers."""
     require_library()
     from fast_sugiyama import from_edges
 
-    # With more, the rest of what the library can do for beauty takes it minutes.
+    # With more pairs, the library's further passes take minutes.
     quick = {"ranking_type": "up", "transpose": False} if len(pairs) > _MANY else {}
     ((positions, _, _, edges),) = from_edges(list(pairs), **quick)
     return dict(positions), edges
 
 
 def _rows(positions: Mapping[int, tuple[float, float]]) -> list[list[int]]:
-    """What is drawn, from top to bottom and from left to right."""
+    """Return rows from top to bottom, each from left to right."""
     rows: dict[float, list[tuple[float, int]]] = {}
     for item, (x, y) in positions.items():
         rows.setdefault(y, []).append((x, item))

@@ -1,4 +1,4 @@
-"""The tree of a graph: modules within modules, each of which the page can show as one box."""
+"""Tree of modules of a graph, each of which the page can show as one box."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from etdev_page.graph import Graph
 
 @define(eq=False)
 class Group:
-    """The vertices of a module that can be shown as one box.
+    """Vertices of a module that can be shown as one box.
 
-    A module whose nodes are computed in several goes, with others between them, has a group for
-    each: as one box they would both read of the others and be read by them.
+    A module whose nodes run in several separate parts has a group for each part: one box for all of
+    them would read from the nodes in between, and be read by them.
 
     Args:
         path: Path of the module; empty for the model.
         vertices: Positions of all its vertices.
         children: Positions of vertices that are shown by themselves, and groups.
-        part: Which of the groups of its module it is, counted from 1.
-        parts: How many there are.
+        part: Number of the part of the module, from 1.
+        parts: Number of parts of the module.
     """
 
     path: str
@@ -33,20 +33,20 @@ class Group:
 
 @frozen
 class _Key:
-    """What the children of a group are told apart by: a module, or a vertex by itself."""
+    """Key of a child of a group: a module, or a single vertex."""
 
     module: str
     vertex: int = -1
 
 
 def tree(graph: Graph) -> Group:
-    """The whole graph as a group of groups."""
+    """Return the whole graph as a group of groups."""
     root = Group("", list(range(len(graph.vertices))))
     work = [root]
     while work:
         group = work.pop()
         for key, vertices in _clusters(graph, group):
-            # A box around a single vertex would say nothing more.
+            # A box around a single vertex would be redundant.
             if len(vertices) == 1:
                 group.children.append(vertices[0])
                 continue
@@ -58,14 +58,14 @@ def tree(graph: Graph) -> Group:
 
 
 def _clusters(graph: Graph, group: Group) -> list[tuple[_Key, list[int]]]:
-    """What the vertices of a group fall into, without cycles between them.
+    """Partition the vertices of a group, without cycles between the parts.
 
-    Each step from one key to another goes one level down, and nothing comes back up: what has one
-    key and one level can't lie both before and after anything else.
+    A vertex is a level below those of other keys that it reads, so that vertices of the same key
+    and level can't lie both before and after another one.
     """
     keys = _keys(graph, group)
     while len(set(keys.values())) == 1 and keys[group.vertices[0]].vertex < 0:
-        # One module has all of it: what is in it can be shown at once.
+        # One module contains the whole group: go on with that module's children.
         group.path = keys[group.vertices[0]].module
         keys = _keys(graph, group)
     clusters: dict[tuple[_Key, int], list[int]] = {}
@@ -75,7 +75,7 @@ def _clusters(graph: Graph, group: Group) -> list[tuple[_Key, list[int]]]:
 
 
 def _levels(graph: Graph, vertices: Sequence[int], keys: Mapping[int, _Key]) -> dict[int, int]:
-    """A level for each vertex: not above one that it reads, and below one of another key."""
+    """Return a level for each vertex, not above those that it reads, below those of other keys."""
     levels: dict[int, int] = {}
     readers: dict[int, list[int]] = {vertex: [] for vertex in vertices}
     for vertex in vertices:
@@ -84,7 +84,7 @@ def _levels(graph: Graph, vertices: Sequence[int], keys: Mapping[int, _Key]) -> 
         for source in read:
             readers[source].append(vertex)
     for vertex in reversed(vertices):
-        # What could wait until its readers are computed belongs with them: a mask, a constant.
+        # A mask or a constant that is not needed earlier belongs to its readers.
         if any(keys[reader] == keys[vertex] for reader in readers[vertex]):
             latest = (levels[r] - (keys[r] != keys[vertex]) for r in readers[vertex])
             levels[vertex] = max(levels[vertex], min(latest))
@@ -105,7 +105,7 @@ def _key(graph: Graph, vertex: int, path: str) -> _Key:
 
 
 def _number(root: Group) -> None:
-    """Number the groups of each module."""
+    """Set the part numbers of the groups of each module."""
     groups = list(walk(root))
     same: dict[str, list[Group]] = {}
     for group in groups:
@@ -116,7 +116,7 @@ def _number(root: Group) -> None:
 
 
 def walk(root: Group) -> Sequence[Group]:
-    """A group and all groups in it; each comes before those in it, in the order of the graph."""
+    """Return a group and all groups in it, in the order of the graph, each before its own."""
     groups = [root]
     # The list grows while it is read.
     for group in groups:

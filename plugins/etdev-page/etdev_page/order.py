@@ -1,4 +1,4 @@
-"""Orders in which things can run that read of each other."""
+"""Topological order of numbers, with a fixed result also for cycles."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 def run_order(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """Numbers up to a count, each after those that it reads, else ascending.
+    """Return numbers up to a count, each after those that it reads, else ascending.
 
     Args:
-        count: How many there are.
-        pairs: Who is read by whom, each pair once; what is on a cycle comes last.
+        count: Number of numbers.
+        pairs: A number and one that reads it, each pair once; numbers on a cycle come last.
     """
     readers: list[list[int]] = [[] for _ in range(count)]
     waits = [0] * count

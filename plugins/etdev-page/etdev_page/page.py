@@ -1,4 +1,4 @@
-"""The page of a plan, of a .pte or of a profile: one HTML file that holds all it shows."""
+"""Page of a plan, of a .pte or of a profile, as one HTML file."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from etdev.schema.profile import Profile
 
 _FOLDER = Path(__file__).parent
-# In this order: what runs while a file is read uses what is in those before it.
+# In this order, since code that runs while a file is read uses the files before it.
 _SCRIPTS = (
     *("elements", "model", "layout", "drawing", "camera", "folding"),
     *("filters", "search", "details", "tables", "views", "start"),
 )
-# An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, whatever
-# the JSON says; JSON reads both forms as the same text.
+# An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, also inside
+# of JSON text; JSON reads the escaped form as the same text.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 @frozen
 class Page:
-    """A page to look at a plan in a browser. What is the same is written as the same bytes.
+    """A page that shows a plan in a browser. Equal plans give equal bytes.
 
     Args:
-        plan: What is shown.
-        title: What stands above it.
+        plan: The plan.
+        title: Text above it.
         artifact: The .pte of the plan, for its memory.
-        profile: What was measured of a run.
+        profile: Profile of a run.
         stages: Seconds of each stage of the lowering.
-        note: What else a reader should know, such as why something is missing.
+        note: Remark for the reader, such as why something is missing.
 
     Example:
         Page(lowered.plan, stages=lowered.stages.seconds).save("plan.html")
@@ -55,7 +55,7 @@ class Page:
     note: str = ""
 
     def data(self) -> dict[str, Any]:
-        """What the page shows, as plain data."""
+        """Return the contents of the page as plain data."""
         profile = self.profile
         times = {profile.method: _times(profile)} if profile else {}
         drawn = charts(self.plan, self.artifact, profile, self.stages)
@@ -68,10 +68,10 @@ class Page:
         }
 
     def html(self) -> str:
-        """The page as text.
+        """Return the page as text.
 
         Raises:
-            EtdevError: The library that lays it out is not installed.
+            EtdevError: fast-sugiyama is not installed.
         """
         parts = {
             "title": escape(self.title),
@@ -80,7 +80,7 @@ class Page:
             "script": "\n".join(['"use strict";', *(_read(f"script/{s}.js") for s in _SCRIPTS)]),
         }
         pieces = _read("page.html").split("@@")
-        # Every second piece is the name of a part; what is put in is not looked at again.
+        # Every second piece is the name of a part. Parts are not scanned for names.
         return "".join(parts[p] if index % 2 else p for index, p in enumerate(pieces))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -95,7 +95,7 @@ class Page:
 
 
 def _times(profile: Profile) -> Mapping[str, float]:
-    """Those of delegates alone if the plan is not known."""
+    """Return the times of a profile, of delegates alone if the plan is not known."""
     return profile.times or {cost.name: cost.ms for cost in profile.costs}
 
 

@@ -1,4 +1,4 @@
-"""The view `html` of etdev: the page of a plan."""
+"""The view `html` of etdev, which writes the page of a plan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from etdev_page.page import Page
 
 
 def check(file: Path) -> None:
-    """Refuse to begin where no page can be laid out or written.
+    """Check that a page can be laid out and written.
 
     Raises:
-        EtdevError: The library that does it is not installed, or the file can't be written.
+        EtdevError: fast-sugiyama is not installed, or the file can't be written.
     """
     require_library()
     check_writable(file)
@@ -24,7 +24,7 @@ def write(file: Path, viewed: Viewed) -> None:
     """Write the page.
 
     Raises:
-        EtdevError: It can't be written.
+        EtdevError: The file can't be written.
     """
     page = Page(
         viewed.plan,

@@ -1,5 +1,5 @@
 """Placement by measurement.
 
-A candidate (order of plugins, options, pins) becomes a .pte, a runner measures it on a target, and
-a search goes from candidate to candidate. What wins is confirmed against the untuned plan.
+A candidate (claim order, options, pins) becomes a .pte, which a runner measures on a target, and a
+search goes from candidate to candidate. The winner is confirmed against the untuned plan.
 """

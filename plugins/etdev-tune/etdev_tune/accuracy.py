@@ -1,4 +1,4 @@
-"""Accuracy: how far the outputs of a candidate are from those of eager PyTorch."""
+"""Accuracy of a candidate: the difference between its outputs and eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from etdev.errors import RunError
 from etdev.runtime.compare import compare
 from etdev_tune.cases import Case
 
-# An output whose largest value is smaller is held to this value, as in runtime/tolerance.py.
+# Errors of outputs without a larger value are relative to this one, as in runtime/tolerance.py.
 _SMALLEST = 1e-3
 
 
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
-    """The largest error of any call, relative to the largest finite value of its output in eager.
+    """Return the largest error of any output, relative to its largest finite value in PyTorch.
 
-    Integers and bools have to be equal, but for one step of int8 and uint8, which quantised models
-    round to; what is missing, of another shape or type, or NaN on one side alone is infinitely far.
+    Integers and bools have to be equal, except for one step of int8 and uint8, which quantised
+    models round to. The error is infinite for an output that is missing, has another shape or
+    dtype, or is NaN on one side alone.
 
     Args:
-        case: The calls, with what eager PyTorch returns.
-        outputs: What the candidate returned, call by call.
+        case: The calls, with eager PyTorch's outputs.
+        outputs: Outputs of the candidate, by call.
     """
     if len(outputs) != len(case.calls):
         return math.inf

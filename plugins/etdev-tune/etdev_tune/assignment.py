@@ -1,9 +1,9 @@
-"""An assignment of all units to owners at least predicted cost, by dynamic programming.
+"""Assignment of units to owners at least predicted cost, by dynamic programming.
 
-Units are passed in graph order. The cheapest way to have the first n of them, with a given owner
-of the n-th, follows from the cheapest ways to have the first n - 1: what the n-th costs with its
-owner, and the call of another delegate if the owner changes. Units of equal structure are decided
-together afterwards, since they would be measured together.
+Units are visited in graph order. The cheapest owners of the first n units, for each owner of the
+n-th, follow from those of the first n - 1: add the cost of the n-th, and that of a delegate's call
+if the owner changes. Units of equal structure get the same owner in the end, since they are moved
+together.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from etdev_tune.units import Key, Unit, choices
 def least_cost_owners(
     units: Sequence[Unit], plugins: Sequence[str], rates: Rates
 ) -> dict[Key, str]:
-    """The owners that the rates predict to cost least, by unit.
+    """Return the owners of least predicted cost, by unit.
 
     Args:
         units: All units of one method, in graph order.
-        plugins: Who may own them.
-        rates: What they cost.
+        plugins: Plugins that may own them.
+        rates: Rates of the owners.
     """
     paths: dict[str, tuple[float, tuple[str, ...]]] = {"": (0.0, ())}
     for unit in units:
@@ -38,7 +38,7 @@ def _extended(
     plugins: Sequence[str],
     rates: Rates,
 ) -> dict[str, tuple[float, tuple[str, ...]]]:
-    """The cheapest path to each owner of the next unit."""
+    """Extend the cheapest paths by the next unit, to each of its possible owners."""
     longer = {}
     for owner in choices(unit, plugins):
         own = rates.of(unit, owner)
@@ -57,7 +57,7 @@ def _extended(
 
 
 def _alike(units: Sequence[Unit], owners: Sequence[str]) -> dict[Key, str]:
-    """The same owner for units of equal structure: the one that most of them have."""
+    """Give units of equal structure the owner that most of them have."""
     votes: dict[tuple[str, str], Counter[str]] = {}
     for unit, owner in zip(units, owners, strict=True):
         votes.setdefault(unit.structure, Counter())[owner] += 1

@@ -1,4 +1,4 @@
-"""Attempts: candidates that were built or could not be, and what became of them in words."""
+"""Attempts to build candidates, and their outcomes in words."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from etdev_tune.report import Estimate
 
 @frozen(eq=False)
 class Attempt:
-    """A candidate that was built, or could not be.
+    """A candidate with its record, or with the reason why it was not built.
 
     Args:
         candidate: The candidate.
-        outcome: What is known about its bytes, or why there are none.
+        outcome: The record of its build, or the failure.
     """
 
     candidate: Candidate
@@ -28,19 +28,19 @@ class Attempt:
 
     @property
     def record(self) -> Record | None:
-        """What is known about its bytes, if there are any."""
+        """Record of the build, if there is one."""
         return self.outcome if isinstance(self.outcome, Record) else None
 
     @property
     def is_untried(self) -> bool:
-        """Whether the budget was spent before anything was found out about it."""
+        """Return True if the budget was spent before the candidate was measured."""
         if isinstance(self.outcome, Failure):
             return self.outcome.kind == UNTRIED
         return not self.outcome.rounds and not self.outcome.failure
 
 
 def records_of(attempts: Sequence[Attempt]) -> list[Record]:
-    """The records of the attempts that have one, each once."""
+    """Return the records of the attempts, each once."""
     return list({id(a.record): a.record for a in attempts if a.record}.values())
 
 
@@ -50,6 +50,7 @@ def _fault(attempt: Attempt) -> str:
 
 
 def reason(ratio: Estimate, best: str) -> str:
+    """Say why a candidate of this cost replaces the best one, or doesn't."""
     if is_clear(ratio):
         return f"taken: {1 - ratio.value:.0%} less than {best}"
     if ratio.low > 1 - MARGIN:
@@ -59,7 +60,7 @@ def reason(ratio: Estimate, best: str) -> str:
 
 
 def hopeless(attempts: Sequence[Attempt], tolerance: float) -> TuneError:
-    """Why none of some attempts will do: none runs, or all are outside the tolerance."""
+    """Make the error for attempts of which none runs, or none within the tolerance."""
     errors = {a.candidate.name: a.record.error for a in attempts if a.record}
     if not errors or min(errors.values()) == float("inf"):
         faults = [f"{a.candidate.name}: {_fault(a)}" for a in attempts]

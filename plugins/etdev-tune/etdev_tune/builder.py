@@ -1,4 +1,4 @@
-"""The builder: candidates become .pte files, each program exported once for all of them."""
+"""Lowering of candidates to .pte files; each method is exported once for all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from etdev_tune.setup import Setup
 from etdev_tune.toml_writer import toml_of
 from etdev_tune.units import Work, works_of
 
-# Conversions that are kept for candidates to come.
+# Number of conversions that are kept for later candidates.
 _KEPT = 3
 
 
@@ -42,15 +42,15 @@ class Build:
     """A candidate as a .pte.
 
     Args:
-        candidate: What it is a build of.
-        path: The .pte.
-        data: Its .ptd files.
-        digest: Of all these files; equal ones need not be measured twice.
-        size_bytes: Of all these files.
-        methods: What its methods take, by name.
-        plan: What was decided.
-        works: By method and node, how much it computes.
-        seconds: How long it took.
+        candidate: The candidate.
+        path: Path of the .pte.
+        data: Paths of its .ptd files.
+        digest: Digest of all these files; equal ones are measured once.
+        size_bytes: Size of all these files.
+        methods: Inputs and outputs of its methods, by name.
+        plan: Its plan.
+        works: Amount of work, by method and node.
+        seconds: Seconds that it took.
     """
 
     candidate: Candidate
@@ -65,29 +65,29 @@ class Build:
 
     @property
     def arena_bytes(self) -> int:
-        """Memory that its methods plan, that of the largest."""
+        """Planned memory of the method that needs the most."""
         sizes = [sum(arena.size_bytes for arena in m.arenas) for m in self.methods.values()]
         return max(sizes, default=0)
 
     @property
     def delegates(self) -> int:
-        """How many delegates its methods have."""
+        """Number of delegates of all methods."""
         return sum(len(method.partitions) for method in self.plan.methods)
 
     @property
     def fallback(self) -> int:
-        """How many nodes are left to portable kernels."""
+        """Number of nodes on portable kernels."""
         return sum(len(method.fallback) for method in self.plan.methods)
 
 
 @define(eq=False)
 class Builder:
-    """Builds candidates in a folder.
+    """Lowering of candidates in a folder.
 
     Args:
         methods: The model.
-        setup: What the user decided.
-        folder: Where the files go.
+        setup: The user's registry and arguments.
+        folder: Folder of the files.
     """
 
     methods: Mapping[str, Method]
@@ -98,19 +98,19 @@ class Builder:
     _decisions: dict[str, Decision] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
-        """Lower a candidate, once; what its plugins or ExecuTorch refuse is a finding about it."""
+        """Lower a candidate once; a refusal of a plugin or ExecuTorch is a finding about it."""
         known = self._builds.get(candidate.key)
         if known is None:
             known = self._builds[candidate.key] = self._attempt(candidate)
         return evolve(known, candidate=candidate) if isinstance(known, Build) else known
 
     def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, Lock]:
-        """Lower a candidate as a user would with its registry file, and say what it was made with.
+        """Lower a candidate as a user would with its registry file; return its lock, too.
 
         Args:
             candidate: The candidate.
             path: The .pte to write.
-            registry: Its registry file, to write first.
+            registry: The registry file to write first.
 
         Raises:
             EtdevError: As `Lowerer.lower` and `Lowered.save`.
@@ -126,7 +126,7 @@ class Builder:
         return described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def text(self, candidate: Candidate) -> str:
-        """The registry file of a candidate."""
+        """Return the text of the registry file of a candidate."""
         head = [
             f"Written by etdev tune: {candidate.name}.",
             "etdev lower --registry reads it, and makes the same .pte without measuring anything.",
@@ -136,7 +136,7 @@ class Builder:
     def _attempt(self, candidate: Candidate) -> Build | Failure:
         try:
             with warnings.catch_warnings():
-                # A pin that matches nothing in this order, a registry without plugins.
+                # Such as about a pin that matches nothing, or a registry without plugins.
                 warnings.simplefilter("ignore")
                 return self._built(candidate)
         except EtdevError as error:
@@ -156,19 +156,19 @@ class Builder:
         return described(candidate, path, lowered, time.perf_counter() - start)
 
     def _lowered(self, candidate: Candidate) -> Lowered:
-        """Lower a candidate; one of the same plugins and options needs no conversion of its own."""
+        """Lower a candidate; those with the same plugins and options share a conversion."""
         lowerer = self.setup.lowerer(candidate)
         key = evolve(candidate, limits={}, pins=()).key
         known = self._decisions.get(key)
         if known is None:
             lowered = lowerer.lower(self._methods())
-            # Conversions are as large as the model: those of the best candidate matter.
+            # Conversions are as large as the model.
             self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
             return lowered
         return lowerer.compilation.lower(lambda: _planned(lowerer, known))
 
     def _methods(self) -> Mapping[str, Method]:
-        """The methods as exported programs, which no candidate has to export again."""
+        """Return the methods as exported programs."""
         if not self._exported:
             self._exported = {
                 name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)
@@ -178,7 +178,7 @@ class Builder:
 
 
 def _planned(lowerer: Lowerer, known: Decision) -> Decision:
-    """A decision of this lowerer about what another one converted for the same plugins."""
+    """Decide about programs that another lowerer converted for the same plugins."""
     programs = {name: known.manager.exported_program(name) for name in known.manager.methods}
     with untouched_random_state(), forgotten_code():
         plan, decided = lowerer.composition.plan(programs, known.whole, known.expander)
@@ -186,7 +186,7 @@ def _planned(lowerer: Lowerer, known: Decision) -> Decision:
 
 
 def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
-    """The build of files that are written."""
+    """Describe the build of files that are written."""
     data = tuple(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
     digest = blake3()
     for file in (path, *data):

@@ -1,8 +1,9 @@
-"""Candidates: ways to lower a model, each a registry of its own."""
+"""Candidates, which are ways to lower a model, each a registry of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -14,20 +15,22 @@ from etdev.schema.pins import Pin
 
 UNTUNED = "untuned"
 PORTABLE = "portable alone"
+# With more plugins, only pairs are tried, and each plugin first.
+_FEW = 3
 
 
 @frozen(eq=False)
 class Candidate:
-    """A claim order, with options, limits and pins beside those of the user.
+    """A claim order with options, limits and pins.
 
     Args:
-        name: What it is, in words: `untuned`, `cpu alone`, `openvino, cpu; openvino precision=f32`.
+        name: Description: `untuned`, `cpu alone`, `openvino, cpu; openvino precision=f32`.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's registry.
-        limits: Limits by plugin, likewise.
+        limits: Limits by plugin that differ from the user's registry.
         pins: Pins, after those of the user.
-        always: Whether it belongs to those that the winner may never lose against.
-        simplify: Whether what computes nothing new is taken out first; None as the user says.
+        always: The candidate is a baseline, which the winner must beat.
+        simplify: Remove redundant work first; None as the user decided.
     """
 
     name: str
@@ -40,20 +43,20 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """What it does, its name aside: candidates of one key are lowered once."""
+        """Text of all but the name; candidates of the same key are lowered once."""
         options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
         limits = {name: str(own) for name, own in sorted(self.limits.items())}
         pins = [str(pin) for pin in self.pins]
         return repr((self.plugins, options, limits, pins, self.simplify))
 
     def registry(self, base: Registry) -> Registry:
-        """The registry that lowers as this candidate says.
+        """Return the registry that lowers a model as this candidate.
 
         Args:
-            base: The user's.
+            base: The user's registry.
         """
         entries = tuple(self._entry(base.entry(name)) for name in self.plugins)
-        # The nodes of a plugin that is not asked fall back, as without the plugin's entry.
+        # Pins to a plugin that is not asked leave nodes to portable kernels.
         owners = (*self.plugins, PORTABLE_OWNER)
         pins = [
             pin if pin.plugin in owners else evolve(pin, plugin=PORTABLE_OWNER)
@@ -70,23 +73,19 @@ class Candidate:
         )
 
     def with_option(self, plugin: str, option: str, value: Any) -> Candidate:
-        """The same with another option of a plugin."""
+        """Return a copy with another option of a plugin."""
         own = {**self.options.get(plugin, {}), option: value}
         text = ",".join(value) if isinstance(value, tuple) else value
         text = str(value).lower() if isinstance(value, bool) else text
         return self._changed(f"{plugin} {option}={text}", options={**self.options, plugin: own})
 
     def with_limits(self, plugin: str, limits: Limits, words: str) -> Candidate:
-        """The same with other limits of a plugin."""
+        """Return a copy with other limits of a plugin."""
         own = limits.over(self.limits.get(plugin, Limits()))
         return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
 
-    def with_pins(self, pins: Sequence[Pin], words: str) -> Candidate:
-        """The same with pins that precede its others."""
-        return self._changed(words, pins=(*pins, *self.pins))
-
     def simplified(self, simplify: bool) -> Candidate:
-        """The same with or without the passes that take out what computes nothing new."""
+        """Return a copy with simplification on or off."""
         return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)
 
     def _changed(self, words: str, **changes: Any) -> Candidate:
@@ -102,7 +101,7 @@ class Candidate:
 
 
 def always(names: Sequence[str]) -> list[Candidate]:
-    """The candidates that the winner may never lose against, portable kernels alone aside.
+    """Return the baselines other than portable kernels alone.
 
     Args:
         names: The plugins of the untuned plan, in claim order.
@@ -112,10 +111,30 @@ def always(names: Sequence[str]) -> list[Candidate]:
 
 
 def portable() -> Candidate:
-    """Portable kernels alone."""
+    """Return the candidate without plugins."""
     return Candidate(PORTABLE, (), always=True)
 
 
 def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
-    """The untuned plan as far as it can be had here: without the plugins that can't compile."""
+    """Return the untuned plan without the plugins that can't compile here."""
     return Candidate(f"{UNTUNED} without {', '.join(left_out)}", tuple(names), always=True)
+
+
+def orders_of(names: Sequence[str]) -> list[Candidate]:
+    """Return claim orders of two plugins or more, except the given one.
+
+    Args:
+        names: The plugins that claim something, in the claim order of the untuned plan.
+    """
+    whole = tuple(names)
+    if len(whole) <= _FEW:
+        orders = [o for size in range(2, len(whole) + 1) for o in permutations(whole, size)]
+    else:
+        orders = [*permutations(whole, 2), *(_first(name, whole) for name in whole)]
+    # The longest first, since they have the most to choose from.
+    orders.sort(key=lambda order: -len(order))
+    return [Candidate(", ".join(o), o) for o in dict.fromkeys(orders) if o != whole]
+
+
+def _first(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    return (name, *(other for other in names if other != name))

@@ -1,4 +1,4 @@
-"""Cases: the calls that candidates are compared on, with what eager PyTorch returns for them."""
+"""Cases: calls on which candidates are compared, with the outputs of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from etdev.quirks.table import Table
 from etdev.runtime.sessions import Call, is_random, sessions_of
 
 STEPS = 3
-# What is smaller is 0 to a kernel that flushes denormals, and to any tolerance.
+# Smaller values are 0 to kernels that flush denormals, and to any tolerance.
 _TINY = 1e-20
 _CURE = "give some with --inputs, or inputs= in Python, that it computes something for"
 
 
 class Leaves(tuple[Any, ...]):
-    """The inputs of a call, flat, as a file has them."""
+    """Flat inputs of a call, as a file has them."""
 
 
 @frozen(eq=False)
 class Case:
-    """The calls of one method, which carry its state on.
+    """Consecutive calls of one method, which carry its state on.
 
     Args:
-        method: Its name.
-        calls: What eager PyTorch was given and returned, call after call.
-        weights: How much the time of each counts; 0 is not timed.
+        method: Name of the method.
+        calls: Inputs and outputs in eager PyTorch.
+        weights: Weight of each call's time; 0 is not timed.
+        digest: Digest of all of it.
     """
 
     method: str
@@ -49,7 +50,7 @@ class Case:
         object.__setattr__(self, "digest", blake3(pickle.dumps(content, 4)).hexdigest())
 
     def inputs(self, count: int) -> list[list[Any]]:
-        """Inputs of each call, flat, for a .pte with that many: it may have none for a None."""
+        """Return flat inputs of each call for a .pte that takes that many, perhaps without None."""
         return [
             list(call.inputs)
             if len(call.inputs) == count
@@ -73,16 +74,16 @@ def cases_of(
 
     Args:
         methods: The model.
-        inputs: Arguments of a call as a tuple, or of several as a list of tuples; by method in a
-            dict if there are several; `Leaves` stands for a call, too. None takes the example
-            inputs, and fresh ones like them with dynamic sizes at their bounds.
-        weights: How much the time of each of several inputs counts; all the same if None.
-        steps: Calls of each method that are compared, those given among them.
+        inputs: Arguments of a call as a tuple or `Leaves`, or a list of these; a dict by method if
+            there are several. None takes the example inputs, and fresh ones like them with dynamic
+            sizes at their bounds.
+        weights: Weights of the times of several inputs; all the same if None.
+        steps: Calls of each method that are compared, the given ones among them.
 
     Raises:
         TuneError: The model draws random numbers, no inputs exercise it, or the weights make no
             sense.
-        SourceError: The inputs are not those it takes.
+        SourceError: The model doesn't take the inputs.
     """
     if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(methods)):
         what = f"there is no method {sorted(unknown)[0]!r}"
@@ -113,7 +114,7 @@ def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None, st
 
 
 def _given(reference: Reference, inputs: Any) -> list[list[Any]]:
-    """The given inputs of each call, flat."""
+    """Return the given inputs of each call, flat."""
     calls = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
     return [
         _spread(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
@@ -122,7 +123,7 @@ def _given(reference: Reference, inputs: Any) -> list[list[Any]]:
 
 
 def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
-    """Flat inputs with None where the example has it, which files leave out."""
+    """Insert None into flat inputs where the example has it, since files leave it out."""
     example, _ = reference.example()
     if len(leaves) == len(example):
         return list(leaves)
@@ -135,7 +136,7 @@ def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
 
 
 def _same(session: Sequence[Call], given: Sequence[Sequence[Any]]) -> bool:
-    """Whether the calls are the given ones: a call that eager PyTorch refuses is left out."""
+    """Return True if the calls are the given ones; calls that PyTorch refuses are missing."""
     return all(
         len(call.inputs) == len(leaves)
         and all(a is b for a, b in zip(call.inputs, leaves, strict=True))
@@ -155,7 +156,7 @@ def _given_weights(weights: Sequence[float] | None, count: int) -> list[float]:
 
 
 def _sampled_weights(session: Sequence[Call]) -> list[float]:
-    """One call of each combination of sizes is timed; values don't change what is computed."""
+    """Return weights that time one call of each combination of sizes."""
     seen: set[Any] = set()
     weights = []
     for call in session:
@@ -166,7 +167,7 @@ def _sampled_weights(session: Sequence[Call]) -> list[float]:
 
 
 def _refuse_idle(name: str, session: Sequence[Call]) -> None:
-    """Refuse calls whose results say nothing: a wrong candidate would pass, too."""
+    """Refuse calls whose results a wrong candidate would have, too."""
     values = [value for call in session for value in _tensors(call.outputs)]
     if not values:
         raise TuneError(f"method {name!r}", "returns nothing to compare", "return its result")
@@ -188,7 +189,7 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
 
 
 def _plain(values: Sequence[Any]) -> list[Any]:
-    """Values as bytes, shapes and numbers, for a digest."""
+    """Return values as bytes, shapes and numbers, for a digest."""
     plain: list[Any] = []
     for value in values:
         if isinstance(value, torch.Tensor):

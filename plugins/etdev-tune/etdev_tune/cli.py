@@ -1,4 +1,4 @@
-"""`etdev tune`: the fastest composition of the installed plugins, found by measuring."""
+"""`etdev tune` finds the fastest composition of the installed plugins by measuring."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(["latency", "size", "memory"]), default="latency",
-    show_default=True, help="What is to become less.",
+    show_default=True, help="The cost to reduce.",
 )  # fmt: skip
 @click.option(
     "--on", "runner", default="local", show_default=True, metavar="RUNNER",
@@ -58,12 +58,12 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 @click.option(
     "--store",
     type=options.FILE,
-    help="Folder of what was measured before; ETDEV_MEASUREMENTS names it, too.",
+    help="Folder of earlier measurements; ETDEV_MEASUREMENTS names it, too.",
 )
 @click.option("--no-store", is_flag=True, help="Measure everything, and keep nothing.")
 @click.option(
     "--show", is_flag=True,
-    help="Measure nothing: show the tuning of -o, or without it what the store has.",
+    help="Measure nothing: show the tuning of -o, or without -o the store's contents.",
 )  # fmt: skip
 @options.all_rows
 @options.as_json
@@ -88,9 +88,9 @@ def command(
     """Measure which plugins are fastest for SOURCE.
 
     Lowers SOURCE with every plugin alone, in several orders, with other options and with parts of
-    the model moved, measures each in processes of its own, and writes the fastest one within the
-    tolerance if it is clearly faster than the untuned plan, else that. Beside the .pte it writes
-    a registry file that etdev lower makes the same .pte of, its lock, and the report.
+    the model moved, and measures each in processes of its own. Writes the fastest .pte within the
+    tolerance if it is clearly faster than the untuned plan, else the untuned one; next to it a
+    registry file from which etdev lower makes the same .pte, its lock, and the report.
 
     \b
     etdev tune net.py:model -o net.pte
@@ -99,7 +99,7 @@ def command(
     etdev tune net.py:model -o net.pte --on ssh:board
     etdev tune -o net.pte --show
 
-    Stopped and started again, it goes on: what was measured is kept.
+    Measurements are kept: stopped and started again, it continues.
 
     Exit codes: 0 when the files are written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
     """
@@ -152,7 +152,7 @@ def _print(report: Report, output: Path, every: bool, as_json: bool) -> None:
 
 
 def _split(text: str) -> tuple[str, Path, float]:
-    """Method, file and weight of `[METHOD:]FILE[@WEIGHT]`."""
+    """Split `[METHOD:]FILE[@WEIGHT]` into method, file and weight."""
     rest, at, weight = text.rpartition("@")
     if not at or not re.fullmatch(r"\d+(\.\d+)?", weight):
         rest, weight = text, "1"

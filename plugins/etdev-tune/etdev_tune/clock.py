@@ -1,4 +1,4 @@
-"""The clock: how much of the budget is left, and what a process on the target costs of it."""
+"""The time budget of a tuning."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from etdev.errors import TuneError
 
 @define(eq=False)
 class Clock:
-    """Seconds of a budget.
+    """A time budget, which begins when this is made.
 
     Args:
-        budget_s: How many there are.
+        budget_s: The budget in seconds.
     """
 
     budget_s: float = field()
@@ -36,5 +36,5 @@ class Clock:
         return self.budget_s - self.spent
 
     def allows(self, seconds: float) -> bool:
-        """Whether something that takes that long fits in."""
+        """Return True if that much time is left."""
         return seconds <= self.left

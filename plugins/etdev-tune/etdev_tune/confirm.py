@@ -1,4 +1,4 @@
-"""The confirmation: the best of the search against what stays otherwise, measured anew."""
+"""Confirmation of the best candidate in fresh processes, against the one that stays otherwise."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from etdev_tune.record import Record
 from etdev_tune.report import Confirmation
 
 SESSION = "confirmation"
-# Pairs of processes: six in a row on one side are chance once in 64.
+# Pairs of processes; six in a row on one side happen by chance once in 64.
 _LEAST, _MOST = 8, 16
-# Processes that it takes at least.
+# The fewest processes of a confirmation.
 RESERVE = 2 * _LEAST
-# What the search leaves for it is a guess, and a win that isn't confirmed is lost.
+# The search can only estimate what to leave for it, and an unconfirmed win is lost.
 _OVERRUN = 0.1
 
 
 @frozen(eq=False)
 class Confirmer:
-    """Compares two records in rounds of which the search has not seen any.
+    """Comparison of two records in rounds that the search has not seen.
 
     Args:
-        contest: What counts, and what measures.
+        contest: Objective, tolerance, budget and measurer.
     """
 
     contest: Contest
 
     def has_time(self) -> bool:
-        """Whether the budget lasts for as many rounds as it takes at least."""
+        """Return True if the budget lasts for the fewest rounds."""
         return self.contest.lasts(RESERVE, _OVERRUN)
 
     def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
-        """Measure both in turn until one is ahead or both had many rounds.
+        """Measure two records in turn until one is ahead, or for the most rounds.
 
         Args:
             winner: The best of the search.
-            name: What it is called.
-            other: What it would replace.
-            against: What that is called.
+            name: Name of its candidate.
+            other: The record that it would replace.
+            against: Name of that one's candidate.
         """
         if winner is other:
             return Confirmation(name, against, None, 0, False)
@@ -50,7 +50,7 @@ class Confirmer:
             ratio = winner.against(other, self.contest.objective, session)
             if ratio is None or not winner.admitted(self.contest.tolerance):
                 return Confirmation(name, against, None, rounds, False)
-            # Looked at twice only: who looks after every round finds chance wins.
+            # Looking after every round would find wins by chance.
             if rounds == _LEAST and (is_clear(ratio) or ratio.low > 1):
                 break
         return Confirmation(name, against, ratio, rounds, bool(ratio and is_clear(ratio)))

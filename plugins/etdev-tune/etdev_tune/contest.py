@@ -1,4 +1,4 @@
-"""Contests: candidates measured in turn until they can be told apart."""
+"""Contests between candidates, which are measured in turn until one is faster beyond doubt."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from etdev_tune.report import Estimate
 
 # A difference below 1 % does not justify another plan.
 MARGIN = 0.01
-# Rounds of a race and of a duel: the fewest, and the most.
+# The fewest and the most rounds of a race and of a duel.
 _RACE = (3, 6)
 _DUEL = (3, 7)
-# On a busy machine a duel goes on where so much may be won, up to so many rounds.
+# On a busy machine, a duel about at least this much goes on for up to that many rounds.
 _PROMISING, _LONGEST = 0.9, 16
-# Processes that a duel takes at least.
+# The fewest processes of a duel.
 LEAST_OF_DUEL = 2 * _DUEL[0]
 
 
 @frozen(eq=False)
 class Contest:
-    """Tells candidates apart by rounds in which all are measured.
+    """Comparisons of candidates by rounds in which all of them are measured.
 
     Args:
-        measurer: Measures them.
-        objective: What counts.
+        measurer: Measures candidates.
+        objective: `latency`, `size` or `memory`.
         tolerance: Largest error.
-        clock: The budget; None for as long as it takes.
-        reserve: Processes of the budget that are kept for what comes after the contests.
+        clock: The budget; None for no limit.
+        reserve: Processes for which the budget has to last after the contests.
     """
 
     measurer: Measurer
@@ -42,26 +42,26 @@ class Contest:
     reserve: int = 0
 
     def lasts(self, processes: int, overrun: float = 0.0) -> bool:
-        """Whether the budget lasts for so many processes.
+        """Return True if the budget lasts for that many processes.
 
         Args:
-            processes: How many.
-            overrun: What part of the budget they may take beyond it.
+            processes: Number of processes.
+            overrun: Share of the budget by which they may exceed it.
         """
         seconds = processes * (self.measurer.usual_s or 0.0)
         clock = self.clock
         return clock is None or clock.allows(seconds - overrun * clock.budget_s)
 
     def race(self, records: Sequence[Record], session: str) -> Record | None:
-        """Measure many, and leave out who is clearly behind; returns the best.
+        """Measure many candidates, drop those that are clearly behind, and return the best.
 
-        Those that fail or are outside the tolerance are measured once, as a finding. Once the
-        budget is spent, no others are measured than it takes to have one within the tolerance.
+        Candidates that fail or exceed the tolerance are measured once, as a finding. Once the
+        budget is spent, candidates are measured only until one is within the tolerance.
         """
         racing = list({record.build.digest: record for record in records}.values())
         least, most = _RACE
         for number in range(most):
-            # What is told apart after the first rounds may leave no time for what comes next.
+            # Further rounds may leave no time for the duels that follow.
             rest = LEAST_OF_DUEL + self.reserve if number >= least else 0
             if number and not self.lasts(len(racing) + rest):
                 break
@@ -76,9 +76,10 @@ class Contest:
         return self.best([record for record in records if record.admitted(self.tolerance)])
 
     def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
-        """Measure two until one is ahead; the challenger's cost as a multiple of the holder's.
+        """Measure two candidates until one is ahead, or the budget lasts for the reserve alone.
 
-        If the budget wouldn't last for more rounds and the reserve, they can't be told apart.
+        Returns:
+            The challenger's cost as a multiple of the holder's; None if the challenger fails.
         """
         least, most = _DUEL
         for number in range(_LONGEST):
@@ -94,11 +95,11 @@ class Contest:
         return ratio
 
     def best(self, records: Sequence[Record]) -> Record | None:
-        """Who has the lowest cost; of equal ones the first."""
+        """Return the record of the lowest cost; of equal ones the first."""
         return min(records, key=self.cost, default=None)
 
     def cost(self, record: Record) -> float:
-        """What the objective says of one."""
+        """Return the cost of a record by the objective."""
         if self.objective == "size":
             return float(record.build.size_bytes)
         if self.objective == "memory":
@@ -107,7 +108,7 @@ class Contest:
         return latency.value if latency else float("inf")
 
     def _enough(self, records: Sequence[Record]) -> bool:
-        """Whether no more can be measured, and something will do."""
+        """Return True if the budget is spent, and a record is within the tolerance."""
         return not self.lasts(1) and any(record.admitted(self.tolerance) for record in records)
 
     def _behind(self, record: Record, best: Record | None) -> bool:
@@ -116,5 +117,5 @@ class Contest:
 
 
 def is_clear(ratio: Estimate) -> bool:
-    """Whether a ratio is a win that the whole interval agrees with."""
+    """Return True if a ratio is a win by more than the margin, with its whole interval below 1."""
     return ratio.value < 1 - MARGIN and ratio.high < 1

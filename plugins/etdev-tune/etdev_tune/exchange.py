@@ -1,4 +1,4 @@
-"""The exchange with a target: what it is asked to run, and what it answers."""
+"""Requests to a target, and its results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from attrs import field, frozen
 
-# What becomes of a candidate that gives no result.
+# Kinds of failures.
 CRASH = "crash"
 HANG = "hang"
 REFUSED = "refused"
@@ -19,29 +19,29 @@ BUDGET_SPENT = "the budget was spent"
 
 @frozen(eq=False)
 class Request:
-    """One process on the target: load a .pte, call it, time it.
+    """A process on the target that loads a .pte, calls it and times it.
 
-    The method is loaded afresh. If `outputs` is set, it is first called once with each set of
-    inputs, in order, so that its state is carried from call to call; those outputs come back. Then
-    each set in turn has `warmup` calls and up to `repetitions` calls under the clock, fewer of both
-    when `seconds` are over, but no fewer than three timed calls, or one if that takes longer. Where
-    calls are short, a copy of the method is called for `warmup_s` before.
+    If `outputs` is set, the method is first called once with each set of inputs, in order, so that
+    its state is carried from call to call; these outputs are returned. Then each set in turn has
+    `warmup` calls and up to `repetitions` timed calls. When `seconds` are over, fewer of both are
+    made, but at least three timed calls, or one that takes longer than a second. Before short
+    calls, a copy of the method is called for `warmup_s`.
 
     Args:
         program: The .pte, on this machine.
         inputs: Sets of inputs, each flat: tensors, ints, floats and bools.
         data: Its .ptd files, on this machine.
-        method: Which method.
-        outputs: Whether the outputs come back.
-        warmup: Calls of each set before the clock starts.
-        warmup_s: Time for which threads, caches and the processor's clock may get going before.
+        method: Name of the method.
+        outputs: Return the outputs.
+        warmup: Untimed calls of each set.
+        warmup_s: Time to warm up threads, caches and the processor's clock before.
         repetitions: Most timed calls of each set; 0 times nothing.
         seconds: Most time for the timed calls of one set.
-        threads: Threads of the runtime and of its delegates, fixed before anything is loaded.
+        threads: Threads of the runtime and of its delegates, set before anything is loaded.
         timed: Positions of the sets that are timed; None for all. `times_ns` has an empty tuple for
-            the others.
-        profile: Whether an ETDump of one more call of each set comes back.
-        timeout_s: After that long the process is ended, and what comes back is a hang.
+            every set that isn't.
+        profile: Return an ETDump of further calls of each set.
+        timeout_s: Time after which the process is ended, and the result is a hang.
     """
 
     program: Path
@@ -61,20 +61,20 @@ class Request:
 
 @frozen(eq=False)
 class Result:
-    """What a target answers.
+    """Times, outputs and resources of a process on the target.
 
     Args:
-        times_ns: Per set of inputs, the wall time of each timed call.
-        outputs: Per set of inputs, the flat outputs of the first, untimed calls; empty if they were
-            not asked for.
+        times_ns: Wall time of each timed call, by set of inputs.
+        outputs: Flat outputs of the first, untimed calls, by set of inputs; empty if they were not
+            requested.
         load_ns: Time to load program and method.
-        sentinel_ns: Times of one fixed calculation, before, between the sets and after them. They
-            say how fast the target itself was just then.
+        sentinel_ns: Times of a fixed calculation before, between and after the sets, which show how
+            fast the target itself was.
         others_cpu: Processors that everything else on the target used meanwhile, such as 0.3; None
-            if it can't be told.
-        memory_bytes: Highest resident memory of the process; None if it can't be told.
-        threads: Threads that were really used; None if it can't be told.
-        etdump: The ETDump, if it was asked for and the runtime writes one.
+            if unknown.
+        memory_bytes: Highest resident memory of the process; None if unknown.
+        threads: Threads that were used; None if unknown.
+        etdump: The ETDump, if it was requested and the runtime writes one.
     """
 
     times_ns: tuple[tuple[int, ...], ...]
@@ -89,11 +89,11 @@ class Result:
 
 @frozen
 class Failure:
-    """A candidate that gives no result, which is a finding about it and not an error of the tuning.
+    """The reason why a candidate has no result; a finding about it, not an error of the tuning.
 
     Args:
-        kind: `crash`, `hang`, `refused` (the runtime's own error), `slow` (much slower than others,
-            and given up), or `untried`, which says nothing about it: the budget was spent.
+        kind: `crash`, `hang`, `refused` (the runtime's own error), `slow` (given up, since it is
+            much slower than other candidates), or `untried` (the budget was spent).
         detail: The signal, the limit in seconds, or the first line of the error.
     """
 
@@ -110,22 +110,22 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """How it was asked for, such as `local` or `ssh:host`."""
+        """Name that the user gave, such as `local` or `ssh:host`."""
 
     def fingerprint(self) -> Mapping[str, str]:
-        """What its times depend on: CPU, cores, runtime version, backends, operating system.
+        """Return what times depend on: CPU, cores, runtime version, backends, operating system.
 
-        Measurements of different fingerprints are never mixed. Asked once per tuning.
+        Called once per tuning. Measurements of different fingerprints are never mixed.
 
         Raises:
-            RunError: The target isn't there, or lacks the runtime.
+            RunError: The target can't be reached, or lacks the runtime.
         """
 
     def run(self, request: Request) -> Result | Failure:
-        """Push the files that the target lacks, run them in a new process, pull what it answers.
+        """Push the files that the target lacks, and run the program in a new process.
 
         Raises:
-            RunError: The target is lost, its disk is full: nothing is known about the candidate.
+            RunError: The target is lost or its disk is full: the candidate is not to blame.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The finish: the best of the search is confirmed, or the untuned plan stays, and is written."""
+"""Confirmation of the search's winner, and the files of the candidate that is chosen."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from etdev_tune.tuning import Tuning
 
 
 def finish(search: Search, outputs: Outputs) -> Tuning:
-    """Confirm the best of a search, and write what is chosen.
+    """Confirm the best of a search, and write the chosen candidate.
 
     Raises:
-        TuneError: What would be written is not what was measured, and wrong.
+        TuneError: Lowering it again gives another .pte, which is wrong.
         EtdevError: It can't be lowered or written.
     """
     best, stays = search.best(), search.fallback()
@@ -44,10 +44,10 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
 
 
 def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
-    """Lower a candidate from its registry file, as it will be done without measuring.
+    """Lower a candidate from its registry file, as a user will.
 
     Raises:
-        TuneError: That gives another .pte than before, which is not within the tolerance.
+        TuneError: That gives another .pte, which is not within the tolerance.
     """
     if search.listener:
         search.listener("write", attempt.candidate.name)
@@ -55,7 +55,7 @@ def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, B
         file.unlink()
     build, lock = search.builder.final(attempt.candidate, hidden.program, hidden.registry)
     assert attempt.record
-    # The file that will be published is the one that is loaded from now on.
+    # From now on, the file that will be published is measured.
     record = Record(build, attempt.record.cases)
     if build.digest == attempt.record.build.digest:
         record.rounds = attempt.record.rounds
@@ -102,7 +102,7 @@ def _report(
 
 
 def _spent(search: Search, chosen: Attempt) -> str:
-    """What nothing was confirmed against or for, since the budget was spent; empty if it wasn't."""
+    """Say what the spent budget left unconfirmed or unmeasured; empty if nothing."""
     best, name = search.best(), chosen.candidate.name
     untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
     if best and best is not chosen:
@@ -115,12 +115,12 @@ def _spent(search: Search, chosen: Attempt) -> str:
 
 
 def _verdict(chosen: Attempt, confirmation: Confirmation | None, untuned: str) -> str:
-    """What was decided, in a sentence.
+    """Return the decision in a sentence.
 
     Args:
-        chosen: What was written.
-        confirmation: The last comparison; None if nothing else came into question.
-        untuned: Why the untuned plan itself did not, if so.
+        chosen: The attempt that was written.
+        confirmation: The last comparison; None if there was no alternative.
+        untuned: Why the untuned plan could not be taken, if so.
     """
     name = chosen.candidate.name
     aside = f" ({UNTUNED}: {untuned})" if untuned else ""

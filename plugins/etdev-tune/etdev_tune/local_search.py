@@ -1,7 +1,7 @@
-"""The local search: parts of the best candidate are moved, as long as that makes it better.
+"""Local search, which moves parts of the best candidate between plugins as long as that helps.
 
-Profiles say what parts take in whose hands, which is enough to say where to begin; what a change
-really gives is measured end to end, since costs of parts don't add up.
+Profiles give the cost of parts under each owner, which is enough to order the changes. The effect
+of a change is measured end to end, since costs of parts don't add up.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from etdev_tune.search import SPENT, Search
 from etdev_tune.structures import Shift, pins_of, shifts_of
 from etdev_tune.units import Key, Unit, moved, owned, units_of
 
-# What is predicted to cost that much more is not measured: predictions are not that wrong.
+# Changes with a higher predicted cost are not measured; predictions are not that wrong.
 _HOPELESS = 1.3
-# Smallest sizes of partitions that are tried as a limit.
+# Number of the smallest sizes of partitions that are tried as a limit.
 _LIMITS = 3
 
 
 @define(eq=False)
 class LocalSearch:
-    """Moves units between plugins.
+    """Search that moves units between plugins.
 
     Args:
-        search: What was searched so far; candidates, moves and the budget are noted there.
-        profiler: Says what parts take.
+        search: The search so far, which has candidates, moves and the budget.
+        profiler: Measures the cost of parts.
     """
 
     search: Search
@@ -42,7 +42,7 @@ class LocalSearch:
     _tried: set[frozenset[tuple[Key, str]]] = field(factory=set)
 
     def run(self) -> None:
-        """Try a simpler program, limits, the owners of least predicted cost, then structures."""
+        """Try simplification, limits, the owners of least predicted cost, then structures."""
         self._simplify()
         self._limits()
         best = self.search.best()
@@ -55,11 +55,11 @@ class LocalSearch:
         rates = Rates.fitted(self._samples(start, best))
         owners = self._owners(best, units)
         if len(self.search.useful) > 1:
-            owners = self._cover(start.candidate, units, owners, rates)
+            owners = self._assign(start.candidate, units, owners, rates)
         self._shifts(start.candidate, units, owners, rates)
 
     def _start(self, best: Attempt) -> Attempt | None:
-        """The best candidate with the other plugins behind its own: they may get what is moved."""
+        """Return the best candidate with all other useful plugins behind its own."""
         rest = [name for name in self.search.useful if name not in best.candidate.plugins]
         if not rest:
             return best
@@ -77,12 +77,12 @@ class LocalSearch:
         alone = [a for a in self.search.attempts if a.candidate.always]
         builds = {a.record.build.digest: a.record for a in (*attempts, *alone) if a.record}
         for record in builds.values():
-            # A process that failed, or that was given up, need not be waited for again.
+            # Don't wait again for a process that failed or was given up.
             if record.failure is None and self.search.has_time():
                 yield from self.profiler.samples(record.build)
 
     def _owners(self, best: Attempt, units: Sequence[Unit]) -> dict[Key, str]:
-        """Who has each unit in the best candidate, as far as its plan has the same units."""
+        """Return the owners in the best candidate, as far as its plan has the same units."""
         assert best.record
         build = best.record.build
         known = owned(units_of(build.plan, build.works))
@@ -92,10 +92,10 @@ class LocalSearch:
             for unit in units
         }
 
-    def _cover(
+    def _assign(
         self, start: Candidate, units: Sequence[Unit], owners: dict[Key, str], rates: Rates
     ) -> dict[Key, str]:
-        """Try the owners that cost least by the rates; returns those of the best."""
+        """Try the owners of least predicted cost; return the better owners."""
         assigned: dict[Key, str] = {}
         for method in dict.fromkeys(unit.key[0] for unit in units):
             own = [unit for unit in units if unit.key[0] == method]
@@ -116,7 +116,7 @@ class LocalSearch:
     def _next(
         self, start: Candidate, units: Sequence[Unit], owners: Mapping[Key, str], rates: Rates
     ) -> Shift | None:
-        """The most promising change that was not tried with these owners."""
+        """Return the most promising change that was not tried with these owners."""
         shifts = [
             (self._prediction(units, owners, shift, rates) or 1.0, index, shift)
             for index, shift in enumerate(shifts_of(moved(units, owners), start.plugins))
@@ -132,7 +132,7 @@ class LocalSearch:
         shift: Shift,
         rates: Rates,
     ) -> bool:
-        """Build and measure a change, unless that is hopeless; returns whether it is better."""
+        """Build and measure a change, unless it is hopeless; return True if it is better."""
         self._tried.add(self._mark(owners, shift))
         search = self.search
         best = search.best()
@@ -155,7 +155,7 @@ class LocalSearch:
     def _prediction(
         self, units: Sequence[Unit], owners: Mapping[Key, str], shift: Shift, rates: Rates
     ) -> float | None:
-        """The cost after a change as a multiple of that before it."""
+        """Return the cost after a change as a multiple of that before it."""
         if self.search.contest.objective != LATENCY:
             return None
         before = predicted(units, owners, rates)
@@ -163,7 +163,7 @@ class LocalSearch:
         return after / before if before and after is not None else None
 
     def _simplify(self) -> None:
-        """Try to leave in what computes nothing new, or to take it out, as the user did not say."""
+        """Try simplification if the user has it off, or without it if it changed something."""
         search, best = self.search, self.search.best()
         assert best
         assert best.record
@@ -178,7 +178,7 @@ class LocalSearch:
         search.consider(search.attempt(candidate), words, "moves")
 
     def _limits(self) -> None:
-        """Try to give up the smallest partitions of each plugin of the best candidate."""
+        """Try without the smallest partitions of each plugin of the best candidate."""
         best = self.search.best()
         assert best
         assert best.record

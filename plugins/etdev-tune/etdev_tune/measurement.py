@@ -1,4 +1,4 @@
-"""Measurements: the times of one process, and the policy by which they were taken."""
+"""Measurements of one process, and the policy by which they are taken."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def _at_least(least: float) -> Any:
 
 @frozen
 class Policy:
-    """How a candidate is measured in one process.
+    """Settings for a measurement in one process.
 
     Args:
         threads: Threads of the runtime and its delegates.
-        warmup: Calls before the clock starts.
+        warmup: Untimed calls of each set of inputs.
         repetitions: Most timed calls of each set of inputs.
-        seconds: Most time for them.
-        timeout_s: After that long a process hangs.
-        warmup_s: Before them the program is called for that long. The first milliseconds of calls
-            that take microseconds were seen to take six times as long with two threads.
+        seconds: Most time for the timed calls of a set.
+        timeout_s: Time after which a process counts as hanging.
+        warmup_s: Time for which the program is called before. With two threads, calls of
+            microseconds were seen to take six times as long in the first milliseconds.
     """
 
     threads: int = field(default=1, validator=_at_least(1))
@@ -44,18 +44,18 @@ class Policy:
 
 @frozen
 class Measurement:
-    """What one process measured of one method.
+    """A method as one process measured it.
 
     Args:
-        times_ns: Per call of the case, the wall times; none for calls that are not timed.
-        error: Largest error of its outputs; None if they were not compared in this process.
-        load_ns: Time to load it.
+        times_ns: Wall times of each call of the case; none for calls that are not timed.
+        error: Largest error of the outputs; None if they were not compared in this process.
+        load_ns: Time to load program and method.
         memory_bytes: Highest resident memory.
         sentinel_ns: Times of the fixed calculation.
         others_cpu: Processors that everything else used.
-        threads: Threads that were really used.
-        disturbance: Why it can't be trusted; empty if nothing disturbed it.
-        costs: Of a profile: milliseconds and number of calls, by partition and by portable kernel.
+        threads: Threads that were used.
+        disturbance: Why the times can't be trusted; empty if nothing disturbed them.
+        costs: Milliseconds and calls by partition and portable kernel, for a profile.
     """
 
     times_ns: tuple[tuple[int, ...], ...]
@@ -70,17 +70,16 @@ class Measurement:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Measurement:
-        """A measurement of plain data.
+        """Make a measurement of plain data.
 
         Raises:
-            ValueError, TypeError, KeyError: It is not one.
+            ValueError, TypeError, KeyError: The data is not a measurement.
         """
-        times = tuple(tuple(int(time) for time in calls) for calls in data["times_ns"])
+        times = tuple(tuple(map(int, calls)) for calls in data["times_ns"])
         if any(time <= 0 for calls in times for time in calls):
             raise ValueError("a time is not above 0")
-        error = data["error"]
-        if error is not None and math.isnan(float(error)):
+        if data["error"] is not None and math.isnan(float(data["error"])):
             raise ValueError("an error is NaN")
-        rest = {**data, "times_ns": times, "sentinel_ns": tuple(map(int, data["sentinel_ns"]))}
+        sentinel = tuple(map(int, data["sentinel_ns"]))
         costs = {name: (float(ms), int(calls)) for name, (ms, calls) in data["costs"].items()}
-        return cls(**{**rest, "costs": costs})
+        return cls(**{**data, "times_ns": times, "sentinel_ns": sentinel, "costs": costs})

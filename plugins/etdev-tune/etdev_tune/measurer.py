@@ -1,4 +1,4 @@
-"""The measurer: rounds of processes, each with one candidate, in an order that turns round."""
+"""Measurement of candidates in rounds, each in a process of its own, in alternating order."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from etdev_tune.record import Record
 from etdev_tune.sentinel import Sentinel
 from etdev_tune.store import Store
 
-# How often a disturbed measurement is taken again.
+# Repetitions of a disturbed measurement.
 _RETRIES = 2
-# A process that takes that many times as long as the quickest one so far, and that many seconds, is
-# ended: a portable convolution may take 20 s a call, which says enough.
+# A process that takes both that many times as long as the quickest one so far and that many seconds
+# is ended: a portable convolution may take 20 s for a call.
 _FACTOR, _PATIENCE_S = 50, 10.0
 
 
 @define(eq=False)
 class Measurer:
-    """Measures builds on a target, or finds in the store that it did so before.
+    """Measurement of builds on a target, with a store of earlier measurements.
 
     Args:
         runner: The target.
-        fingerprint: What its times depend on.
-        cases: What is called.
-        policy: How.
-        store: What was measured before.
-        sentinel: Judges whether the target was busy.
-        listener: Told what is going on.
-        taken: How many measurements were taken, as opposed to found in the store.
-        reused: How many were found there.
-        quickest_s: What the quickest process took.
-        usual_s: What a process takes as a rule, of late.
+        fingerprint: Facts that its times depend on.
+        cases: The calls.
+        policy: Settings of each process.
+        store: Earlier measurements.
+        sentinel: Detects a busy target.
+        listener: Called with a stage and a detail.
+        taken: Number of measurements that were taken.
+        reused: Number of measurements that were found in the store.
+        quickest_s: Time of the quickest process.
+        usual_s: Moving average of the time of a process.
     """
 
     runner: Runner
@@ -58,7 +58,7 @@ class Measurer:
     _records: dict[str, Record] = field(factory=dict)
 
     def record(self, build: Build) -> Record:
-        """What is known about a build, and about others with the same bytes."""
+        """Return the record of a build, which builds with the same bytes share."""
         if build.digest not in self._records:
             self._records[build.digest] = Record(build, self.cases)
         return self._records[build.digest]
@@ -70,13 +70,13 @@ class Measurer:
         number: int,
         enough: Callable[[], bool] | None = None,
     ) -> None:
-        """Measure each once, in a process of its own; every other round in reversed order.
+        """Measure each record once, in a process of its own; every other round in reversed order.
 
         Args:
-            records: What is measured; their failures and rounds are noted there.
-            session: What the rounds are for.
-            number: Which round of the session, from 0.
-            enough: Asked before each; the rest is left out if so.
+            records: The records, which get the measurements and failures.
+            session: Purpose of the rounds.
+            number: Number of the round in the session, from 0.
+            enough: Called before each process; the round ends if it returns True.
         """
         name = self.session_of(records, session)
         turn = list({record.build.digest: record for record in records}.values())
@@ -87,7 +87,7 @@ class Measurer:
                 self._measure(record, name, number)
 
     def session_of(self, records: Sequence[Record], session: str) -> str:
-        """A session's name with a mark of those that are measured beside each other."""
+        """Return the name of a session with a digest of the records that are measured in it."""
         digests = sorted({record.build.digest for record in records})
         return f"{session} {blake3(' '.join(digests).encode()).hexdigest()[:16]}"
 
@@ -118,7 +118,7 @@ class Measurer:
         return value
 
     def _undisturbed(self, build: Build, case: Case, outputs: bool) -> Measurement | Failure:
-        """Measure it, and again if the target was busy, unless it always is."""
+        """Measure a build, and again if the target was busy, unless it mostly is."""
         value = self._once(build, case, outputs)
         for _ in range(_RETRIES):
             hopeless = self.sentinel.disturbed > 4 and (
@@ -150,14 +150,14 @@ class Measurer:
         return evolve(measured, disturbance=disturbance)
 
     def _patient(self) -> Policy:
-        """The policy, with a time limit that what is known to be possible sets."""
+        """Return the policy with a time limit from the quickest process so far."""
         if self.quickest_s is None:
             return self.policy
         limit = max(_PATIENCE_S, _FACTOR * self.quickest_s)
         return evolve(self.policy, timeout_s=min(self.policy.timeout_s, limit))
 
     def key(self, build: Build, case: Case, session: str, number: int) -> dict[str, Any]:
-        """What the times of one process depend on."""
+        """Return all that the times of one process depend on."""
         return {
             "program": build.digest,
             "case": case.digest,
@@ -171,7 +171,7 @@ class Measurer:
 def request_of(
     build: Build, case: Case, policy: Policy, outputs: bool = False, profile: bool = False
 ) -> Request:
-    """What a target is asked about one method of a build."""
+    """Make the request to measure one method of a build."""
     facts = build.methods[case.method]
     return Request(
         program=build.path,
@@ -191,7 +191,7 @@ def request_of(
 
 
 def measurement_of(result: Result, case: Case, outputs: bool) -> Measurement:
-    """What a target answered, its outputs compared with eager PyTorch's."""
+    """Make a measurement of a result, its outputs compared with eager PyTorch's."""
     return Measurement(
         times_ns=result.times_ns,
         error=error_of(case, result.outputs) if outputs else None,

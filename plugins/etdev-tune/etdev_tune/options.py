@@ -1,4 +1,4 @@
-"""Options: those of plugins that have few values, each a candidate's move."""
+"""Options of plugins that have few values, each of which is tried."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from etdev_tune.candidate import Candidate
 
 
 def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
-    """The values that each option of a plugin may have, where they are few and known.
+    """Return the values of each option of a plugin that has a known, small set of them.
 
-    Those are flags, and fields of an attrs class that `attrs.validators.in_` checks; of a list that
-    it checks the members of, the empty one and those of one member.
+    These are flags, and fields of an attrs class that `attrs.validators.in_` checks; for a list of
+    which it checks the members, the empty list and those of one member.
 
     Args:
-        plugin: A plugin that is made of a registry's options; an object that was given has none.
+        plugin: A plugin that was made with the registry's options; for an object that the user
+            gave, there are none.
     """
     kind = type(plugin.implementation)
     if plugin.made is None or not attrs.has(kind):
@@ -31,12 +32,12 @@ def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
 def moves_of(
     candidate: Candidate, plugin: Plugin, fixed: Collection[str]
 ) -> Iterator[tuple[str, Candidate]]:
-    """Candidates that differ in one option of a plugin, each with the change in words.
+    """Yield candidates that differ in one option of a plugin, each with the change in words.
 
     Args:
-        candidate: Where to start.
+        candidate: The candidate to change.
         plugin: One of its plugins.
-        fixed: Options that the user set, which stay.
+        fixed: Options that the user set, which aren't changed.
     """
     changed = candidate.options.get(plugin.name, {})
     for option, values in choices_of(plugin).items():
@@ -52,7 +53,7 @@ def moves_of(
 def _values(field: Any) -> tuple[Any, ...]:
     if isinstance(field.default, bool):
         return (False, True)
-    # What `in_` makes has no public class; what it allows is its attribute `options`.
+    # The validator of `in_` has no public class; its attribute `options` has the values.
     allowed = getattr(field.validator, "options", None)
     if isinstance(allowed, (tuple, list)):
         return tuple(allowed)

@@ -1,4 +1,4 @@
-"""Outputs: the files of a tuning, which appear together or not at all."""
+"""Files of a tuning, which appear together or not at all."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ from etdev_tune.report import TUNING, Report
 
 @frozen
 class Outputs:
-    """Where the files of a tuning are.
+    """Paths of the files of a tuning.
 
     Args:
-        program: The .pte.
+        program: Path of the .pte.
     """
 
     program: Path
 
     @property
     def registry(self) -> Path:
-        """The registry file that lowers to the same bytes."""
+        """Path of the registry file that lowers to the same bytes."""
         return self.program.with_suffix(".registry.toml")
 
     @property
     def lock(self) -> Path:
-        """The lock of the .pte."""
+        """Path of the lock of the .pte."""
         return self.program.with_suffix(".lock")
 
     @property
     def report(self) -> Path:
-        """The report."""
+        """Path of the report."""
         return self.program.with_suffix(".tuning.json")
 
     def check(self) -> None:
-        """Refuse a path that can't be written before the long work, not after it.
+        """Refuse a path that can't be written, before the work begins.
 
         Raises:
-            ArtifactError: It can't be.
+            ArtifactError: The path can't be written.
         """
         check_program(self.program)
 
     @contextmanager
     def out_of_sight(self) -> Iterator[Outputs]:
-        """Outputs in a folder beside these, for what isn't settled yet."""
+        """Yield outputs in a hidden folder, for files that are not final."""
         with unseen(self.program) as folder:
             yield Outputs(folder / self.program.name)
 
     def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
-        """Write lock and report beside hidden files, and move all of them here.
+        """Write lock and report next to hidden files, and move all of them here.
 
         Raises:
-            ArtifactError: They can't be written.
+            ArtifactError: A file can't be written.
         """
         write_text(hidden.lock, lock.to_json())
         write_text(hidden.report, report_text(report))
@@ -68,5 +68,5 @@ class Outputs:
 
 
 def report_text(report: Report) -> str:
-    """A report as the text of its document."""
+    """Return a report as the text of its document."""
     return json.dumps(TUNING.stamped(CONVERTER.unstructure(report)), indent=2) + "\n"

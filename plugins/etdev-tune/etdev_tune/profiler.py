@@ -1,4 +1,4 @@
-"""The profiler: what delegates and portable kernels of a build take, as samples for the rates."""
+"""Profiles of builds, as samples for the rates of plugins and portable kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION = "profile"
 
 @frozen(eq=False)
 class Profiler:
-    """Profiles builds on the measurer's target, or finds in its store that it did so before.
+    """Profiling of builds on the measurer's target, with its store of earlier profiles.
 
     Args:
         measurer: Target, cases, policy and store.
@@ -32,7 +32,7 @@ class Profiler:
     measurer: Measurer
 
     def samples(self, build: Build) -> list[Sample]:
-        """Samples of all methods of a build; none if its target writes no ETDump."""
+        """Return samples of all methods of a build; none if the target writes no ETDump."""
         return [sample for case in self.measurer.cases for sample in self._of_case(build, case)]
 
     def _of_case(self, build: Build, case: Case) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""Rates: what plugins and portable kernels take for their work, fitted to profiles."""
+"""Rates of work of plugins and portable kernels, fitted to profiles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attrs import field, frozen
 from etdev.schema.pins import PORTABLE
 from etdev_tune.units import Key, Unit, Work
 
-# Rounds of the fit; it has three unknowns.
+# Rounds of the fit, which has three unknowns.
 _ROUNDS = 200
-# What a call costs at least, so that many small delegates are never free.
+# Least cost of a call, so that many small delegates are never free.
 _LEAST_MS = 1e-4
 
 
@@ -23,10 +23,10 @@ class Sample:
 
     Args:
         owner: The plugin, or `portable`.
-        kernel: The op, for a portable kernel.
-        calls: How often it is called.
-        work: What it computes.
-        ms: The time.
+        kernel: Op of a portable kernel.
+        calls: Number of calls.
+        work: Amount of work.
+        ms: Milliseconds.
     """
 
     owner: str
@@ -45,7 +45,7 @@ class Rate:
     element: float
 
     def of(self, work: Work, calls: float = 0.0) -> float:
-        """The time of some work."""
+        """Return the time of some work."""
         return calls * self.call + work.products * self.product + work.elements * self.element
 
 
@@ -54,8 +54,8 @@ class Rates:
     """Rates of every owner.
 
     Args:
-        owners: By plugin, and `portable`.
-        kernels: Those of portable kernels that were seen, by op.
+        owners: Rates by plugin, and of `portable`.
+        kernels: Rates of the portable kernels that were profiled, by op.
     """
 
     owners: Mapping[str, Rate]
@@ -63,7 +63,7 @@ class Rates:
 
     @classmethod
     def fitted(cls, samples: Iterable[Sample]) -> Rates:
-        """The rates that samples agree with best."""
+        """Fit rates to samples."""
         known = list(samples)
         owners = dict.fromkeys(sample.owner for sample in known)
         kernels = dict.fromkeys(sample.kernel for sample in known if sample.kernel)
@@ -73,7 +73,7 @@ class Rates:
         )
 
     def of(self, unit: Unit, owner: str) -> float | None:
-        """What a unit takes in the hands of an owner; None if nothing is known of it."""
+        """Return the time of a unit under an owner; None if the owner has no rate."""
         if owner == PORTABLE:
             rates = (self.kernels.get(base(name)) for name in unit.kernels)
             kernel = next(filter(None, rates), self.owners.get(PORTABLE))
@@ -82,16 +82,16 @@ class Rates:
         return rate.of(unit.work) if rate else None
 
     def call(self, owner: str) -> float:
-        """What a call of a delegate takes beyond its work; portable kernels have that in theirs."""
+        """Return the time of a delegate's call beyond its work; 0 for portable kernels."""
         rate = self.owners.get(owner)
         return max(rate.call, _LEAST_MS) if rate and owner != PORTABLE else 0.0
 
 
 def predicted(units: Sequence[Unit], owners: Mapping[Key, str], rates: Rates) -> float | None:
-    """What a method takes with these owners, by the rates; None if they don't know one of them.
+    """Return the predicted time of units with these owners; None if an owner has no rate.
 
-    Units count in their order; a delegate is called where the owner changes. That is additive and
-    therefore wrong, and good enough to choose what to measure.
+    A delegate's call is counted where the owner changes from one unit to the next. Times of parts
+    don't add up exactly, but well enough to choose what to measure.
     """
     total, before = 0.0, PORTABLE
     for unit in units:
@@ -105,12 +105,12 @@ def predicted(units: Sequence[Unit], owners: Mapping[Key, str], rates: Rates) ->
 
 
 def base(op: str) -> str:
-    """The op of a node or kernel without overload: `aten.add` of `aten::add.out`."""
+    """Return the op of a node or kernel without its overload: `aten.add` for `aten::add.out`."""
     return op.partition(".out")[0].replace("::", ".") if "::" in op else op.rpartition(".")[0]
 
 
 def _fit(samples: Sequence[Sample]) -> Rate:
-    """A rate without negative parts, by coordinate descent on relative errors."""
+    """Fit a rate without negative parts, by coordinate descent on relative errors."""
     rows: Any = np.array([[s.calls, s.work.products, s.work.elements] for s in samples], float)
     times: Any = np.array([max(s.ms, 1e-6) for s in samples], float)
     rows = rows / times[:, None]

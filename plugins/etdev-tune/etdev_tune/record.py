@@ -1,4 +1,4 @@
-"""Records: all that was measured of one build, round by round."""
+"""Records of all measurements of a build, by round."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from etdev_tune.statistics import median_of, ratio_of
 LATENCY, SIZE, MEMORY = OBJECTIVES = ("latency", "size", "memory")
 _NS_PER_MS = 1e6
 
-# A round, by its session and number: what ran in the same one can be paired.
+# Session and number of a round; measurements of the same round can be paired.
 Round = tuple[str, int]
 
 
 @define(eq=False)
 class Record:
-    """What is known about one build.
+    """Measurements of a build.
 
     Args:
-        build: The build; other candidates may have given the same bytes.
-        cases: What was measured.
+        build: The build; several candidates may have its bytes.
+        cases: The calls.
         rounds: Measurements by round and method.
-        failure: Why it gives no result.
+        failure: Why there is no result.
     """
 
     build: Build
@@ -40,7 +40,7 @@ class Record:
 
     @property
     def error(self) -> float:
-        """The largest error of any of its outputs in any process; infinite if it fails."""
+        """Largest error of any output in any process; infinite for a failure."""
         errors = [
             measurement.error
             for methods in self.rounds.values()
@@ -50,7 +50,7 @@ class Record:
         return math.inf if self.failure or not errors else max(errors)
 
     def admitted(self, tolerance: float) -> bool:
-        """Whether it runs, and within a tolerance of eager PyTorch."""
+        """Return True if it runs, and within a tolerance of eager PyTorch."""
         return self.error <= tolerance
 
     @property
@@ -61,7 +61,7 @@ class Record:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Highest resident memory, the median over the processes."""
+        """Highest resident memory, the median over processes."""
         values = [
             measurement.memory_bytes
             for methods in self.rounds.values()
@@ -71,13 +71,13 @@ class Record:
         return int(statistics.median(values)) if values else None
 
     def values(self, key: Round, objective: str) -> list[float]:
-        """What an objective compares, for one round: times of calls, or a number of bytes."""
+        """Return the values of a round for an objective: times of calls, or a number of bytes."""
         if objective == SIZE:
             return [float(self.build.size_bytes)]
         methods = self.rounds[key]
         if objective == MEMORY:
             known = [m.memory_bytes for m in methods.values() if m.memory_bytes]
-            # A target that can't tell still has the planned memory.
+            # Planned memory is known even if the target doesn't tell.
             return [float(max(known, default=self.build.arena_bytes or 1))]
         calls = [
             (weight, methods[case.method].times_ns[index])
@@ -95,12 +95,12 @@ class Record:
         ]
 
     def against(self, other: Record, objective: str, session: str = "") -> Estimate | None:
-        """How many times the other's cost this one has, over the rounds that both ran in.
+        """Return this one's cost as a multiple of another's, over the rounds that both ran in.
 
         Args:
-            other: What it is compared with.
-            objective: What is compared.
-            session: Only rounds of this session.
+            other: The other record.
+            objective: `latency`, `size` or `memory`.
+            session: Compare rounds of this session only.
         """
         shared = [
             key for key in self.rounds if key in other.rounds and (not session or key[0] == session)

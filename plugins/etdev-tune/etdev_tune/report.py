@@ -10,17 +10,17 @@ from etdev.schema.documents import Document
 
 # What `etdev tune --json` prints: a `Report`.
 TUNING = Document("etdev.tuning", 1, "a tuning", "etdev tune --json")
-# What became of a candidate: it ran within tolerance, ran outside it, or gave no result.
+# A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
 
 @frozen
 class Estimate:
-    """A number that was measured, with the interval that it lies in.
+    """A measured number with its confidence interval.
 
     Args:
         value: The estimate.
-        low: Lower end of its interval of 95 % confidence.
+        low: Lower end of the 95 % confidence interval.
         high: Upper end.
     """
 
@@ -34,27 +34,27 @@ class Estimate:
 
 @frozen
 class Trial:
-    """One candidate.
+    """A candidate with its results.
 
     Args:
-        name: What it is, in words.
+        name: Description of the candidate.
         state: `ran`, `wrong` (outside the tolerance), `failed`, or `untried`.
         detail: Why it failed or is wrong.
-        plugins: In claim order.
-        options: By plugin, those that differ from the user's.
-        limits: By plugin, likewise, in words.
-        pins: Beside the user's.
-        same_as: An earlier candidate that gives the same bytes, and was measured in its place.
-        delegates: How many.
-        portable_nodes: Nodes that are left to portable kernels.
-        size_bytes: Of .pte and .ptd.
+        plugins: Names in claim order.
+        options: Options by plugin that differ from the user's.
+        limits: Limits by plugin that differ from the user's, as text.
+        pins: Pins besides the user's.
+        same_as: Earlier candidate with the same bytes, which was measured in its place.
+        delegates: Number of delegates.
+        portable_nodes: Number of nodes on portable kernels.
+        size_bytes: Size of .pte and .ptd.
         memory_bytes: Highest resident memory of its process.
-        error: Largest error, relative to the largest value of its output.
+        error: Largest error, relative to the largest value of the output.
         latency_ms: Median over processes, with its interval.
-        against_untuned: Its latency as a multiple of the untuned plan's, in rounds of both.
-        rounds: Processes that it was measured in.
+        against_untuned: Latency as a multiple of the untuned plan's, in rounds of both.
+        rounds: Number of processes that it was measured in.
         build_s: Seconds that it took to lower.
-        front: No other candidate within tolerance is at least as fast, small and exact.
+        front: No other candidate within the tolerance is at least as fast, small and exact.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Move:
     """A change of a candidate that was considered.
 
     Args:
-        name: The change, in words.
+        name: Description of the change.
         of: The candidate that it changes.
-        taken: Whether the search went on from there.
+        taken: The search went on from there.
         why: Why, or why not.
-        predicted: Its cost as a multiple of the candidate's, as profiles predict it.
-        measured: The same, as it was measured.
+        predicted: Cost as a multiple of the candidate's, as profiles predict it.
+        measured: The same, measured.
     """
 
     name: str
@@ -100,14 +100,14 @@ class Move:
 
 @frozen
 class Confirmation:
-    """The winner against the plan that it would replace, in fresh processes.
+    """Comparison in fresh processes of the winner and the candidate that it would replace.
 
     Args:
         winner: The fastest candidate of the search.
-        against: What it was held against: the untuned plan, if that is within tolerance.
+        against: The other: the untuned plan, if that is within the tolerance.
         ratio: The winner's cost as a multiple of the other's; None if they are the same.
-        rounds: Pairs of processes.
-        clear: Whether the whole interval is on the winner's side.
+        rounds: Number of pairs of processes.
+        clear: The whole interval is on the winner's side.
     """
 
     winner: str
@@ -119,26 +119,26 @@ class Confirmation:
 
 @frozen
 class Report:
-    """A tuning.
+    """Report of a tuning.
 
     Args:
-        program: The .pte that was written.
-        chosen: The candidate that it is.
-        verdict: What was decided, in words.
+        program: Name of the .pte that was written.
+        chosen: Its candidate.
+        verdict: The decision in words.
         objective: `latency`, `size` or `memory`.
         tolerance: Largest error that was allowed.
-        target: The runner.
-        fingerprint: What the times depend on, as the target says it.
-        threads: Of each process.
-        calls: Calls that are compared, over all methods.
-        timed: Calls that are timed, over all methods.
+        target: Name of the runner.
+        fingerprint: Facts about the target that times depend on.
+        threads: Threads of each process.
+        calls: Number of calls that are compared, over all methods.
+        timed: Number of calls that are timed, over all methods.
         budget_s: Seconds that were allowed.
-        seconds: Seconds that it took.
-        finished: Whether the search came to its end within the budget.
-        measured: Measurements that were taken.
-        reused: Measurements that were found in the store.
-        disturbed: Measurements during which the target was busy or slowed down.
-        notes: What else there is to know, such as a busy machine.
+        seconds: Seconds that were used.
+        finished: The search was completed within the budget.
+        measured: Number of measurements that were taken.
+        reused: Number of measurements that were found in the store.
+        disturbed: Number of measurements during which the target was busy or throttled.
+        notes: Remarks, such as about a busy machine.
         trials: The candidates.
         moves: The changes that were considered.
         confirmation: The last comparison.

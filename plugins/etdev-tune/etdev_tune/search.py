@@ -1,4 +1,4 @@
-"""The search: from the candidates that are always tried to the best that the budget finds."""
+"""Search from the baselines to the best candidate that the budget allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import define, field
 from etdev.registry.plugin import Plugin
 from etdev.schema.stages import Listener
 from etdev_tune import candidate as candidates
-from etdev_tune import options, orders
+from etdev_tune import options
 from etdev_tune.attempts import Attempt, hopeless, reason, records_of
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import Candidate
@@ -20,25 +20,25 @@ from etdev_tune.record import Record
 from etdev_tune.report import Estimate, Move
 from etdev_tune.setup import Setup
 
-# Rounds that the race takes at least, for an estimate.
+# The fewest rounds of the race, for an estimate.
 _ROUNDS = 3
 SPENT = "not tried: the budget is spent"
 
 
 @define(eq=False)
 class Search:
-    """Searches the best candidate.
+    """Search for the best candidate.
 
     Args:
-        setup: What the user decided.
+        setup: The user's registry and arguments.
         builder: Lowers candidates.
         contest: Compares them.
         clock: The budget.
-        listener: Told what is going on.
+        listener: Called with a stage and a detail.
         attempts: All candidates so far.
         moves: All changes that were considered.
-        finished: Whether nothing was left out for lack of time.
-        useful: The plugins that get something of the model.
+        finished: Nothing was left out for lack of time.
+        useful: The plugins that claim some of the model.
     """
 
     setup: Setup
@@ -68,9 +68,9 @@ class Search:
         self.useful = tuple(fit)
         if unfit and fit and self.has_time():
             first.append(self.attempt(candidates.untuned_without(fit, unfit)))
-        orders_left = [c for c in orders.orders_of(fit) if c.plugins != names]
+        orders_left = [c for c in candidates.orders_of(fit) if c.plugins != names]
         first += [self.attempt(candidate) for candidate in self._within(orders_left)]
-        # Last, since its kernels may be so slow that others have to say how long is too long.
+        # Last: its kernels may be so slow that the time limit has to come from other candidates.
         first.append(self._always(candidates.portable()))
         winner = self.contest.race(records_of(first), "orders")
         self._holder = next((a for a in first if winner and a.record is winner), None)
@@ -79,11 +79,11 @@ class Search:
             raise hopeless(self.attempts, self.contest.tolerance)
 
     def best(self) -> Attempt | None:
-        """Who won the race of the orders, or beat who was the best then, and so on."""
+        """Return the winner of the race of orders, or the last candidate that beat the best one."""
         return self._holder
 
     def fallback(self) -> Attempt | None:
-        """What stays without a clear win: untuned, or the best that is always tried, if it will."""
+        """Return the untuned plan, or the best baseline if that is not within the tolerance."""
         tolerance = self.contest.tolerance
         own = [a for a in self.attempts if a.candidate.always]
         admitted = [a for a in own if a.record and a.record.admitted(tolerance)]
@@ -95,7 +95,7 @@ class Search:
         return self.contest.cost(attempt.record)
 
     def _options(self, first: Sequence[Attempt]) -> None:
-        """Try every option of few values on the orders that had the most to say."""
+        """Try every option of few values on the most promising orders."""
         for start in self._starts(first):
             for name, words, move in list(self._option_moves(start.candidate)):
                 if not self.has_time():
@@ -104,7 +104,7 @@ class Search:
                 self.consider(self.attempt(move), words, f"options {name}")
 
     def _useful(self, first: Sequence[Attempt]) -> tuple[list[str], list[str]]:
-        """The plugins that get something of this model, and those that can't be had here."""
+        """Return the plugins that claim some of the model, and those that can't compile here."""
         names = self.setup.names
         alone = {a.candidate.plugins: a for a in first if len(a.candidate.plugins) == 1}
         refused = [a for a in alone.values() if a.record is None and not a.is_untried]
@@ -117,13 +117,13 @@ class Search:
         return [name for name in names if name not in (*unfit, *idle)], unfit
 
     def _starts(self, first: Sequence[Attempt]) -> list[Attempt]:
-        """The best order within the tolerance, and the best outside it, which may be mended."""
+        """Return the best order in the tolerance, the best outside of it, and the longest."""
         ran = [a for a in first if a.record and a.candidate.plugins and a.record.latency]
         ran.sort(key=self._cost)
         tolerance = self.contest.tolerance
         inside = [a for a in ran if a.record and a.record.admitted(tolerance)]
         outside = [a for a in ran if a.record and not a.record.admitted(tolerance)]
-        # The fastest first: what is fast and wrong has most to gain from another option.
+        # The fastest first: another option may make a fast candidate right.
         starts = sorted([*inside[:1], *outside[:1]], key=self._cost)
         whole = sorted(ran, key=lambda a: -len(a.candidate.plugins))
         return list(dict.fromkeys([*starts, *whole[:1]]))
@@ -140,13 +140,13 @@ class Search:
     def consider(
         self, attempt: Attempt, words: str, session: str, predicted: float | None = None
     ) -> bool:
-        """Hold a new candidate against the best so far; returns whether it is better.
+        """Compare a new candidate with the best so far; return True if it is better.
 
         Args:
             attempt: The candidate.
-            words: The change that it makes.
-            session: What the rounds are for.
-            predicted: Its cost as a multiple of the best one's, as profiles predict it.
+            words: Description of its change.
+            session: Purpose of the rounds.
+            predicted: Cost as a multiple of the best one's, as profiles predict it.
         """
         best, record = self.best(), attempt.record
         of = best.candidate.name if best else ""
@@ -183,7 +183,7 @@ class Search:
         predicted: float | None = None,
         ratio: Estimate | None = None,
     ) -> bool:
-        """Note what became of a change; returns whether it is better."""
+        """Note the outcome of a change; return `taken`."""
         self.moves.append(Move(words, of, taken, why, predicted, ratio))
         return taken
 
@@ -194,14 +194,14 @@ class Search:
         build = self.builder.build(candidate)
         known = self.contest.measurer.record(build) if isinstance(build, Build) else build
         if isinstance(build, Build):
-            # The first ones load libraries; what they take says little about those to come.
+            # An average, since the first candidates load libraries.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
         attempt = Attempt(candidate, known)
         self.attempts.append(attempt)
         return attempt
 
     def _estimate(self, others: int) -> None:
-        """Tell how long the candidates take that are always tried, now that one is lowered."""
+        """Tell the listener how long the baselines take, now that one is lowered."""
         if not self.listener:
             return
         measurer = self.contest.measurer
@@ -213,7 +213,7 @@ class Search:
         self.listener("estimate", f"about {words}")
 
     def _always(self, candidate: Candidate) -> Attempt:
-        """Build a candidate that is always tried, unless the budget is spent and there is one."""
+        """Build a baseline, unless the budget is spent and there is another one."""
         if self.clock.allows(self._build_s) or not any(known.record for known in self.attempts):
             return self.attempt(candidate)
         self.finished = False
@@ -222,17 +222,17 @@ class Search:
         return attempt
 
     def _within(self, some: Sequence[Candidate]) -> Iterator[Candidate]:
-        """Those that the budget lasts for."""
+        """Yield the candidates for which the budget lasts."""
         for candidate in some:
             if not self.has_time():
                 return
             yield candidate
 
     def has_time(self) -> bool:
-        """Whether there is time for one more candidate, and for the confirmation afterwards."""
+        """Return True if there is time for another candidate, and for the confirmation."""
         process_s = self.contest.measurer.usual_s or 0.0
         processes = LEAST_OF_DUEL + self.contest.reserve
-        # It is lowered now, and what is chosen once more in the end.
+        # For lowering it now, and the chosen one again in the end.
         enough = self.clock.allows(2 * self._build_s + processes * process_s)
         self.finished = self.finished and enough
         return enough

@@ -1,30 +1,31 @@
-"""The sentinel: whether the target was busy or slowed down while something was measured.
+"""Detection of a busy or throttled target.
 
-Every process on the target times one fixed calculation before, between and after its calls, and
-looks at how many processors everything else used. What it says is compared with the target's own
-best, since only the target knows what is normal for it.
+Every process on the target times a fixed calculation before, between and after its calls, and
+reads how many processors everything else used. The times are compared with the target's own best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from attrs import define, field
 
-# The fixed calculation takes that many times as long as at best: throttled, or pushed aside.
+# From this multiple of its best time on, the fixed calculation was throttled or preempted.
 _SLOW = 1.25
-# Processors that others may use although there is none to spare.
+# Processors that may be in use by everything else although none is free.
 _OTHERS = 0.25
 
 
 @define(eq=False)
 class Sentinel:
-    """Judges measurements, and counts those that were disturbed.
+    """A judge of measurements, which counts those that were disturbed.
 
     Args:
-        cores: Processors of the target; None if it doesn't say.
+        cores: Processors of the target; None if unknown.
         threads: Threads that a measurement uses.
+        best_ns: Best time of the fixed calculation so far.
+        judged: Number of measurements.
+        disturbed: Number of those that were disturbed.
     """
 
     cores: int | None
@@ -36,16 +37,16 @@ class Sentinel:
 
     @classmethod
     def of(cls, fingerprint: Mapping[str, str], threads: int) -> Sentinel:
-        """The sentinel of a target."""
+        """Make the sentinel of a target."""
         text = fingerprint.get("cores", "")
         return cls(int(text) if text.isdigit() else None, threads)
 
     def learn(self, times_ns: Iterable[int]) -> None:
-        """Note what the fixed calculation takes at best."""
+        """Note the best time of the fixed calculation."""
         self.best_ns = min([*times_ns, *([self.best_ns] if self.best_ns else [])], default=None)
 
     def disturbance(self, times_ns: tuple[int, ...], others_cpu: float | None) -> str:
-        """Why a measurement can't be trusted; empty if nothing disturbed it.
+        """Return why a measurement can't be trusted; empty if nothing disturbed it.
 
         Args:
             times_ns: Times of the fixed calculation.
@@ -62,15 +63,11 @@ class Sentinel:
 
     @property
     def summary(self) -> str:
-        """What there is to say about all measurements; empty if none was disturbed."""
+        """Sentence about all measurements; empty if none was disturbed."""
         if not self.disturbed:
             return ""
         kinds = ", ".join(f"{kind} {count} times" for kind, count in sorted(self._reasons.items()))
         return f"{self.disturbed} of {self.judged} measurements were disturbed ({kinds})"
-
-    def fields(self) -> dict[str, Any]:
-        """For the report."""
-        return {"measurements": self.judged, "disturbed": self.disturbed, "why": self._reasons}
 
     def _slow(self, times_ns: tuple[int, ...]) -> str:
         if not times_ns or not self.best_ns or max(times_ns) <= _SLOW * self.best_ns:

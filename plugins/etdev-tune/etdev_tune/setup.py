@@ -19,16 +19,16 @@ from etdev_tune.candidate import Candidate
 
 @frozen(eq=False)
 class Setup:
-    """Registry and plugins that candidates start from.
+    """The user's registry and arguments, which every candidate keeps.
 
     Args:
-        registry: The user's, with what was given beside it.
-        names: The plugins of the untuned plan, in claim order.
-        plugins: The plugins themselves, by name.
-        objects: Those that were given as objects, which no registry can name.
-        cache: Where compiled partitions are kept, as for `Lowerer`.
-        jobs: How many processes compile.
-        listener: Told what is going on.
+        registry: The user's registry, changed by the arguments.
+        names: Names of the plugins of the untuned plan, in claim order.
+        plugins: These plugins, by name.
+        objects: Plugins that were given as objects, which no registry can name.
+        cache: Cache of compiled partitions, as for `Lowerer`.
+        jobs: Number of processes that compile.
+        listener: Called with a stage and a detail.
     """
 
     registry: Registry
@@ -45,33 +45,19 @@ class Setup:
         plugins: Sequence[object] | None = None,
         *,
         registry: Registry | str | Path | None = None,
-        devices: Mapping[str, Any] | None = None,
-        pins: Any = None,
-        limits: Any = None,
-        budget: Any = None,
-        strict: bool | None = None,
-        simplify: bool | None = None,
         cache: Any = None,
         jobs: int | None = None,
         on_failure: str | None = None,
         listener: Listener | None = None,
+        **deciding: Any,
     ) -> Setup:
-        """The setup of `Lowerer`'s arguments.
+        """Make a setup of `Lowerer`'s arguments.
 
         Raises:
             EtdevError: As `Lowerer`.
         """
         table = registry if isinstance(registry, Registry) else load(registry)
-        composition = compose(
-            plugins,
-            registry=table,
-            devices=devices,
-            pins=pins,
-            limits=limits,
-            budget=budget,
-            strict=strict,
-            simplify=simplify,
-        )
+        composition = compose(plugins, registry=table, **deciding)
         rules = composition.rules
         entries = tuple(
             evolve(
@@ -97,15 +83,15 @@ class Setup:
         return cls(setup, tuple(named), named, objects, cache, jobs, listener)
 
     def entry(self, name: str) -> PluginEntry:
-        """What the user decided about a plugin."""
+        """Return the user's settings of a plugin."""
         return self.registry.entry(name)
 
     def lowerer(self, candidate: Candidate) -> Lowerer:
-        """A Lowerer that lowers as a candidate says."""
+        """Return a Lowerer for a candidate."""
         return self.of_registry(candidate.registry(self.registry), candidate.plugins)
 
     def of_registry(self, registry: Registry, names: Sequence[str]) -> Lowerer:
-        """A Lowerer of a whole registry, with the objects that it can only name."""
+        """Return a Lowerer for a registry, with the objects that it can only name."""
         return Lowerer(
             [self.objects.get(name, name) for name in names],
             registry=registry,

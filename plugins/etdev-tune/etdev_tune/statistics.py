@@ -1,9 +1,9 @@
-"""Statistics: medians and ratios of measured times, with intervals that bootstrapping gives.
+"""Medians and ratios of measured times, with confidence intervals from bootstrapping.
 
-A round is one process. Calls of one process share where its weights lie, so a resample draws rounds
-first, and calls within them second. Of few rounds that gives too narrow an interval: three that are
-slower by chance look certain. So one of a ratio is at least as wide as Student's t of its rounds
-has it. All draws come from a fixed seed: the same times give the same interval.
+A round is one process. Calls of a process share the place of its weights in memory, so a resample
+draws rounds first, and calls within them second. With few rounds that interval is too narrow: three
+that are slower by chance look certain. The interval of a ratio is therefore at least as wide as
+Student's t over the rounds. All draws come from a fixed seed, so equal times give equal intervals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STUDENT = (
 
 
 def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
-    """The median over rounds of the median over the calls of each.
+    """Return the median over rounds of the median over the calls of each.
 
     Args:
         rounds: Times of the calls, by round.
@@ -42,14 +42,14 @@ def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
 
 
 def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
-    """How many times as long the first takes as the second; below 1 the first is faster.
+    """Return the time of the first as a multiple of the second's; below 1 the first is faster.
 
-    The rounds are paired: what slowed the machine down in one slowed both. The estimate is the
-    geometric mean over the pairs.
+    Rounds are paired, since a slow machine slows both of a pair. The estimate is the geometric mean
+    over the pairs.
 
     Args:
         first: Times of the calls, by round.
-        second: Likewise, in rounds that ran beside those of the first.
+        second: Times of the calls, by round; each ran next to the first's.
 
     Raises:
         TuneError: As `median_of`, or the numbers of rounds differ.
@@ -75,7 +75,7 @@ def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
 
 
 def _widened(estimate: Estimate, values: Sequence[float]) -> Estimate:
-    """An interval around the mean of some values that is at least as wide as Student's t has it."""
+    """Widen the interval around the mean of some values to that of Student's t."""
     if len(values) == 1:
         return estimate
     quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
@@ -92,7 +92,7 @@ def _check(rounds: Sequence[Sequence[float]]) -> None:
 
 
 def _medians(calls: Sequence[float], generator: np.random.Generator) -> Array:
-    """Logarithms of the medians of resampled calls of a round."""
+    """Return logarithms of the medians of resampled calls of a round."""
     times = np.asarray(calls, dtype=float)
     picks = generator.integers(0, len(times), (_DRAWS, len(times)))
     logarithms: Array = np.log(np.median(times[picks], axis=1))
@@ -100,7 +100,7 @@ def _medians(calls: Sequence[float], generator: np.random.Generator) -> Array:
 
 
 def _resampled(rounds: Sequence[Sequence[float]]) -> Array:
-    """Medians of resampled rounds, a row for each draw."""
+    """Return medians of resampled rounds, a row for each draw."""
     generator = np.random.default_rng(_SEED)
     medians = np.exp(np.stack([_medians(calls, generator) for calls in rounds], axis=1))
     picks = generator.integers(0, len(rounds), (_DRAWS, len(rounds)))
@@ -111,5 +111,5 @@ def _resampled(rounds: Sequence[Sequence[float]]) -> Array:
 def _estimate(value: float, draws: Array) -> Estimate:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(draws, [tail, 1 - tail])
-    # A median of few values can lie outside the quantiles of its own resamples.
+    # A median of few values can lie outside the quantiles of its resamples.
     return Estimate(value, min(float(low), value), max(float(high), value))

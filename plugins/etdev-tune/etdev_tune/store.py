@@ -1,4 +1,4 @@
-"""The store: what was measured, one file per measurement, kept for the next tuning.
+"""A store of measurements, which later tunings reuse.
 
 An entry is a JSON file named by the digest of all that its times depend on: the .pte, the calls,
 the policy, the target's fingerprint, and the round with everything else that ran in it. There is no
@@ -28,7 +28,7 @@ _SUFFIX = ".json"
 
 
 def default_folder() -> Path:
-    """What the environment variable names, else a folder in the user's cache directory."""
+    """Return the folder that ETDEV_MEASUREMENTS names, else one in the user's cache directory."""
     from platformdirs import user_cache_path
 
     if named := os.environ.get(VARIABLE):
@@ -41,16 +41,16 @@ class Store:
     """Measurements in a folder.
 
     Args:
-        folder: The folder; None keeps nothing.
+        folder: The folder; None to keep nothing.
     """
 
     folder: Path | None
 
     def check(self) -> None:
-        """Make the folder, and a file in it.
+        """Make the folder, and check that a file can be written there.
 
         Raises:
-            TuneError: It can't be written; the text says why.
+            TuneError: The folder can't be written.
         """
         if self.folder is None:
             return
@@ -61,7 +61,7 @@ class Store:
             raise self._unwritable(error) from error
 
     def load(self, key: Mapping[str, Any]) -> Measurement | Failure | None:
-        """What was measured under a key; None if nothing was, or the file is torn."""
+        """Return the measurement of a key; None if there is none, or its file is torn."""
         if self.folder is None:
             return None
         try:
@@ -75,10 +75,10 @@ class Store:
             return None
 
     def save(self, key: Mapping[str, Any], value: Measurement | Failure) -> None:
-        """Keep what was measured, whole or not at all.
+        """Write a measurement, whole or not at all.
 
         Raises:
-            TuneError: It can't be written.
+            TuneError: The folder can't be written.
         """
         if self.folder is None:
             return
@@ -94,7 +94,7 @@ class Store:
             raise self._unwritable(error) from error
 
     def kept(self) -> Iterator[dict[str, Any]]:
-        """The keys of all that can be read."""
+        """Yield the keys of all measurements that can be read."""
         for file in sorted(self.folder.glob(f"??/*{_SUFFIX}")) if self.folder else ():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 entry = json.loads(file.read_text("utf-8"))
@@ -113,6 +113,6 @@ class Store:
 
 
 def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
-    """A key as JSON gives it back."""
+    """Return a key as JSON reads it back."""
     plain: dict[str, Any] = json.loads(json.dumps(key, sort_keys=True))
     return plain

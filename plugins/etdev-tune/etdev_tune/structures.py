@@ -1,4 +1,4 @@
-"""Structures: units that are each other's like, which one move takes to another owner."""
+"""Changes that move all units of a structure to another owner."""
 
 from __future__ import annotations
 
@@ -9,50 +9,22 @@ from attrs import frozen
 from etdev.schema.pins import PORTABLE, Pin
 from etdev_tune.units import Key, Unit, choices
 
-# Ops that only arrange what others compute: alone they are nothing to move.
-_ARRANGE = frozenset(
-    [
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "transpose",
-        "permute",
-        "t",
-        "clone",
-        "contiguous",
-        "expand",
-        "unsqueeze",
-        "squeeze",
-        "slice",
-        "select",
-        "split",
-        "chunk",
-        "cat",
-        "flatten",
-        "unflatten",
-        "alias",
-        "detach",
-        "dropout",
-        "to",
-        "_to_copy",
-        "narrow",
-        "numpy_T",
-        "unbind",
-        "split_with_sizes",
-        "lift_fresh_copy",
-        "view_copy",
-        "expand_copy",
-    ]
-)
+# Ops that only rearrange data, and are not moved alone.
+_ARRANGE = {
+    *("_to_copy", "_unsafe_view", "alias", "cat", "chunk", "clone", "contiguous", "detach"),
+    *("dropout", "expand", "expand_copy", "flatten", "lift_fresh_copy", "narrow", "numpy_T"),
+    *("permute", "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "to"),
+    *("transpose", "unbind", "unflatten", "unsqueeze", "view", "view_copy"),
+}
 
 
 @frozen
 class Shift:
-    """Units that another owner gets.
+    """A change of the owners of some units.
 
     Args:
-        name: The change, in words.
-        owners: The new owner, by unit.
+        name: Description of the change.
+        owners: New owner by unit.
     """
 
     name: str
@@ -60,11 +32,11 @@ class Shift:
 
 
 def shifts_of(units: Sequence[Unit], plugins: Sequence[str]) -> Iterator[Shift]:
-    """Every change of one structure: all units of an op, those of one shape, or equal modules.
+    """Yield a change for each structure: units of an op, of an op and shape, or of equal modules.
 
     Args:
-        units: With the owners that they have now.
-        plugins: Who may own them.
+        units: Units with their present owners.
+        plugins: Plugins that may own them.
     """
     seen: set[frozenset[tuple[Key, str]]] = set()
     for words, group in (*_by_op(units), *_by_module(units)):
@@ -83,11 +55,11 @@ def shifts_of(units: Sequence[Unit], plugins: Sequence[str]) -> Iterator[Shift]:
 
 
 def pins_of(units: Sequence[Unit], owners: Mapping[Key, str]) -> tuple[Pin, ...]:
-    """Pins that give units to others than they have, and leave the rest as it is.
+    """Return pins that change owners of units, and no others.
 
     Args:
-        units: With the owners that a plan gives them.
-        owners: The owners that they shall have.
+        units: Units with the owners in a plan.
+        owners: The wanted owners.
     """
     groups: dict[tuple[str, str], list[Unit]] = {}
     for unit in units:
@@ -98,21 +70,21 @@ def pins_of(units: Sequence[Unit], owners: Mapping[Key, str]) -> tuple[Pin, ...]
 
 
 def _pins(group: Sequence[Unit], owners: Mapping[Key, str]) -> list[Pin]:
-    """Pins for the units of one op in one method."""
+    """Return pins for the units of one op in one method."""
     wanted = {unit.key: owners.get(unit.key, unit.owner) for unit in group}
     if all(wanted[unit.key] == unit.owner for unit in group):
         return []
     method, _module, op = group[0].key
     if len(set(wanted.values())) == 1:
         return [Pin(wanted[group[0].key], op=op, method=method)]
-    # All of them, since the pin of a module would take those along that stay.
+    # For each of them, since the pin of a module would move units that stay.
     return [
         Pin(wanted[unit.key], module=unit.key[1] or None, op=op, method=method) for unit in group
     ]
 
 
 def _arranges(unit: Unit) -> bool:
-    """Whether a unit computes nothing."""
+    """Return True if a unit only rearranges data."""
     parts = unit.key[2].split(".")
     return len(parts) > 1 and parts[1] in _ARRANGE
 
@@ -130,7 +102,7 @@ def _by_op(units: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:
 
 
 def _by_module(units: Sequence[Unit]) -> Iterator[tuple[str, list[Unit]]]:
-    """Groups of all units in modules that have the same units."""
+    """Yield the units of all modules that have the same units."""
     modules: dict[tuple[str, str], list[Unit]] = {}
     for unit in units:
         steps = unit.key[1].split(".") if unit.key[1] else []

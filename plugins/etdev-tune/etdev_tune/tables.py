@@ -1,4 +1,4 @@
-"""Tunings: what `etdev tune` prints about one."""
+"""Tables and lines that `etdev tune` prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etdev_tune.report import TUNING, Estimate, Report, Trial
 
 
 def report_tables(report: Report, rows: int | None) -> RenderableType:
-    """The candidates and the moves of a tuning."""
+    """Return the candidates and the moves of a tuning as tables."""
     columns = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
     sheets = [Sheet(columns, [_trial(t, report.chosen) for t in report.trials], "candidates")]
     if report.moves:
@@ -25,7 +25,7 @@ def report_tables(report: Report, rows: int | None) -> RenderableType:
 
 
 def report_lines(report: Report, output: Path) -> Iterator[str]:
-    """What was decided, on which target, and which files there are."""
+    """Yield the decision, the target and the files."""
     from etdev_tune.outputs import Outputs
 
     outputs = Outputs(output)
@@ -40,7 +40,7 @@ def report_lines(report: Report, output: Path) -> Iterator[str]:
 
 
 def read_report(output: Path) -> Report:
-    """The report beside a .pte.
+    """Read the report next to a .pte.
 
     Raises:
         EtdevError: There is none, or it can't be read.
@@ -57,7 +57,7 @@ def read_report(output: Path) -> Report:
 
 
 def kept_lines(folder: Path | None) -> Iterator[str]:
-    """What the store has, by target."""
+    """Yield the number of measurements in the store, by target."""
     from etdev_tune.store import Store, default_folder
 
     store = Store(folder or default_folder())

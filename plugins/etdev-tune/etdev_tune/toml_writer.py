@@ -1,4 +1,4 @@
-"""The TOML writer: a Registry becomes the text of a registry file."""
+"""Text of a registry file for a `Registry`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from etdev.registry.registry import PluginEntry, Registry
 
 
 def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
-    """The text that `parse` reads as this registry, its cache left out.
+    """Return the text that `parse` reads as this registry, without its cache.
 
     Args:
-        registry: What to write.
-        comment: Lines for its head.
+        registry: The registry.
+        comment: Lines at the head of the file.
 
     Raises:
         RegistryError: An option has a value that TOML can't write.
@@ -36,11 +36,11 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
 
 
 def _settings(registry: Registry) -> Iterator[str]:
-    """The flags and words of a registry; some in any case, so that no default decides for them."""
+    """Yield the flags and words of a registry; some also where they are the default."""
     for field in fields(Registry):
         value = getattr(registry, field.name)
         said = value != field.default or field.name in ("unlisted", "simplify")
-        # The text of a file is not a setting of it.
+        # `text` is the file's own text, not a setting.
         if isinstance(value, (bool, str)) and said and field.name != "text":
             yield f"{field.name} = {_value(value)}"
 
@@ -60,7 +60,7 @@ def _plugin(entry: PluginEntry) -> Iterator[str]:
 
 
 def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of a table; what is None has none, as TOML has no word for it."""
+    """Yield the lines of a table, without values that are None, which TOML can't write."""
     for key, value in values.items():
         if value is not None:
             yield f"{_key(key)} = {_value(value)}"
@@ -75,7 +75,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # A text of JSON is a basic string of TOML, except that DEL must be escaped there, too.
+        # A JSON string is a basic string of TOML, except that DEL must be escaped there, too.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (int, float)):
         return repr(value)

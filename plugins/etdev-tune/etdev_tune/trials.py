@@ -1,9 +1,9 @@
-"""The report: a search and its confirmation as plain values."""
+"""Trials of a report, made of the attempts of a search."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attrs import asdict, evolve
 
@@ -16,7 +16,7 @@ from etdev_tune.report import FAILED, RAN, UNTRIED, WRONG, Trial
 
 
 def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
-    """A trial for each attempt, the fastest first within each state, with the Pareto front."""
+    """Return a trial for each attempt, the fastest first in each state, with the Pareto front."""
     untuned = next((a.record for a in attempts if a.candidate.name == UNTUNED), None)
     names: dict[int, str] = {}
     trials = []
@@ -72,7 +72,7 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
 
 
 def _is_front(trial: Trial, trials: Sequence[Trial]) -> bool:
-    """Whether nothing else that ran is at least as good in all three, and better in one."""
+    """Return True if no other trial is at least as fast, small and exact, and better in one."""
     own = _figures(trial)
     if own is None or trial.same_as:
         return False
@@ -92,8 +92,3 @@ def _words(limits: Limits) -> str:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def target_words(fingerprint: Mapping[str, str]) -> str:
-    """A target in a line."""
-    return ", ".join(f"{key} {value}" for key, value in fingerprint.items() if len(value) < 60)

@@ -1,4 +1,4 @@
-"""`etdev.tune`: the fastest composition of the installed plugins, found by measuring."""
+"""`etdev.tune` finds the fastest composition of the installed plugins by measuring."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def tune(
     """Find the fastest composition whose outputs stay within a tolerance of eager PyTorch.
 
     The untuned plan, each plugin alone and portable kernels alone are always among the candidates,
-    as far as the budget lasts; the listener is told beforehand how long they take.
-    The best is measured once more against the untuned plan, in fresh processes, in turn; without a
-    clear win the untuned plan stays. Beside the .pte a registry file that lowers the model to the
-    same bytes appears, a lock, and the report; all of them or none.
+    as far as the budget lasts; the listener gets an estimate of their time first. The best is
+    measured once more against the untuned plan, alternately in fresh processes; without a clear win
+    the untuned plan is kept. A registry file that lowers the model to the same bytes, a lock and
+    the report are written next to the .pte; all of them or none.
 
-    What was measured is kept: stopped and started again, it goes on from there.
+    Measurements are kept: stopped and started again, a tuning continues.
 
     Args:
         model: As for `Lowerer.lower`, like `inputs`, `kwargs` and `dynamic_shapes`.
@@ -86,26 +86,25 @@ def tune(
         measured_on: Inputs to measure on: the arguments of a call as a tuple, or a list of such
             tuples; by method in a dict. None takes the example inputs, and dynamic sizes at their
             bounds.
-        weights: How much the time of each of those counts, by method as they are; all the same if
-            None.
-        budget_s: Seconds that it may take. What is begun is finished: one lowering, one process.
-            The untuned plan is lowered and measured whatever it takes, since it is what stays.
+        weights: Weights of the times of these inputs, by method if those are; all the same if None.
+        budget_s: Seconds that it may take. A lowering or process that has begun is finished. The
+            untuned plan is always lowered and measured, since it is the fallback.
         tolerance: Largest error, relative to the largest value of an output.
         objective: `latency`, `size` of the files, or peak `memory`.
-        on: A runner, or how one is asked for: `local`, `ssh:host`, `adb`, a command template.
-        policy: How to measure, or just the number of threads.
-        store: Folder of what was measured; None for the one that the environment variable
-            ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for nowhere.
+        on: A runner, or the name of one: `local`, `ssh:host`, `adb`, a command template.
+        policy: Settings of each measurement, or just the number of threads.
+        store: Folder of measurements; None for the one that the environment variable
+            ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
         plugins: As for `Lowerer`, like everything below.
         registry: The registry to start from.
         devices: Device per plugin.
         pins: Pins that every candidate keeps to.
         limits: Limits that every candidate keeps to.
-        budget: What may fall back to portable kernels, in every candidate.
+        budget: Limit on portable kernels in every candidate.
         strict: Refuse assumed devices and pins that aren't kept.
-        simplify: As Lowerer, in every candidate but one: whether the other way is faster is tried.
-        cache: Where compiled partitions are kept; they make trials cheap.
-        jobs: How many processes compile.
+        simplify: As for `Lowerer`; one candidate tries the opposite.
+        cache: Cache of compiled partitions, which makes trials cheap.
+        jobs: Number of processes that compile.
         on_failure: `error` or `fallback`.
         listener: Called with a stage and a detail as the work goes on.
 

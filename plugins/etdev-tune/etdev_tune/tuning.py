@@ -1,4 +1,4 @@
-"""What a tuning gives: a .pte, the registry that makes it again, and the report."""
+"""Result of a tuning: a .pte, the registry that makes it again, and the report."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from etdev_tune.report import Report
 
 @frozen(eq=False)
 class Tuning:
-    """A tuning that came to its end.
+    """Result of a tuning.
 
     Args:
-        program: The .pte.
-        registry: The registry file that lowers the model to the same bytes.
-        lock: The lock of the .pte.
-        plan: The plan of the .pte.
-        report: Candidates, moves, and how sure it is.
+        program: Path of the .pte.
+        registry: Path of the registry file that lowers the model to the same bytes.
+        lock: Path of the lock of the .pte.
+        plan: Plan of the .pte.
+        report: Candidates, moves, and the last comparison.
     """
 
     program: Path
@@ -30,6 +30,6 @@ class Tuning:
 
     @property
     def untuned(self) -> bool:
-        """Whether the untuned plan stayed."""
+        """Return True if the untuned plan was kept."""
         confirmation = self.report.confirmation
         return confirmation is None or not confirmation.clear

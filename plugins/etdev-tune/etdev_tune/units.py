@@ -1,4 +1,4 @@
-"""Units: what moves from one plugin to another, the nodes of one op in one source module."""
+"""Units of a plan that move between plugins: the nodes of one op in one source module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etdev.schema.ledger import Entry
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan, Plan
 
-# What a plugin is told about nodes that it wanted and may get where they are pinned to it.
+# Verdicts on nodes that a plugin wanted, and may get where they are pinned to it.
 _WANTED = {
     reason.code
     for reason in (
@@ -27,13 +27,13 @@ _WANTED = {
 }
 _PRODUCTS = ("mm", "bmm", "addmm", "linear", "convolution", "baddbmm", "matmul", "einsum")
 
-# A unit by method, module and op.
+# Method, module and op of a unit.
 Key = tuple[str, str, str]
 
 
 @frozen
 class Work:
-    """How much some nodes compute.
+    """Amount of work of some nodes.
 
     Args:
         products: Multiplications of products and convolutions.
@@ -53,11 +53,11 @@ class Unit:
 
     Args:
         key: Method, path of the module, op of the exported program.
-        nodes: Their names, in graph order.
-        owner: Who has most of them: a plugin, or `portable`.
-        wanted: Plugins that asked for one of them.
-        work: How much they compute.
-        shapes: What they compute with, so that equal units can be told.
+        nodes: Names of the nodes, in graph order.
+        owner: The plugin that owns most of them, or `portable`.
+        wanted: Plugins that wanted one of them.
+        work: Amount of work.
+        shapes: Ops with their shapes, by which equal units are found.
         kernels: Ops of the nodes, each once.
     """
 
@@ -71,16 +71,16 @@ class Unit:
 
     @property
     def structure(self) -> tuple[str, str]:
-        """What it shares with units that are its like in other modules."""
+        """Op and shapes, which equal units in other modules share."""
         return self.key[2], self.shapes
 
 
 def units_of(plan: Plan, works: Mapping[str, Mapping[str, tuple[Work, str]]]) -> list[Unit]:
-    """The units of all methods, in the order of their first nodes.
+    """Return the units of all methods, in the order of their first nodes.
 
     Args:
         plan: The plan.
-        works: By method and node, how much it computes and with which shapes.
+        works: Work and shapes, by method and node.
     """
     return [unit for method in plan.methods for unit in _of_method(method, works[method.method])]
 
@@ -88,7 +88,7 @@ def units_of(plan: Plan, works: Mapping[str, Mapping[str, tuple[Work, str]]]) ->
 def works_of(
     programs: Mapping[str, ExportedProgram],
 ) -> dict[str, dict[str, tuple[Work, str]]]:
-    """By method and node, how much it computes and with which shapes."""
+    """Return work and shapes, by method and node."""
     return {
         name: {node.name: _work(node) for node in program.graph.nodes if node.op == "call_function"}
         for name, program in programs.items()
@@ -122,17 +122,17 @@ def _of_method(plan: MethodPlan, works: Mapping[str, tuple[Work, str]]) -> Itera
 
 
 def choices(unit: Unit, plugins: Iterable[str]) -> list[str]:
-    """Who may have a unit: the plugins that asked for it, and portable kernels."""
+    """Return the possible owners of a unit: plugins that wanted it, and portable kernels."""
     return [*(name for name in plugins if name in unit.wanted), PORTABLE]
 
 
 def owned(units: Iterable[Unit]) -> dict[Key, str]:
-    """The owner of each unit."""
+    """Return the owner of each unit."""
     return {unit.key: unit.owner for unit in units}
 
 
 def moved(units: Iterable[Unit], owners: Mapping[Key, str]) -> list[Unit]:
-    """The units with other owners."""
+    """Return the units with other owners."""
     return [evolve(unit, owner=owners.get(unit.key, unit.owner)) for unit in units]
 
 
@@ -148,7 +148,7 @@ def _work(node: Node) -> tuple[Work, str]:
 
 
 def _depth(name: str, inputs: list[list[list[int]]]) -> int:
-    """Multiplications for one element of the output."""
+    """Return the number of multiplications for one element of the output."""
     tensors = [sizes[0] for sizes in inputs if sizes and sizes[0]]
     if name == "convolution" and len(tensors) > 1:
         return math.prod(tensors[1][1:])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from etdev_tune.builder import Build, Builder
-from etdev_tune.candidate import Candidate, always, portable
+from etdev_tune.candidate import Candidate, always, orders_of, portable
 from etdev_tune.exchange import Failure
 from etdev_tune.options import choices_of, moves_of
-from etdev_tune.orders import orders_of
 from etdev_tune.setup import Setup
 from etdev_tune.toml_writer import toml_of
 from models import nets
@@ -19,7 +19,7 @@ from etdev.edge.source import methods_of
 BASE = Candidate("base", ("openvino", "cpu"))
 CHANGES = {
     "as it is": BASE,
-    "pins": BASE.with_pins([Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*")], "pins"),
+    "pins": evolve(BASE, pins=(Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*"))),
     "limits": BASE.with_limits("openvino", Limits(min_nodes=2), "min_nodes=2"),
     "options": BASE.with_option("openvino", "precision", "f32"),
     "simplify": BASE.simplified(False),

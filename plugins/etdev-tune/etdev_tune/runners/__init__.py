@@ -1,6 +1,5 @@
 """Runners: this machine, and targets behind ssh, adb or any command."""
 
-from etdev_tune.runners.choice import open_runner
-from etdev_tune.runners.local import Local
+from etdev_tune.runners.target import Local, open_runner
 
 __all__ = ["Local", "open_runner"]

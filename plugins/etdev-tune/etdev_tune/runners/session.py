@@ -1,28 +1,28 @@
-"""A session with a worker: files it has, orders it takes, and what went wrong, by name."""
+"""A session with a worker, which knows the files that the target has, and names what goes wrong."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from blake3 import blake3
 
 from etdev.errors import RunError
-from etdev_tune.runners import bootstrap, faults
-from etdev_tune.runners.command import Command
-from etdev_tune.runners.connection import Connection, Lost
+from etdev_tune.runners import faults
+from etdev_tune.runners.commands import Command
+from etdev_tune.runners.connection import Answer, Connection, Lost
 
 # ExecuTorch takes ten times longer to load on a small board than on a desktop.
 START_S = 180.0
-# Beyond so many bytes, what was used longest ago is dropped from the target.
+# Beyond that many bytes, the files that were used longest ago are removed from the target.
 _ROOM_BYTES = 2 << 30
 _T = TypeVar("_T")
 
 
 class Session:
-    """Connects when it is first used, and anew when it is used after a connection was lost.
+    """A connection that is made at its first use, and again after it was lost.
 
     Args:
         command: Starts a Python on the target.
@@ -31,21 +31,19 @@ class Session:
     def __init__(self, command: Command) -> None:
         self.command = command
         self._connection: Connection | None = None
-        # Bytes by name, what was used last at the end.
+        # Sizes by name, the file that was used last at the end.
         self._pushed: dict[str, int] = {}
 
-    def ask(
-        self, order: Mapping[str, Any], during: str, limit_s: float
-    ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        """Have the worker do something.
+    def ask(self, order: Mapping[str, Any], during: str, limit_s: float) -> Answer:
+        """Send an order; return the answer with its payload.
 
         Args:
-            order: What to do.
-            during: The same in words: *running x.pte*.
-            limit_s: The most time until it answers.
+            order: The order.
+            during: The work in words, such as `running x.pte`.
+            limit_s: The most time until the answer.
 
         Raises:
-            RunError: It can't be reached, doesn't answer, or answers with an error.
+            RunError: The target can't be reached, doesn't answer, or answers with an error.
         """
         connection = self._connected()
         answer, payload = self._guarded(lambda: connection.ask(order, during, limit_s))
@@ -53,7 +51,7 @@ class Session:
         return answer, payload
 
     def push(self, file: Path) -> str:
-        """Send a file, unless the target has it; its name there.
+        """Send a file, unless the target has it; return its name there.
 
         Raises:
             RunError: The target can't be reached, or has no room for it.
@@ -90,17 +88,15 @@ class Session:
     def _connected(self) -> Connection:
         if self._connection:
             return self._connection
-        program = bootstrap.program()
-        words = self.command.words(bootstrap.arguments(len(program)))
         try:
-            self._connection = connection = Connection(words, self.command.environment)
+            self._connection = connection = Connection(self.command)
         except OSError as error:
-            raise faults.no_command(self.command, words[0], error) from error
-        faults.refuse(self.command, self._guarded(lambda: connection.greet(program, START_S)))
+            raise faults.no_command(self.command, error) from error
+        faults.refuse(self.command, self._guarded(lambda: connection.greet(START_S)))
         return connection
 
     def _guarded(self, step: Callable[[], _T]) -> _T:
-        """A step of an exchange; whatever interrupts it, the connection is of no use afterwards."""
+        """Take a step of an exchange; if it is interrupted, the connection can't be used again."""
         try:
             return step()
         except Lost as error:
@@ -114,6 +110,6 @@ class Session:
         connection, self._connection = self._connection, None
         self._pushed.clear()
         assert connection
-        # A process that still runs says nothing more, so there is nothing to wait for.
+        # A process that is silent says nothing more, so there is nothing to wait for.
         text = connection.close(patience_s=1.0 if error.late else 10.0)
         return faults.lost(self.command, error, connection.exit_code, text)

@@ -1,13 +1,16 @@
-"""A target: a Python with ExecuTorch that a command reaches."""
+"""Targets: this machine, and any Python with ExecuTorch that a command starts elsewhere."""
 
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import asdict
 
 from etdev.errors import RunError
 from etdev.files import scratch
@@ -15,18 +18,18 @@ from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.isolation import save_inputs
 from etdev.runtime.kernels import kernel_modules
-from etdev_tune.exchange import Failure, Request, Result
-from etdev_tune.runners.command import Command
+from etdev_tune.exchange import Failure, Request, Result, Runner
+from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
 from etdev_tune.runners.session import Session
 
-# What an answer may take beyond the limit of its run, which the worker sees to.
+# Time for an answer beyond the limit of its run, which the worker enforces.
 GRACE_S = 30.0
 
 
 class Target:
-    """Runs programs with a worker at the other end of a command.
+    """A worker at the other end of a command, which runs programs.
 
-    It is connected when it is first asked, and anew when it is asked after a connection was lost.
+    It is connected when it is first asked, and again when it is asked after a lost connection.
 
     Args:
         command: Starts a Python on the target.
@@ -37,11 +40,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """How it was asked for, such as `ssh:host`."""
+        """Name that the user gave, such as `ssh:host`."""
         return self._session.command.name
 
     def fingerprint(self) -> Mapping[str, str]:
-        """What its times depend on.
+        """Return what times on the target depend on.
 
         Raises:
             RunError: The target can't be reached, or has no Python with ExecuTorch.
@@ -54,7 +57,7 @@ class Target:
         return facts
 
     def run(self, request: Request) -> Result | Failure:
-        """Push the files that the target lacks, and run them there in a process of their own.
+        """Push the files that the target lacks, and run the program in a process of its own.
 
         Raises:
             ArtifactError: The program is not a .pte.
@@ -66,16 +69,11 @@ class Target:
         if "failure" in answer:
             return Failure(*answer["failure"])
         outputs, dump = payload
-        times = tuple(tuple(times) for times in answer["result"].pop("times_ns"))
-        sentinel = tuple(answer["result"].pop("sentinel_ns"))
-        values = torch.load(io.BytesIO(outputs), weights_only=True)
-        return Result(
-            times,
-            tuple(tuple(call) for call in values),
-            sentinel_ns=sentinel,
-            etdump=dump or None,
-            **answer["result"],
-        )
+        fields = {**answer["result"], "etdump": dump or None}
+        fields["times_ns"] = tuple(map(tuple, fields["times_ns"]))
+        fields["sentinel_ns"] = tuple(fields["sentinel_ns"])
+        fields["outputs"] = tuple(map(tuple, torch.load(io.BytesIO(outputs), weights_only=True)))
+        return Result(**fields)
 
     def close(self) -> None:
         """Disconnect; the worker removes what was pushed."""
@@ -90,35 +88,59 @@ class Target:
         with scratch() as folder:
             file = Path(folder) / "inputs.pt"
             save_inputs(sets, file)
-            names = {"inputs": self._session.push(file)}
+            pushed = self._session.push(file)
         return {
+            **asdict(request, recurse=False),
             "order": "run",
+            "inputs": pushed,
             "program": self._placed(request.program),
             "data": [self._placed(file) for file in request.data],
-            **names,
             "imports": kernel_modules(method),
             "libraries": self._libraries(),
-            "method": request.method,
-            "outputs": request.outputs,
-            "timed": request.timed,
-            "warmup": request.warmup,
-            "warmup_s": request.warmup_s,
-            "repetitions": request.repetitions,
-            "seconds": request.seconds,
-            "threads": request.threads,
-            "profile": request.profile,
-            "timeout_s": request.timeout_s,
         }
 
     def _placed(self, file: Path) -> str:
-        """The name of a file on the target, which has it then."""
+        """Have a file on the target; return its name there."""
         return self._session.push(file)
 
     def _libraries(self) -> Sequence[str]:
-        """Libraries of kernels that a run loads."""
+        """Return the libraries of kernels that a run loads."""
         return ()
 
 
+class Local(Target):
+    """This machine, with this Python and its libraries of kernels."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(folder for folder in sys.path if folder)
+        environment = {**os.environ, "PYTHONPATH": path}
+        super().__init__(Command("local", (WORDS,), sys.executable, "local", environment))
+
+    def _placed(self, file: Path) -> str:
+        return str(file.absolute())
+
+    def _libraries(self) -> Sequence[str]:
+        return sorted(torch.ops.loaded_libraries)
+
+
+def open_runner(text: str) -> Runner:
+    """Make a runner; it is reached when it is first asked.
+
+    Args:
+        text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; `adb`, `adb:SERIAL` or
+            `adb:SERIAL:/path/to/python`; or a command that starts a Python elsewhere, with
+            `{command}` in its place: `docker exec -i box {command}`.
+
+    Raises:
+        RunError: The text names no runner.
+    """
+    if text == "local":
+        return Local()
+    kind, _, rest = text.partition(":")
+    read_command = {"ssh": of_host, "adb": of_serial}.get(kind)
+    return Target(read_command(rest) if read_command else of_template(text))
+
+
 def _own(value: Any) -> Any:
-    """A tensor without the rest of a larger one that it is a view of, which would be sent too."""
+    """Copy a tensor, so that it is sent without the rest of a larger one that it is a view of."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value

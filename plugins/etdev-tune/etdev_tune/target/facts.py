@@ -1,4 +1,4 @@
-"""Facts: what the times on this machine depend on."""
+"""Facts about the machine that times depend on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def facts() -> dict[str, str]:
-    """What the times on this target depend on."""
+    """Return what times on this target depend on, by name."""
     runtime = import_module("executorch.runtime").Runtime.get()
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     registry = runtime.backend_registry
@@ -28,7 +28,7 @@ def facts() -> dict[str, str]:
 
 
 def cpu() -> str:
-    """The model of the processor, and a digest of what it can do, which virtual machines hide."""
+    """Return the processor's model, and a digest of its features, which virtual machines hide."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -48,7 +48,7 @@ def cpu() -> str:
 
 
 def quota() -> str:
-    """How much processor time a container may use: Linux' words for it, or none."""
+    """Return how much processor time the container may use, as Linux writes it, or `none`."""
     try:
         return Path("/sys/fs/cgroup/cpu.max").read_text().strip()
     except OSError:
@@ -56,7 +56,7 @@ def quota() -> str:
 
 
 def version(name: str) -> str:
-    """The version of a distribution, or none."""
+    """Return the version of a distribution, or `none`."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Usage: the threads a program may have, and what it and the rest of the machine use."""
+"""Limits on the threads of a program, and what it and the rest of the machine use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SENTINEL = b"\1" * (4 << 20)
 
 
 def use_threads(count: int) -> None:
-    """Fix the threads of the runtime and of its delegates, before either has any."""
+    """Set the number of threads of the runtime and its delegates, before either starts one."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(count)
     if hasattr(os, "sched_setaffinity"):
-        # What has its own threads, such as OpenVINO, takes as many as there are processors. The
-        # last ones, as those are the fast ones where they differ.
+        # OpenVINO, for one, starts a thread for each processor. The last ones are the fast ones
+        # where they differ.
         allowed = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, allowed[-count:])
     # torch copies the outputs, and its threads then wait busily on the processors that delegates
@@ -33,21 +33,21 @@ def use_threads(count: int) -> None:
 
 
 def threads() -> int | None:
-    """The threads that the runtime has, where it says so."""
+    """Return the number of the runtime's threads; None if it doesn't say."""
     library = import_module("executorch.extension.pybindings.portable_lib")
     count = getattr(library, "_threadpool_get_thread_count", None)
     return int(count()) if count else None
 
 
 def sentinel_ns() -> int:
-    """How long one fixed calculation takes: some milliseconds on one processor."""
+    """Time a fixed calculation of some milliseconds."""
     start = time.perf_counter_ns()
     hashlib.blake2b(_SENTINEL).digest()
     return time.perf_counter_ns() - start
 
 
 class Usage:
-    """What this process and the rest of the machine use from now on."""
+    """Resources that this process and the rest of the machine use from now on."""
 
     def __init__(self) -> None:
         # The highest resident memory counts from here: the fork shares its parent's.
@@ -59,7 +59,7 @@ class Usage:
         self._own = time.process_time()
 
     def since(self) -> dict[str, Any]:
-        """The answer's part on memory, processors and threads."""
+        """Return memory, processors and threads used since then, for the answer."""
         peak = status_bytes("VmHWM")
         wall = time.monotonic() - self._start
         busy = busy_s()
@@ -71,7 +71,7 @@ class Usage:
 
 
 def busy_s() -> float | None:
-    """Processor seconds that the whole machine has used, where Linux tells."""
+    """Return the processor seconds that the machine has used; None where Linux doesn't say."""
     try:
         line = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
     except OSError:
@@ -81,7 +81,7 @@ def busy_s() -> float | None:
 
 
 def status_bytes(field: str) -> int | None:
-    """A field of this process' status, where Linux tells."""
+    """Return a field of this process' status in bytes; None where Linux doesn't say."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

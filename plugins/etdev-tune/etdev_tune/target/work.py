@@ -1,4 +1,4 @@
-"""Work: one run of a program, in a process that has run nothing else."""
+"""One run of a program, in a process that has run nothing else."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from etdev_tune.target.usage import Usage, sentinel_ns, use_threads
-from etdev_tune.target.wire import wire
 
 _LONG_NS = 10**9
 
 
 class Work:
-    """One run.
+    """A run of a program.
 
-    The order has the fields of a `Request`, with the names of pushed files for its files, and
+    Its order has the fields of a `Request`, with the names of pushed files for its files, and
     `imports` and `libraries`, which bring kernels.
     """
 
@@ -26,8 +25,8 @@ class Work:
         self.order = order
         self._programs: list[Any] = []
 
-    def answer(self) -> bytes:
-        """Run it here; the answer."""
+    def answer(self) -> tuple[dict[str, Any], bytes, bytes]:
+        """Run the program here; return the answer, the outputs and the ETDump."""
         import torch
 
         order = self.order
@@ -46,7 +45,7 @@ class Work:
         memory: dict[str, Any] = {}
         changed = [self._warms_up(warm, inputs) for inputs in timed]
         if any(changed):
-            # As long as it is in memory once.
+            # While the program is in memory once.
             memory = {"memory_bytes": before.since()["memory_bytes"]}
             method = self._method()
         sentinel = [sentinel_ns()]
@@ -54,7 +53,7 @@ class Work:
         for position, inputs in enumerate(sets):
             if self._is_timed(position):
                 if any(changed):
-                    # After any pause between the two, threads would be asleep again.
+                    # After a pause, threads would be asleep again.
                     self._warms_up(warm, inputs)
                 times.append(self._timed(method, inputs))
             else:
@@ -63,23 +62,24 @@ class Work:
         answer |= {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
         file = io.BytesIO()
         torch.save(outputs, file)
-        return wire({"result": answer}, file.getvalue(), self._traced(sets))
+        return {"result": answer}, file.getvalue(), self._traced(sets)
 
     def _is_timed(self, position: int) -> bool:
         timed = self.order["timed"]
         return bool(self.order["repetitions"]) and (timed is None or position in timed)
 
     def _warms_up(self, method: Any, inputs: Any) -> bool:
-        """Call a method until threads, caches and the processor's clock have got going.
+        """Call a method until threads, caches and the processor's clock are warmed up.
 
-        Returns whether its state may now be another than the timed calls can start with.
+        Returns:
+            True if the calls may have changed its state in a way that the timed calls can't have.
         """
         end = time.perf_counter_ns() + int(self.order["warmup_s"] * 1e9)
         calls = 0
         while time.perf_counter_ns() < end:
             try:
                 method.execute(inputs)
-            except Exception:  # Its state may not allow so many; else the timed calls fail, too.
+            except Exception:  # Its state may not allow so many; other errors come again.
                 return True
             calls += 1
         return calls > int(self.order["warmup"])
@@ -96,7 +96,7 @@ class Work:
         end = time.perf_counter_ns() + limit
         while len(times) < order["repetitions"]:
             start = time.perf_counter_ns()
-            # One call that takes that long says enough.
+            # One call of that length is enough.
             if start > end and (len(times) >= 3 or max(times, default=0) > _LONG_NS):
                 break
             method.execute(inputs)
@@ -104,7 +104,7 @@ class Work:
         return times
 
     def _traced(self, sets: Any) -> bytes:
-        """The ETDump of six calls with each set, the first of which warms up."""
+        """Return the ETDump of six calls with each set, the first for warm-up."""
         if not self.order["profile"]:
             return b""
         program = self._load(enable_etdump=True)
@@ -117,8 +117,8 @@ class Work:
         return dump.read_bytes() if dump.exists() else b""
 
     def _method(self) -> Any:
-        """The method in its first state."""
-        # It reads its program's bytes as long as it lives.
+        """Return the method in its initial state."""
+        # The method reads its program's bytes as long as it lives.
         self._programs.append(self._load(enable_etdump=False))
         return self._programs[-1].load_method(self.order["method"])
 
@@ -135,5 +135,5 @@ class Work:
 
 
 def kept(outputs: Any) -> list[Any]:
-    """Outputs in memory that the method's next call does not overwrite."""
+    """Copy outputs, since the method's next call overwrites them."""
     return [item.clone() if hasattr(item, "clone") else item for item in outputs]

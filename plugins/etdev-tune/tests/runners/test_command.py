@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from etdev_tune.exchange import Request, Result
 from etdev_tune.runners import open_runner
-from etdev_tune.runners.command import of_template
+from etdev_tune.runners.commands import of_template
 from models import nets
 
 from etdev.errors import RunError
