@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attrs import define, frozen
-from executorch.exir import to_edge
+from executorch.exir import EdgeCompileConfig, to_edge
 
 from etdev import Assumed, Claim, Device, Group, KeepWhole, Refusal, hookimpl
 from etdev.errors import ClaimError, EtdevError, PluginError
@@ -17,6 +17,7 @@ from etdev.schema.reasons import RESERVED
 from etdev.schema.tensors import Constant
 
 CACHE = Constant("b_cache", "cache", "buffer", "float32", (4,), 16, update="add")
+CONFIG = EdgeCompileConfig()
 NO_MUL = Refusal("aten_mul_tensor", "op")
 SCALE = Constant("p_scale", "scale", "parameter", "float32", (4,), 16)
 PARTITION = Partition("a_0", "forward", "a", "B", ("mul",), constants=(CACHE, SCALE))
@@ -64,7 +65,8 @@ def ask(hook, answer, graph):
     return {
         "prepare": lambda: answers.prepare(plugin, program, "forward"),
         "keep_whole": lambda: answers.keep_whole(plugin, program, "forward"),
-        "claim_nodes": lambda: answers.claim_nodes(plugin, graph, {}, {}),
+        "claim_nodes": lambda: answers.claim_nodes(plugin, graph, {}, {}, CONFIG),
+        "decompose": lambda: answers.decompose([plugin], graph.nodes[0], CONFIG),
         "claim_constants": lambda: answers.claim_constants(plugin, program, PARTITION),
         "resolve_device": lambda: answers.resolve_device(plugin, program, PARTITION),
         "device_caveat": lambda: answers.device_caveat(plugin, program, PARTITION),
@@ -81,6 +83,8 @@ def ask(hook, answer, graph):
     ("hook", "answer", "value"),
     [
         ("keep_whole", KeepWhole(()), KeepWhole(())),
+        ("decompose", None, None),
+        ("decompose", torch.sin, torch.sin),
         ("claim_nodes", None, ()),
         ("claim_nodes", [], ()),
         ("claim_nodes", Claim("B", []), (Claim("B", []),)),
@@ -118,6 +122,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
     [
         ("prepare", 1, "prepare returned 1; return an ExportedProgram"),
         ("keep_whole", [], "keep_whole returned []; return KeepWhole"),
+        ("decompose", 1, "decompose returned 1; return a function, or None"),
         ("claim_nodes", "mul", "claim_nodes returned 'm'; return a Claim or several"),
         ("claim_nodes", [1], "claim_nodes returned 1; return a Claim or several"),
         (
@@ -231,7 +236,7 @@ def test_a_plugin_that_changes_the_graph_is_refused(graph):
     program = torch.export.export(Scale(), (torch.ones(4),))
     own = MethodGraph(to_edge(program).exported_program(), "forward")
     with pytest.raises(ClaimError) as caught:
-        answers.claim_nodes(from_object(Vandal()), own, {}, {})
+        answers.claim_nodes(from_object(Vandal()), own, {}, {}, CONFIG)
     assert str(caught.value) == (
         "a: claim_nodes changed the graph of method 'forward'; look at the program, don't change it"
     )
@@ -278,7 +283,7 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin(graph):
             return Claim("B", ["add"])
 
     with pytest.raises(PluginError) as caught:
-        answers.claim_nodes(from_object(Hasty), graph, {}, {})
+        answers.claim_nodes(from_object(Hasty), graph, {}, {}, CONFIG)
     assert str(caught.value) == (
         "Hasty: claim_nodes for method 'forward': Claim.groups has 'add', which is not a Group; "
         "give a list of Groups"
@@ -293,7 +298,7 @@ def test_a_plugin_without_a_hook_says_nothing(graph):
         def probe(self): ...
 
     plugin = from_object(Bare())
-    assert answers.claim_nodes(plugin, graph, {}, {}) == ()
+    assert answers.claim_nodes(plugin, graph, {}, {}, CONFIG) == ()
     assert answers.resolve_device(plugin, graph.program, PARTITION) is None
     assert answers.prepare(plugin, graph.program, "forward") is graph.program
 

@@ -6,7 +6,7 @@ from asyncio import CancelledError
 
 import pytest
 import torch
-from executorch.exir import to_edge
+from executorch.exir import EdgeCompileConfig, to_edge
 from models import foreign
 from models.small import PAIR, AddMul
 from torch import nn
@@ -17,6 +17,8 @@ from etdev.graph.method import MethodGraph
 from etdev.registry import answers
 from etdev.registry.selection import from_object
 from etdev.schema.device import Probe
+
+CONFIG = EdgeCompileConfig()
 
 
 class Net(nn.Module):
@@ -53,12 +55,12 @@ def ask(graph, act):
         def claim_nodes(self, program):
             act(program)
 
-    return answers.claim_nodes(from_object(Plugin()), graph, {}, {})
+    return answers.claim_nodes(from_object(Plugin()), graph, {}, {}, CONFIG)
 
 
 def ask_all(plugin, graph):
     """Ask a plugin several hooks, of which it has one."""
-    answers.claim_nodes(plugin, graph, {}, {})
+    answers.claim_nodes(plugin, graph, {}, {}, CONFIG)
     answers.keep_whole(plugin, graph.program, "forward")
     answers.probe(plugin)
 
@@ -178,7 +180,7 @@ def test_the_tables_of_the_host_cant_be_written(graph, given):
             {"taken": taken, "partitions": partitions}[given]["x"] = "a"
 
     with pytest.raises(PluginError, match="a: claim_nodes raised TypeError: 'mappingproxy'"):
-        answers.claim_nodes(from_object(Plugin()), graph, {}, {})
+        answers.claim_nodes(from_object(Plugin()), graph, {}, {}, CONFIG)
 
 
 @pytest.mark.parametrize("hook", ["prepare", "keep_whole"])
