@@ -139,12 +139,17 @@ def decompose(
         edge = _edge_of(node, settle(finish(written, table)), config)
     unify(edge, node.meta["val"])
     calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
-    ops = [piece.target for piece in calls if piece.target is not operator.getitem]
+    computing = [piece for piece in calls if piece.target is not operator.getitem]
     if not formula:
-        return Pieces(edge, trivial=node.target in ops)
+        return Pieces(edge, trivial=node.target in [piece.target for piece in computing])
     for piece in calls:
         piece.meta[PIECES_OF] = (op_name(node),)
-    return Pieces(edge, trivial=ops == [node.target])
+    return Pieces(edge, trivial=[_call(piece) for piece in computing] == [_call(node)])
+
+
+def _call(node: Node) -> Any:
+    """Return the op of a node and those of its arguments that are not computed."""
+    return node.target, map_arg((node.args, dict(node.kwargs)), lambda _: None)
 
 
 def _written(

@@ -170,7 +170,9 @@ def divides(node: Node) -> bool:
         return False
     wide = _result(node).dtype in (torch.int32, torch.int64)
     # The least of them may be divided by -1.
-    return not integers(node) or (wide and _value(node.args[1]).dim() > 0)
+    divisor = node.args[1]
+    several = isinstance(divisor, Node) and _value(divisor).dim() > 0
+    return not integers(node) or (wide and several)
 
 
 def integers_or_root(node: Node) -> bool:

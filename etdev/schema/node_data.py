@@ -117,5 +117,5 @@ def _reasons(method: MethodPlan) -> dict[str, str]:
 
 
 def _reason(entry: Entry) -> str:
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.verdicts]
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
     return "; ".join(said) or "no plugin was asked"

@@ -119,10 +119,10 @@ def test_a_view_of_another_distribution_is_given_what_the_command_knows(
     succeeds(f"inspect {mlp_pte} --view outline=bare.txt")
     told = {name: (here / f"{name}.txt").read_text().split("|") for name in
             ("plan", "lower", "inspect", "bare")}  # fmt: skip
-    assert told["plan"] == [MLP, "cpu", "None", "False", "", ""]
-    assert told["lower"][:4] == ["net.pte", "cpu", "True", "False"]
+    assert told["plan"] == [MLP, "cpu, portable", "None", "False", "", ""]
+    assert told["lower"][:4] == ["net.pte", "cpu, portable", "True", "False"]
     assert {"export", "edge", "plan", "compile", "emit"} <= set(told["lower"][5].split(", "))
-    assert told["inspect"] == ["with.pte", "cpu", "True", "False", "", ""]
+    assert told["inspect"] == ["with.pte", "cpu, portable", "True", "False", "", ""]
     assert told["bare"][4].startswith("The file carries no ledger")
 
 

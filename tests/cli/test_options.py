@@ -64,7 +64,7 @@ def test_pinned_devices_and_nodes_show_in_the_plan():
             "cpu=cuda:x",
             "devices['cpu']: cannot read 'cuda:x'; valid are cpu and cuda:0 to cuda:127",
         ),
-        ("trt=cuda:1", "trt: is pinned to a device but not asked; the plugins are cpu"),
+        ("trt=cuda:1", "trt: is pinned to a device but not asked; the plugins are cpu, portable"),
     ],
 )
 def test_a_bad_device_is_refused(device, message):

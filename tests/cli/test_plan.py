@@ -54,10 +54,11 @@ def test_all_shows_every_row(mlp_lowered, monkeypatch):
 
 
 def test_why_shows_what_every_plugin_said_about_a_node(planned):
-    head, row = succeeds(f"plan {MLP} --plugin cpu --why {NODE}").splitlines()
+    head, row, last = succeeds(f"plan {MLP} --plugin cpu --why {NODE}").splitlines()
     assert head.split() == ["node", "op", "module", "owner", "pin", "plugin", "verdict", "reason"]
     assert row.split()[:7] == [NODE, OP, "2", "portable", "-", "cpu", "op"]
     assert row.rstrip().endswith(REASON)
+    assert last.split() == ["portable", "claimed"]
 
 
 def test_why_takes_a_glob(planned):
@@ -76,9 +77,12 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
         {
             "node": NODE,
             "op": OP,
-            "owner": None,
+            "owner": "portable",
             "partition": None,
-            "verdicts": [{"plugin": "cpu", "code": "op", "text": REASON}],
+            "verdicts": [
+                {"plugin": "cpu", "code": "op", "text": REASON},
+                {"plugin": "portable", "code": "claimed", "text": ""},
+            ],
             "module": "2",
             "pin": None,
             "source_op": "aten.layer_norm.default",

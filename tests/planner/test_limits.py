@@ -43,7 +43,7 @@ def test_what_is_left_is_large_enough_and_no_larger_one_is_given_up(sizes, least
         ),
         ({"a": 3}, "limits['a']: is 3, which is not a mapping of limits; write {'min_nodes': 3}"),
         (3, "limits: 3 is not a mapping; write {'cpu': {'min_nodes': 3}}"),
-        ({"b": {"min_nodes": 3}}, "b: has limits but is not asked; the plugins are a"),
+        ({"b": {"min_nodes": 3}}, "b: has limits but is not asked; the plugins are a, portable"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(limits, message):

@@ -97,7 +97,8 @@ def test_strict_is_read():
         ("plugin = 1", ", line 1: plugin is an unknown key; did you mean plugins?"),
         ("strict = true\n\nzzz = 1",
          ", line 3: zzz is an unknown key; "
-         "valid are plugins, trusted, unlisted, strict, pin, budget, cache, on_failure, simplify"),
+         "valid are plugins, trusted, unlisted, strict, pin, budget, cache, on_failure, simplify, "
+         "portable"),
         ("[plugins.trt]\noptonal = true",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",

@@ -142,7 +142,7 @@ def test_installed_wheels_are_what_is_imported(installed, outside):
 
 def test_installed_wheels_offer_their_plugins(installed, outside):
     listed = json.loads(installed.run(["etdev", "plugins", "--json"], outside))["plugins"]
-    assert {entry["name"] for entry in listed if entry["hooks"]} == set(PLUGINS)
+    assert {entry["name"] for entry in listed if entry["hooks"]} == {*PLUGINS, "portable"}
 
 
 def test_installed_wheels_have_the_guide(installed, outside):
@@ -242,7 +242,7 @@ def test_an_install_line_of_the_readme_works(line, outside, tmp_path):
     origins = fresh.origins(["cpu"], outside)
     assert all(fresh.folder in path.parents for path in origins.values())
     listed = json.loads(fresh.run(["etdev", "plugins", "--json"], outside))["plugins"]
-    assert {entry["name"] for entry in listed if entry["hooks"]} == {"cpu"}
+    assert {entry["name"] for entry in listed if entry["hooks"]} == {"cpu", "portable"}
 
 
 def test_the_readme_installs_from_a_checkout_a_url_and_wheels():

@@ -37,6 +37,11 @@ def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[
     return _reduced(loss, x, reduction), is_label.to(x.dtype).reshape(target.shape)
 
 
+def _multilabel_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    """Compute the loss alone."""
+    return _multilabel_margin_loss(x, target, reduction)[0]
+
+
 def _positive(margin: Tensor) -> Tensor:
     """What counts of a margin: nothing of NaN."""
     return torch.where(margin > 0, margin, 0)
@@ -133,6 +138,8 @@ def _known(op: Any, *args: Any, **options: Any) -> Tensor:
 # In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for
 # binary_cross_entropy, index_add, index_copy and one_hot it computes where eager PyTorch raises.
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    # The whole loss: torch calls its own decomposition of the inner op while it traces.
+    aten.multilabel_margin_loss.default: _multilabel_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.binary_cross_entropy.default: _binary_cross_entropy,
     aten.index_add.default: _index_add,

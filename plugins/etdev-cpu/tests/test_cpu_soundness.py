@@ -283,7 +283,7 @@ def test_a_node_that_xnnpacks_check_fails_on_is_left_alone(op):
         Function(model), (torch.randn(3, 4),), dynamic_shapes=shapes
     )
     plan, name = lowered.plan["forward"], f"aten_{op.__name__}_tensor"
-    (verdict,) = plan.ledger[name].verdicts
+    (verdict,) = plan.ledger[name].reasons
     assert verdict.code == "constraint"
     assert verdict.text.startswith("XNNPACK's check raised TypeError: unsupported operand type")
     assert plan.owner("aten_exp_default") == "CpuPlugin"
@@ -330,7 +330,7 @@ def test_what_a_layer_packs_is_not_read_by_other_ops_of_its_delegate():
     plan = lowered.plan["forward"]
     assert {plan.owner("aten_linear_default"), plan.owner("aten_convolution_default")} == {"cpu"}
     assert "aten_mul_tensor" in plan.fallback
-    (verdict,) = plan.ledger["aten_mul_tensor"].verdicts
+    (verdict,) = plan.ledger["aten_mul_tensor"].reasons
     assert verdict.code == "shared"
     assert lowered.verify([(x,), (x + 1,)]).calls == 3
 
