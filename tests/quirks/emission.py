@@ -1,0 +1,34 @@
+"""Faults of what is emitted: ops without kernels, and checks."""
+
+from __future__ import annotations
+
+import torch
+import torch.ao.quantization.fx._decomposed
+from zoo import random
+
+from quirks import Repro, model, repro
+
+_LIBRARY = torch.library.Library("etdev_repros", "FRAGMENT")
+_LIBRARY.define("halved(Tensor x) -> Tensor")
+_LIBRARY.impl("halved", lambda x: x / 2, "CompositeExplicitAutograd")
+
+
+@repro
+def raised_checks() -> Repro:
+    return Repro(model(lambda _, x: torch.linalg.inv(x)), [random(3, 3)], expects="error")
+
+
+@repro
+def quantised_kernels() -> Repro:
+    ops = torch.ops.quantized_decomposed
+
+    def rounded(_, x):
+        limits = (0.05, 3, -128, 127, torch.int8)
+        return ops.dequantize_per_tensor(ops.quantize_per_tensor(x, *limits), *limits)
+
+    return Repro(model(rounded), [random(3)], expects="error")
+
+
+@repro
+def missing_out_variants() -> Repro:
+    return Repro(model(lambda _, x: torch.ops.etdev_repros.halved(x)), [random(3)], expects="error")

@@ -1,0 +1,60 @@
+"""Faults of numbers beside tensors, and of dtypes that torch promotes."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim
+from zoo import random
+
+from quirks import Repro, model, repro
+
+X = random(3, 4)
+
+
+@repro
+def mixed_dtypes() -> Repro:
+    return Repro(model(lambda _, x, y: torch.cat([x, y], 1)), [(X.half(), X)], expects="error")
+
+
+@repro
+def mixed_halves() -> Repro:
+    def chosen(_, x, half, other):
+        return torch.where(x > 0, half, other)
+
+    return Repro(model(chosen), [(X, X.half(), X.bfloat16())], expects="error")
+
+
+@repro
+def compared_halves() -> Repro:
+    calls = [(torch.tensor(number, dtype=torch.int32), X.half() * 2048) for number in (2049, 70000)]
+    return Repro(model(lambda _, x, y: (x < y, x == y, x >= y * 32)), calls)
+
+
+@repro
+def rounded_scalars() -> Repro:
+    return Repro(model(lambda _, x: x * 0.1), [X.double()], tolerance=1e-12)
+
+
+@repro
+def widened_scalars() -> Repro:
+    return Repro(model(lambda _, x: x + 1), [torch.tensor(5, dtype=torch.int8)])
+
+
+@repro
+def number_functions() -> Repro:
+    shapes = (({0: Dim("n", min=2, max=8)},),)
+    powers = model(lambda _, x: x * x.shape[0] ** 2)
+    return Repro(powers, [X, random(5, 4)], dynamic_shapes=shapes, expects="error")
+
+
+@repro
+def shift_ops() -> Repro:
+    return Repro(model(lambda _, x: (x << 2, x >> 1)), [torch.arange(-3, 4)], expects="error")
+
+
+@repro
+def complex_numbers() -> Repro:
+    def doubled(_, x):
+        return torch.view_as_real(torch.view_as_complex(x) * 2)
+
+    return Repro(model(doubled), [random(3, 2)], expects="error")

@@ -1,0 +1,77 @@
+"""Faults of dynamic sizes, and of sizes that depend on data."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim
+from zoo import random
+
+from quirks import Repro, model, repro
+
+X = random(3, 4)
+ROWS = (({0: Dim("rows", max=8)},),)
+
+
+@repro
+def fixed_sizes() -> Repro:
+    calls = [random(rows, 4) for rows in (3, 8, 1)]
+    return Repro(
+        model(lambda _, x: x.split([1, 3], 1)), calls, dynamic_shapes=ROWS, expects="error"
+    )
+
+
+@repro
+def unbounded_sizes() -> Repro:
+    calls = [random(rows, 4) for rows in (3, 8)]
+    shapes = (({0: Dim("rows")},),)
+    return Repro(model(lambda _, x: x.sin() + 1), calls, dynamic_shapes=shapes, expects="error")
+
+
+@repro
+def masked_selects() -> Repro:
+    calls = [random(3, 4), -random(3, 4)]
+    return Repro(model(lambda _, x: x.masked_select(x > 0) * 2), calls, expects="error")
+
+
+@repro
+def unbounded_values() -> Repro:
+    def ones(_, n):
+        size = n.item()
+        torch._check(size >= 0)
+        return torch.ones(size) * 2
+
+    return Repro(model(ones), [torch.tensor(3), torch.tensor(9)], expects="error")
+
+
+@repro
+def unordered_strides() -> Repro:
+    def columns(_, x, i):
+        start, end = i.tolist()
+        torch._check(start >= 0)
+        torch._check(end <= 4)
+        torch._check(start <= end)
+        return x[:, start:end]
+
+    return Repro(model(columns), [(random(3, 4), torch.tensor([1, 3]))], expects="error")
+
+
+@repro
+def unknown_positions() -> Repro:
+    calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
+    return Repro(model(lambda _, x, i: x[i]), calls, expects="error")
+
+
+@repro
+def unknown_slices() -> Repro:
+    calls = [(X, torch.tensor(rows)) for rows in (1, 2)]
+    return Repro(model(lambda _, x, n: x[: n.item()] * 2), calls, expects="error")
+
+
+@repro
+def data_dependent_guards() -> Repro:
+    def rows(_, x, n):
+        first = n.item()
+        torch._check(first >= 0)
+        return x[first : first + 2]
+
+    return Repro(model(rows), [(X, torch.tensor(1))], expects="error")
