@@ -1,7 +1,7 @@
-"""The registry: which plugins there are, which of them are asked in which order, and how.
+"""The registry of plugins: found, made with their options, put in order, and asked hook by hook.
 
-`etdev plugins` never imports torch, so nothing that is imported here may. What touches programs
-(`adapted`, `shadow`, `tags`) is imported by function, at the call that needs it.
+`etdev plugins` never imports torch, so nothing that is imported here may. Modules that touch
+programs (`adapted`, `masked`, `tags`) are imported in the functions that need them.
 """
 
 from etdev.registry.registry import PluginEntry, Registry, default_path, find, load, parse

@@ -1,4 +1,4 @@
-"""The adapted partitioner: any ExecuTorch Partitioner as a plugin."""
+"""Any ExecuTorch Partitioner, adapted as a plugin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
@@ -33,8 +33,8 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
         partitioner: Such as `NpuPartitioner()`. Its `partition` is given copies, and is called
             once or more per method.
         name: The plugin's name.
-        device: Where its partitions run, `"cuda:1"` or `{"forward": "cuda:1"}`; None leaves it to
-            the `target_device` of the partitioner's compile specs, else the CPU.
+        device: Where its partitions run, `"cuda:1"` or `{"forward": "cuda:1"}`; None takes the
+            `target_device` of the partitioner's compile specs, else the CPU.
 
     Raises:
         PluginError: It is not a Partitioner.
@@ -48,13 +48,11 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
     if not isinstance(name, str) or not name:
         raise PluginError("adapt", f"{name!r} is not a name", 'write name="npu"')
     if isinstance(partitioner, type) and issubclass(partitioner, Partitioner):
-        raise PluginError(
-            name, f"{partitioner.__name__} is a class", f"write {partitioner.__name__}(...)"
-        )
+        own = partitioner.__name__
+        raise PluginError(name, f"{own} is a class", f"write {own}(...)")
     if not isinstance(partitioner, Partitioner):
-        raise PluginError(
-            name, f"{partitioner!r} is not an ExecuTorch Partitioner", "subclass Partitioner"
-        )
+        what = f"{partitioner!r} is not an ExecuTorch Partitioner"
+        raise PluginError(name, what, "subclass Partitioner")
     return AdaptedPartitioner(name, partitioner, {} if device is None else per_method(device))
 
 
@@ -76,35 +74,32 @@ class AdaptedPartitioner:
 
     @property
     def title(self) -> str:
-        """What the partitioner calls itself, for messages."""
+        """Name of the partitioner's class, for messages."""
         return type(self.partitioner).__name__
 
     @hookimpl
     def probe(self) -> Probe:
-        """No devices: a Partitioner can't say what it finds on this machine."""
+        """Return no devices: a Partitioner can't say what it finds on this machine."""
         return Probe(())
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
-        """The ops of the partitioner's `ops_to_not_decompose`, with its check."""
+        """Return the ops of the partitioner's `ops_to_not_decompose`, with its check."""
         self._refuse_transform(program, method)
-        call = self.partitioner.ops_to_not_decompose
-        answer = self._guarded("ops_to_not_decompose", method, lambda: call(program))
+        hook = "ops_to_not_decompose"
+        answer = self._guarded(hook, method, self.partitioner.ops_to_not_decompose, program)
         try:
             ops, check = answer
             ops = tuple(ops)
         except (TypeError, ValueError):
-            raise PluginError(
-                self.name,
-                f"{self.title}.ops_to_not_decompose returned {answer!r}",
-                "return a list of ops and a check or None",
-            ) from None
+            what = f"{self.title}.{hook} returned {answer!r}"
+            cure = "return a list of ops and a check or None"
+            raise PluginError(self.name, what, cure) from None
         if check is None:
             return KeepWhole(ops)
 
         def when(node: Node) -> bool:
-            asked = f"check of ops_to_not_decompose on {node.name!r}"
-            return bool(self._guarded(asked, method, lambda: check(node)))
+            return bool(self._guarded(f"check of {hook} on {node.name!r}", method, check, node))
 
         return KeepWhole(ops, when)
 
@@ -116,29 +111,31 @@ class AdaptedPartitioner:
         taken: Mapping[str, str],
         partitions: Mapping[str, str],
     ) -> Sequence[Claim]:
-        """Each tag as an atomic group, in one claim for each of the delegation specs."""
+        """Return each tag as an atomic group, in one claim for each of the delegation specs."""
         from etdev.graph.method import MethodGraph
+        from etdev.registry.masked import masked
         from etdev.registry.rejections import Rejections
-        from etdev.registry.shadow import shadow
         from etdev.registry.tags import TagReader
 
         # Another plugin has pieces of an op; the host asks again and shows the pieces.
         if taken.keys() - partitions.keys():
             return ()
-        copied = shadow(program, method, partitions)
+        copied = masked(program, method, partitions)
         shown = MethodGraph(copied, method)
         reader = TagReader(self.name, self.title, shown)
-        call, rejections = self.partitioner.partition, Rejections(self.title)
+        rejections = Rejections(self.title)
         with rejections.heard():
-            result = self._guarded("partition", method, lambda: call(copied))
+            result = self._guarded("partition", method, self.partitioner.partition, copied)
         tagging = self._tagging[method] = reader.read(result)
-        left = [node for node in shown.ops if node not in tagging.named]
-        refusals = [rejections.refusal(node) for node in left if node not in shown.foreign]
-        return tagging.claims(self._backend, refusals)
+        named = {name for claim in tagging.claims for group in claim.groups for name in group.nodes}
+        first, *others = tagging.claims or [Claim(self._backend, ())]
+        named |= {refusal.node for refusal in first.refusals} | shown.foreign
+        refusals = [rejections.refusal(node) for node in shown.ops if node not in named]
+        return [evolve(first, refusals=(*first.refusals, *refusals)), *others]
 
     @property
     def _backend(self) -> str:
-        """Its backend as most partitioners have it, to carry refusals where nothing is tagged."""
+        """Backend of the claim that carries refusals where nothing is tagged."""
         return getattr(getattr(self.partitioner, "delegation_spec", None), "backend_id", self.title)
 
     @hookimpl
@@ -159,7 +156,7 @@ class AdaptedPartitioner:
 
     @hookimpl
     def resolve_device(self, partition: Partition) -> Device | None:
-        """The device given to `adapt`, else the one in its compile specs."""
+        """Return the device given to `adapt`, else the one in its compile specs."""
         if given := for_method(self.devices, partition.method):
             return given
         derived = self._tagging[partition.method].devices
@@ -167,7 +164,7 @@ class AdaptedPartitioner:
 
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
-        """What it wrote to `node.meta` for its backend's compiler, such as what it matched."""
+        """Return the partitioner's notes for its backend's compiler, such as its matches."""
         written = self._tagging[partition.method].annotations
         constants = (constant.name for constant in partition.constants)
         return {name: written[name] for name in (*partition.nodes, *constants) if name in written}
@@ -180,16 +177,15 @@ class AdaptedPartitioner:
         from executorch.exir.backend.partitioner import Partitioner
 
         from etdev.graph.nodes import fingerprint
-        from etdev.registry.shadow import shadow
+        from etdev.registry.masked import masked
 
         hook = "transform_for_pre_decomposition"
         default = getattr(Partitioner, hook, None)
         # ExecuTorch 1.4 doesn't have it and wouldn't call it.
         if default is None or getattr(type(self.partitioner), hook) is default:
             return
-        copied = shadow(program, method, {})
-        call = getattr(self.partitioner, hook)
-        changed = self._guarded(hook, method, lambda: call(copied))
+        copied = masked(program, method, {})
+        changed = self._guarded(hook, method, getattr(self.partitioner, hook), copied)
         if fingerprint(changed.graph) != fingerprint(program.graph):
             raise PluginError(
                 self.name,
@@ -198,9 +194,9 @@ class AdaptedPartitioner:
                 f"lower what {self.title}.{hook} returns for the exported program",
             )
 
-    def _guarded(self, what: str, method: str, call: Callable[[], Any]) -> Any:
+    def _guarded(self, what: str, method: str, call: Callable[[Any], Any], given: Any) -> Any:
         try:
-            return call()
+            return call(given)
         except (EtdevError, KeyboardInterrupt):
             raise
         except BaseException as error:

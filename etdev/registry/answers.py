@@ -1,4 +1,4 @@
-"""Answers: one typed function per hook, which calls the plugin and checks what it returns.
+"""One typed function per hook, which asks the plugin and checks its answer.
 
 A fault raises PluginError or ClaimError with the plugin's name. torch is imported where a program
 is at hand, since `etdev plugins` asks for probes through this file.
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from etdev.errors import ClaimError, PluginError, first_line
-from etdev.registry.calls import call, fault, guarded, items
+from etdev.registry.calls import call, call_for_items, fault, guarded
 
-# The answer to it is in a file of its own.
+# The answer to this hook has a file of its own.
 from etdev.registry.contexts import compile_context as compile_context
 from etdev.registry.plugin import Plugin
-from etdev.registry.watchdog import waiting_for
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe
 from etdev.schema.outcomes import Bypass
@@ -36,80 +35,65 @@ if TYPE_CHECKING:
 
 # Keys of `node.meta` that ExecuTorch and the host rely on.
 HOST_META = {"val", "tensor_meta", "spec", "debug_handle", "delegation_tag"}
-# What a backend may round float32 to.
+# The dtypes to which a backend may round float32.
 _ROUNDED = ("bfloat16", "float16")
-# What goes to `node.meta`, by the name of the node.
+# Additions to `node.meta`, by the name of the node.
 Annotations = Mapping[str, Mapping[str, Any]]
 
 
 def quirks(plugin: Plugin) -> tuple[Quirk, ...]:
-    """The faults that the plugin adds to the table."""
-    cure = "return a list of Quirks"
-    rows = items(plugin, "quirks", call(plugin, "quirks"), cure)
-    for row in rows:
-        if not isinstance(row, Quirk):
-            raise fault(plugin, "quirks", row, cure)
-    return rows
+    """Return the faults that the plugin adds to the table."""
+    return call_for_items(plugin, "quirks", Quirk, "return a list of Quirks")
 
 
 def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedProgram:
-    """The program as the plugin rewrites it, or as it is."""
+    """Return the program as the plugin rewrites it, or as it is."""
     from torch.export import ExportedProgram
 
     from etdev.graph.signature import defect, interface_change, name_inputs
 
-    answer = call(plugin, "prepare", method, program=program, method=method)
+    cure = "return an ExportedProgram"
+    answer = call(plugin, "prepare", ExportedProgram, cure, program=program, method=method)
     if answer is None:
         return program
-    if not isinstance(answer, ExportedProgram):
-        raise fault(plugin, "prepare", answer, "return an ExportedProgram")
-    name_inputs(answer)
-    if wrong := defect(answer):
-        what = f"prepare returned for method {method!r} what is not a program: {first_line(wrong)}"
+    rewritten: ExportedProgram = answer
+    name_inputs(rewritten)
+    if wrong := defect(rewritten):
+        what = f"prepare returned an invalid program for method {method!r}: {first_line(wrong)}"
         raise PluginError(plugin.name, what, "change nodes and signature together") from wrong
-    if change := interface_change(program, answer):
+    if change := interface_change(program, rewritten):
         cure = "return a program that takes and returns the same"
         raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
-    return answer
+    return rewritten
 
 
 def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWhole | None:
-    """The ATen ops that the plugin wants to see whole; None without a wish."""
+    """Return the ATen ops that the plugin wants to see whole; None for none."""
     from etdev.upstream.operators import OpOverload
 
-    answer = call(plugin, "keep_whole", method, program=program, method=method)
+    cure = "return KeepWhole"
+    answer = call(plugin, "keep_whole", KeepWhole, cure, program=program, method=method)
     if answer is None:
         return None
-    cure = "return KeepWhole"
-    if not isinstance(answer, KeepWhole):
-        raise fault(plugin, "keep_whole", answer, cure)
-    for op in (*answer.ops, *answer.decomposes):
+    wish: KeepWhole = answer
+    for op in (*wish.ops, *wish.decomposes):
         if not isinstance(op, OpOverload):
             raise fault(plugin, "keep_whole", op, "name ops such as torch.ops.aten.mm.default")
-    return _named(plugin, method, answer)
-
-
-def _named(plugin: Plugin, method: str, wish: KeepWhole) -> KeepWhole:
-    """Make the check of a wish name the plugin, the method and the node when it raises."""
-    when = wish.when
-    if when is None:
+    if (when := wish.when) is None:
         return wish
 
     def check(node: Node) -> bool:
-        with _looked_at(plugin, f"keep_whole's check of {node.name!r}", node, method):
+        with _reading(plugin, f"keep_whole's check of {node.name!r}", node, method):
             return bool(when(node))
 
     return evolve(wish, when=check)
 
 
 @contextmanager
-def _looked_at(plugin: Plugin, what: str, node: Node, method: str = "") -> Iterator[None]:
-    """Name the plugin in what is raised while it looks at one node, and refuse a changed node."""
+def _reading(plugin: Plugin, what: str, node: Node, method: str = "") -> Iterator[None]:
+    """Guard a call of the plugin that looks at one node, and refuse a change of its meta."""
     before = dict(node.meta)
-    with (
-        guarded(plugin, what, method),
-        waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
-    ):
+    with guarded(plugin, what, method):
         yield
     if node.meta.keys() != before.keys() or any(node.meta[k] is not before[k] for k in before):
         node.meta = before
@@ -121,12 +105,12 @@ def _looked_at(plugin: Plugin, what: str, node: Node, method: str = "") -> Itera
 def decompose(
     plugins: Sequence[Plugin], node: Node, config: EdgeCompileConfig
 ) -> Callable[..., Any] | None:
-    """How an op is written in other ops, from the first plugin that knows; None if none does."""
+    """Return how an op is written in other ops, from the first plugin that has an answer."""
     for plugin in plugins:
-        # Looked up here, since this is asked about many nodes.
+        # Not by `call`, which takes a snapshot: this is asked about many nodes.
         if "decompose" not in plugin.hooks:
             continue
-        with _looked_at(plugin, f"decompose of {node.name!r}", node):
+        with _reading(plugin, f"decompose of {node.name!r}", node):
             given = plugin.hook.decompose(node=node, config=config)
         if given and not callable(given[0]):
             raise fault(plugin, "decompose", given[0], "return a function, or None")
@@ -143,7 +127,7 @@ def claim_nodes(
     partitions: Mapping[str, str],
     config: EdgeCompileConfig,
 ) -> tuple[Claim, ...]:
-    """The plugin's claims on a method, which name only nodes and constants that it has.
+    """Return the plugin's claims on a method, which name only nodes and constants that it has.
 
     Raises:
         ClaimError: The plugin changed the graph, names a node that is not there, refuses one that
@@ -151,40 +135,33 @@ def claim_nodes(
     """
     from etdev.registry.claims import check_claims
 
-    program, method = graph.program, graph.method
-    answer = call(
+    claims: tuple[Claim, ...] = call_for_items(
         plugin,
         "claim_nodes",
-        method,
-        program=program,
-        method=method,
-        # The host's own.
+        Claim,
+        "return a Claim or several",
+        program=graph.program,
+        method=graph.method,
+        # The tables are the host's own.
         taken=MappingProxyType(taken),
         partitions=MappingProxyType(partitions),
         config=config,
     )
-    cure = "return a Claim or several"
-    claims = (answer,) if isinstance(answer, Claim) else items(plugin, "claim_nodes", answer, cure)
-    for claim in claims:
-        if not isinstance(claim, Claim):
-            raise fault(plugin, "claim_nodes", claim, cure)
     check_claims(plugin, graph, claims)
     return claims
 
 
 def claim_constants(plugin: Plugin, program: ExportedProgram, draft: Draft) -> frozenset[str]:
-    """Names of the constants that travel inside the delegate.
+    """Return the names of the constants that travel inside the delegate.
 
     Raises:
         ClaimError: The partition does not read one of them, or the delegate would freeze a buffer
             that the method writes.
     """
     hook, cure = "claim_constants", "return a list of constants"
-    answer = call(plugin, hook, draft.method, program=program, partition=draft)
-    if isinstance(answer, str):
-        raise fault(plugin, hook, answer, cure)
-    constants = items(plugin, hook, answer, cure)
-    names = {item.name if isinstance(item, Constant) else str(item) for item in constants}
+    given = {"program": program, "partition": draft}
+    constants = call_for_items(plugin, hook, str | Constant, cure, **given)
+    names = {item.name if isinstance(item, Constant) else item for item in constants}
     readable = {constant.name: constant for constant in draft.constants}
     for name in sorted(names):
         if name not in readable:
@@ -203,107 +180,88 @@ def claim_constants(plugin: Plugin, program: ExportedProgram, draft: Draft) -> f
 def resolve_device(
     plugin: Plugin, program: ExportedProgram, partition: Partition
 ) -> Device | Assumed | None:
-    """Where the plugin says a partition runs; None for the default."""
-    answer = call(plugin, "resolve_device", partition.method, program=program, partition=partition)
-    if not isinstance(answer, Device | Assumed | None):
-        cure = 'return a Device, such as Device("cuda", 0)'
-        raise fault(plugin, "resolve_device", answer, cure, partition)
+    """Return where the plugin says a partition runs; None for the default."""
+    hook, cure = "resolve_device", 'return a Device, such as Device("cuda", 0)'
+    answer: Device | Assumed | None = call(
+        plugin, hook, Device | Assumed, cure, program=program, partition=partition
+    )
     return answer
 
 
 def device_caveat(plugin: Plugin, program: ExportedProgram, partition: Partition) -> str:
-    """Why a partition may not run where it was put; empty if it will."""
-    answer = call(plugin, "device_caveat", partition.method, program=program, partition=partition)
-    if not isinstance(answer, str | None) or not (answer or "").isprintable():
-        cure = "return a line of text, or None"
+    """Return why a partition may not run where it was put; empty if it will."""
+    cure, given = "return a line of text, or None", {"program": program, "partition": partition}
+    answer: str = call(plugin, "device_caveat", str, cure, **given) or ""
+    if not answer.isprintable():
         raise fault(plugin, "device_caveat", answer, cure, partition)
-    return answer or ""
+    return answer
 
 
 def annotate(plugin: Plugin, partition: Partition) -> Annotations:
-    """What the compiler of a partition is to find in `node.meta`; empty for nothing."""
-    answer = call(plugin, "annotate", partition.method, partition=partition)
-    if answer is None:
-        return {}
-    if not isinstance(answer, Mapping) or not all(
-        isinstance(name, str)
-        and isinstance(meta, Mapping)
-        and all(isinstance(key, str) for key in meta)
-        for name, meta in answer.items()
-    ):
-        cure = 'return a mapping, such as {"aten_add_tensor": {"key": 1}}'
+    """Return additions to `node.meta` for the compiler of a partition; empty for none."""
+    cure = 'return a mapping, such as {"aten_add_tensor": {"key": 1}}'
+    answer: Annotations = call(plugin, "annotate", Mapping, cure, partition=partition) or {}
+    if not all(isinstance(meta, Mapping) for meta in answer.values()):
         raise fault(plugin, "annotate", answer, cure, partition)
-    constants = [constant.name for constant in partition.constants]
     for name, meta in answer.items():
         if taken := sorted(HOST_META & meta.keys()):
             what = f"annotate overwrites meta[{taken[0]!r}] of {name!r} in {partition.where}"
             raise PluginError(plugin.name, what, "the host writes it; use a key of its own")
+    constants = (constant.name for constant in partition.constants)
     known = {*partition.nodes, *constants, *(tensor.name for tensor in partition.inputs)}
     if strange := answer.keys() - known:
-        what = f"annotate names {min(strange)!r}, which is not in {partition.where}"
+        what = f"annotate names {min(map(str, strange))!r}, which is not in {partition.where}"
         raise PluginError(plugin.name, what, "name its nodes, inputs or constants")
     return answer
 
 
 def cache_key(plugin: Plugin, partition: Partition) -> Mapping[str, str] | Bypass | None:
-    """What else the compiled bytes of a partition depend on, or why they can't be kept."""
-    answer = call(plugin, "cache_key", partition.method, partition=partition)
-    if answer is None or isinstance(answer, Bypass):
-        return answer
-    if not isinstance(answer, Mapping) or not all(
+    """Return what else the compiled bytes of a partition depend on, or why they can't be kept."""
+    hook, cure = "cache_key", 'return a mapping of text, such as {"compiler": "3.1"}, or a Bypass'
+    answer: Mapping[str, str] | Bypass | None = call(
+        plugin, hook, Mapping | Bypass, cure, partition=partition
+    )
+    if isinstance(answer, Mapping) and not all(
         isinstance(text, str) for item in answer.items() for text in item
     ):
-        cure = 'return a mapping of text, such as {"compiler": "3.1"}, or a Bypass'
-        raise fault(plugin, "cache_key", answer, cure, partition)
+        raise fault(plugin, hook, answer, cure, partition)
     return answer
 
 
 def payload_device(
     plugins: Sequence[Plugin], backend_id: str, payload: bytes, arguments: int | None = None
 ) -> Device | None:
-    """The device that a compiled delegate really uses, from the first plugin that knows.
+    """Return the device that a compiled delegate really uses, from the first plugin that knows.
 
     Raises:
         ArtifactError: A plugin finds the payload damaged, or called with the wrong arguments.
     """
-    for plugin in plugins:
-        given = {"backend_id": backend_id, "payload": payload, "arguments": arguments}
-        answer = call(plugin, "payload_device", **given)
-        if isinstance(answer, Device):
-            return answer
-        if answer is not None:
-            raise fault(plugin, "payload_device", answer, "return a Device, or None")
-    return None
+    hook, cure = "payload_device", "return a Device, or None"
+    given = {"backend_id": backend_id, "payload": payload, "arguments": arguments}
+    answers = (call(plugin, hook, Device, cure, **given) for plugin in plugins)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def payload_data(plugins: Sequence[Plugin], backend_id: str, payload: bytes) -> tuple[str, ...]:
-    """Keys of the named data that a delegate looks up, from the first plugin that knows."""
-    for plugin in plugins:
-        hook, cure = "payload_data", "return a list of keys"
-        answer = call(plugin, hook, backend_id=backend_id, payload=payload)
-        if answer is None:
-            continue
-        keys = items(plugin, hook, answer, cure)
-        if isinstance(answer, str) or not all(isinstance(key, str) for key in keys):
-            raise fault(plugin, hook, answer, cure)
-        return keys
-    return ()
+    """Return the keys of the named data that a delegate reads, from the first plugin that knows."""
+    hook, given = "payload_data", {"backend_id": backend_id, "payload": payload}
+    answers = (call_for_items(p, hook, str, "return a list of keys", **given) for p in plugins)
+    return next(filter(None, answers), ())
 
 
 def rounds_to(plugins: Sequence[Plugin], backend_id: str) -> str | None:
     """Return the dtype that a backend rounds float32 to, from the first plugin that knows."""
+    cure = f"return {' or '.join(_ROUNDED)}, or None"
     for plugin in plugins:
-        answer = call(plugin, "rounds_to", backend_id=backend_id)
-        if answer in _ROUNDED:
-            return str(answer)
-        if answer is not None:
-            raise fault(plugin, "rounds_to", answer, f"return {' or '.join(_ROUNDED)}, or None")
+        answer: str | None = call(plugin, "rounds_to", str, cure, backend_id=backend_id)
+        if answer not in (None, *_ROUNDED):
+            raise fault(plugin, "rounds_to", answer, cure)
+        if answer:
+            return answer
     return None
 
 
 def probe(plugin: Plugin) -> Probe:
-    """What the plugin finds on this machine."""
-    answer = call(plugin, "probe")
-    if not isinstance(answer, Probe | None):
-        raise fault(plugin, "probe", answer, 'return a Probe, such as Probe(["cpu"])')
+    """Return what the plugin finds on this machine."""
+    answer: Probe | None = call(plugin, "probe", Probe, 'return a Probe, such as Probe(["cpu"])')
     return answer or Probe()

@@ -1,8 +1,7 @@
-"""Calls of one hook of one plugin, with a check that the hook left the program unchanged."""
+"""Calls of one hook of one plugin, timed and checked for the type of the answer."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,98 +14,107 @@ from etdev.schema.partition import Draft
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-# Who our values name as the one at fault, since they don't know which plugin makes them.
+# `who` of errors that the values of etdev.schema raise; they don't know which plugin makes them.
 _VALUES = ("claim", "device", "group", "limits")
 
 
-def call(plugin: Plugin, name: str, method: str = "", /, **arguments: Any) -> Any:
-    """Return what a hook returns, iterators as lists; None if the plugin does not have the hook.
+def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -> Any:
+    """Call a hook and return its answer; None if the plugin does not have the hook.
 
     Hooks that are called once per partition have their program checked once, by `untouched`.
 
+    Args:
+        plugin: The plugin.
+        hook: Name of the hook.
+        kind: Types that the answer may have, besides None.
+        cure: How to answer, for the error about another answer.
+        arguments: Arguments of the hook. Positional, so that a hook may have any argument names.
+
     Raises:
-        PluginError: The plugin raised an error that is no EtdevError, changed the program, or took
-            too long.
+        PluginError: The plugin raised an error that is no EtdevError, changed the program, took too
+            long, or answered something else.
     """
-    if name not in plugin.hooks:
+    if hook not in plugin.hooks:
         return None
-    program = None if "partition" in arguments else arguments.get("program")
-    what = f"{name}{_place(method)}"
-    with (
-        _unchanged_program([plugin.name], name, program, method),
-        guarded(plugin, name, method),
-        waiting_for(plugin.name, what, plugin.limits.hook_timeout_s),
-    ):
-        answers = getattr(plugin.hook, name)(**arguments)
-        return listed(answers[0]) if answers else None
+    partition: Draft | None = arguments.get("partition")
+    method = partition.method if partition else arguments.get("method", "")
+    program = None if partition else arguments.get("program")
+    with untouched([plugin], hook, program, method), guarded(plugin, hook, method):
+        answers = getattr(plugin.hook, hook)(**arguments)
+        answer = answers[0] if answers else None
+        # An iterator runs code of the plugin.
+        answer = list(answer) if isinstance(answer, Iterator) else answer
+    if not isinstance(answer, kind | None):
+        raise fault(plugin, hook, answer, cure, partition)
+    return answer
+
+
+def call_for_items(
+    plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any
+) -> tuple[Any, ...]:
+    """Call a hook that returns several items; none for None, and one item may come alone.
+
+    Args:
+        plugin: The plugin.
+        hook: Name of the hook.
+        kind: Types that an item may have.
+        cure: How to answer, for the error about another answer.
+        arguments: Arguments of the hook.
+    """
+    answer = call(plugin, hook, object, cure, **arguments)
+    if answer is None or (isinstance(answer, kind) and not isinstance(answer, str)):
+        return () if answer is None else (answer,)
+    # A container of the plugin's own may raise anything.
+    with guarded(plugin, hook):
+        if isinstance(answer, str) or not hasattr(answer, "__iter__"):
+            raise fault(plugin, hook, answer, cure)
+        items = tuple(answer)
+    for item in items:
+        if not isinstance(item, kind):
+            raise fault(plugin, hook, item, cure)
+    return items
 
 
 @contextmanager
-def guarded(plugin: Plugin, name: str, method: str = "") -> Iterator[None]:
-    """Name the plugin and the hook in what is raised."""
+def guarded(plugin: Plugin, what: str, method: str = "") -> Iterator[None]:
+    """Name the plugin and the hook in every error, and watch how long the plugin takes."""
+    place = f" for method {method!r}" if method else ""
     try:
-        yield
+        with waiting_for(plugin.name, f"{what}{place}", plugin.limits.hook_timeout_s):
+            yield
     except EtdevError as error:
         if error.who not in _VALUES:
             raise
-        what = f"{name}{_place(method)}: {error.what}"
-        raise type(error)(plugin.name, what, error.cure) from error
+        raise type(error)(plugin.name, f"{what}{place}: {error.what}", error.cure) from error
     except KeyboardInterrupt as interrupt:
-        # The command line says what was interrupted.
-        interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {name}")
+        # The command line prints the hook that was interrupted.
+        interrupt.args = (*interrupt.args, f"plugin {plugin.name}, hook {what}")
         raise
     except BaseException as error:
-        what = f"{name} raised {first_line(error)}{_place(method)}"
-        raise PluginError(plugin.name, what, "the cause is chained below") from error
+        text = f"{what} raised {first_line(error)}{place}"
+        raise PluginError(plugin.name, text, "the cause is chained below") from error
+
+
+def fault(
+    plugin: Plugin, hook: str, answer: object, cure: str, partition: Draft | None = None
+) -> PluginError:
+    """Return the error about an answer that a hook may not give."""
+    place = f" for {partition.where}" if partition else ""
+    kind = ClaimError if hook.startswith("claim") else PluginError
+    return kind(plugin.name, f"{hook} returned {shown(answer)}{place}", cure)
 
 
 @contextmanager
 def untouched(
-    plugins: Sequence[Plugin], name: str, program: ExportedProgram, method: str
+    plugins: Sequence[Plugin], hook: str, program: ExportedProgram | None, method: str
 ) -> Iterator[None]:
-    """Check that a hook which is called once per partition leaves the program unchanged.
+    """Check that a hook leaves the program unchanged.
 
     Raises:
         PluginError: The program was changed; the text names all plugins that were asked.
     """
-    asked = list(dict.fromkeys(plugin.name for plugin in plugins if name in plugin.hooks))
-    with _unchanged_program(asked, name, program if asked else None, method):
-        yield
-
-
-def listed(answer: Any) -> Any:
-    """An answer that runs code of the plugin when it is read, read."""
-    if inspect.iscoroutine(answer):
-        answer.close()
-    return list(answer) if isinstance(answer, Iterator) else answer
-
-
-def items(plugin: Plugin, name: str, answer: Any, cure: str) -> tuple[Any, ...]:
-    """The items of an answer, none for None."""
-    if answer is None:
-        return ()
-    # A container of the plugin's own runs code of the plugin's.
-    with guarded(plugin, name):
-        try:
-            return tuple(answer)
-        except TypeError as error:
-            raise fault(plugin, name, answer, cure) from error
-
-
-def fault(
-    plugin: Plugin, name: str, answer: object, cure: str, partition: Draft | None = None
-) -> PluginError:
-    """The error about an answer that is not of the hook's kind."""
-    place = f" for {partition.where}" if partition else ""
-    kind = ClaimError if name.startswith("claim") else PluginError
-    return kind(plugin.name, f"{name} returned {shown(answer)}{place}", cure)
-
-
-@contextmanager
-def _unchanged_program(
-    asked: Sequence[str], name: str, program: ExportedProgram | None, method: str
-) -> Iterator[None]:
-    if program is None:
+    asked = list(dict.fromkeys(plugin.name for plugin in plugins if hook in plugin.hooks))
+    if program is None or not asked:
         yield
         return
     from etdev.graph.snapshot import Snapshot
@@ -117,11 +125,7 @@ def _unchanged_program(
         cure = "look at the program, don't change it"
         if changed.startswith("the values"):
             cure = "the model has lost them, load it again; and change a clone of them in the hook"
-        elif name == "prepare":
+        elif hook == "prepare":
             cure = "change a copy.deepcopy of the program and return that"
-        kind = ClaimError if name.startswith("claim") else PluginError
-        raise kind(" or ".join(asked), f"{name} changed {changed} of method {method!r}", cure)
-
-
-def _place(method: str) -> str:
-    return f" for method {method!r}" if method else ""
+        kind = ClaimError if hook.startswith("claim") else PluginError
+        raise kind(" or ".join(asked), f"{hook} changed {changed} of method {method!r}", cure)

@@ -1,4 +1,4 @@
-"""Claims as plugins return them: what they name is there, and they don't contradict themselves."""
+"""Checks that the claims of a plugin name existing nodes and don't contradict themselves."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NAMED = 3
 
 
 def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) -> None:
-    """Refuse claims that no plan could keep, whatever other plugins claim.
+    """Refuse claims that no plan could keep, even without other plugins.
 
     A node in several claims is no contradiction: the first claim that can have it counts.
 
     Raises:
-        ClaimError: They name what is not there, refuse a node with a reason code of the host's,
+        ClaimError: They name a node that is not there, refuse a node with the host's reason code,
             refuse a node that they claim, or have a group that can't be one partition.
     """
     claims = list(claims)
-    # A plugin may say something of its own about the getitems that follow an op.
+    # A plugin may refuse the getitems that follow an op that it claims.
     wanted = {name for claim in claims for group in claim.groups for name in group.nodes}
     for claim in claims:
         members = [_members(plugin, graph, group) for group in claim.groups]
@@ -50,7 +50,7 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
 
 
 def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
-    """The nodes of a group, and the getitems that follow them."""
+    """Return the nodes of a group, and the getitems that follow them."""
     for name in group.nodes:
         if name not in graph.number and name not in graph.constants:
             raise _unknown(plugin, graph, "claims", name)
@@ -58,7 +58,7 @@ def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
 
 
 def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:
-    """Refuse a group that could not be had whole if nobody else claimed anything."""
+    """Refuse a group that no delegate could have whole, even without other plugins."""
     groups = joined(members)
     # The graph itself has no cycles.
     if all(len(group) == 1 for group in groups):

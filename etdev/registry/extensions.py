@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from etdev.errors import PluginError, first_line
+from etdev.registry.watchdog import waiting_for
 
 COMMANDS, VIEWS = "etdev.commands", "etdev.views"
-# What etdev's own distributions add, and the extra of etdev that installs each. No other name may
-# be suggested to pip: anyone can upload a distribution called etdev-something.
+# Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
+# may be suggested to pip: anyone can upload a distribution called etdev-something.
 EXTRAS = {COMMANDS: {"tune": "tune"}, VIEWS: {"html": "page"}}
-# Set in the environment, only what is named is imported.
+# Set in the environment, it limits imports to what is named.
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 _UNKNOWN = "unknown"
 
 
 @frozen
 class Offer:
-    """An entry point with the distribution that has it; nothing of it is imported yet.
+    """An entry point with the distribution that has it; nothing is imported yet.
 
     Args:
         entry: Name, module and object.
@@ -40,33 +41,35 @@ class Offer:
         """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
-    def imported(self, fault: Callable[[Any], str]) -> Any:
-        """Import the object of a command or a view.
+    def imported(self, cure: str, limit_s: float | None = None) -> Any:
+        """Import the object that the entry point names.
 
         Args:
-            fault: Says what is wrong with an object of another kind; empty if nothing is.
+            cure: What to do if that fails.
+            limit_s: How long it may take.
 
         Raises:
-            PluginError: It can't be imported, or is of another kind.
+            PluginError: It can't be imported.
         """
         if not EntryPoint.pattern.match(self.entry.value):
             what = f"has the entry point {self.entry.value!r}, which can't be read"
-            raise PluginError(self.title, what, "write package.module:object")
+            raise PluginError(self.title, what, "write package.module:Object")
         try:
-            value = self.entry.load()
-        except KeyboardInterrupt:
+            with waiting_for(self.entry.name, "its import", limit_s):
+                return self.entry.load()
+        except (PluginError, KeyboardInterrupt):
             raise
         # A module that calls sys.exit would end `etdev --help` silently.
         except BaseException as error:
             what = f"import failed with {first_line(error)}"
-            raise PluginError(self.title, what, "reinstall or uninstall it") from error
-        if problem := fault(value):
-            raise PluginError(self.title, f"{self.entry.value} {problem}", "uninstall it")
-        return value
+            raise PluginError(self.title, what, cure) from error
+
+
+AnyOffer = TypeVar("AnyOffer", bound=Offer)
 
 
 def autoload() -> bool:
-    """Return True if what nobody named may be imported, too."""
+    """Return True if extensions may be imported that the user did not name."""
     return not os.environ.get(AUTOLOAD_OFF)
 
 
@@ -74,16 +77,26 @@ def offers(group: str) -> dict[str, list[Offer]]:
     """Return the entry points of a group, by name; several if distributions clash."""
     found: dict[str, list[Offer]] = {}
     for entry in importlib.metadata.entry_points(group=group):
-        offer = Offer(entry, _UNKNOWN)
-        if entry.dist:
-            # What pip left half removed has no name.
-            name = entry.dist.name or _UNKNOWN
-            offer = Offer(entry, name, entry.dist.version if entry.dist.name else "")
+        # A distribution that pip left half removed has no name.
+        name = (entry.dist and entry.dist.name) or _UNKNOWN
+        offer = Offer(entry, name, entry.dist.version if entry.dist and entry.dist.name else "")
         known = found.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) does not clash.
         if offer.title not in [other.title for other in known]:
             known.append(offer)
     return found
+
+
+def the_only(name: str, known: Mapping[str, list[AnyOffer]]) -> AnyOffer:
+    """Return the one offer of a name that has at least one.
+
+    Raises:
+        PluginError: Several distributions offer it.
+    """
+    if len(known[name]) > 1:
+        owners = " and ".join(sorted(offer.distribution for offer in known[name]))
+        raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
+    return known[name][0]
 
 
 def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
@@ -92,19 +105,19 @@ def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
     Args:
         group: `COMMANDS` or `VIEWS`.
         name: Name of the entry point.
-        fault: As for `Offer.imported`.
+        fault: Returns the fault of an object of another kind; empty if it is a command or view.
 
     Raises:
-        PluginError: No distribution offers it, several do, or as `Offer.imported`.
+        PluginError: No distribution offers it, several do, it can't be imported or is another kind.
     """
     found = offers(group)
-    known = found.get(name, ())
-    if not known:
+    if name not in found:
         installed = f"installed are {', '.join(sorted(found))}" if found else "none is installed"
         extra = EXTRAS[group].get(name)
         cure = f"pip install 'etdev[{extra}]'" if extra else installed
         raise PluginError(name, "not installed", cure)
-    if len(known) > 1:
-        owners = " and ".join(sorted(offer.distribution for offer in known))
-        raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
-    return known[0].imported(fault)
+    offer = the_only(name, found)
+    value = offer.imported("reinstall or uninstall it")
+    if problem := fault(value):
+        raise PluginError(offer.title, f"{offer.entry.value} {problem}", "uninstall it")
+    return value

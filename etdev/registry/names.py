@@ -1,9 +1,9 @@
-"""Names of plugins: what to do about one that is not installed."""
+"""Suggestions for names of plugins that are misspelt or not installed."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 
 from etdev.errors import PluginError
@@ -20,7 +20,7 @@ def own_distributions() -> dict[str, str]:
 
 
 def not_installed(name: str, registry: Registry, installed: Iterable[str]) -> PluginError:
-    """The error for a plugin that no installed distribution offers.
+    """Return the error for a plugin that no installed distribution offers.
 
     Args:
         name: Its name.
@@ -32,14 +32,12 @@ def not_installed(name: str, registry: Registry, installed: Iterable[str]) -> Pl
     what = f"not installed, but listed in {place}" if place else "not installed"
     others = f"installed are {', '.join(known)}" if known else "none is installed"
     own = own_distributions()
-    if name in own:
-        return PluginError(name, what, f"pip install {own[name]} ({others})")
-    close = close_to(name, dict.fromkeys([*known, *registry.names, *own]))
-    return PluginError(name, what, f"{close} ({others})" if close else others)
+    cure = f"pip install {own[name]}" if name in own else ""
+    cure = cure or close_to(name, dict.fromkeys([*known, *registry.names, *own]))
+    return PluginError(name, what, f"{cure} ({others})" if cure else others)
 
 
 def close_to(name: str, known: Iterable[str]) -> str:
-    """`did you mean cpu?`, or nothing."""
-    others = [other for other in known if other != name]
-    close: Sequence[str] = difflib.get_close_matches(name, others, 1)
+    """Return `did you mean cpu?` for a name that is nearly known, else an empty text."""
+    close = difflib.get_close_matches(name, [other for other in known if other != name], 1)
     return f"did you mean {close[0]}?" if close else ""

@@ -1,4 +1,4 @@
-"""Options: how a plugin is made with what the registry says about it."""
+"""Plugins made with the options of the registry."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
     """Make the object that an entry point names; a class is called with the registry's options.
 
     Args:
-        title: Who offers it, for messages.
-        target: What the entry point names.
+        title: Name and distribution, for messages.
+        target: The object that the entry point names.
         options: The registry's.
 
     Raises:
@@ -34,8 +34,8 @@ def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
 
 
 def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """Call a class or a function with the registry's options; attrs classes have them checked."""
-    # The registry's, which may make another plugin later.
+    """Call a class or a function with the registry's options, checked if it is an attrs class."""
+    # A copy: the registry may make another plugin later.
     own = copy.deepcopy(dict(options))
     try:
         if attrs.has(target):
@@ -55,7 +55,7 @@ def call_with(title: str, target: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _unknown(target: Any, options: Mapping[str, Any]) -> str:
-    """What to write instead of an option that a class or function doesn't take."""
+    """Return a better name for an option that a class or function doesn't take."""
     try:
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):
@@ -68,6 +68,6 @@ def _unknown(target: Any, options: Mapping[str, Any]) -> str:
 
 
 def _text(problem: Problem) -> str:
-    """A problem in the middle of a sentence; a validator's own words hold the option already."""
+    """Return a problem for the middle of a sentence; the text of a validator names the option."""
     what = f"{problem.key} {problem.what}" if problem.key else problem.what
     return f"{what}, {problem.cure}" if problem.cure else what

@@ -1,13 +1,13 @@
-"""registry.toml: the plugins in claim order, their options, devices and limits, pins, budget."""
+"""The registry file: plugins in claim order, their options, devices and limits, pins, budget."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, asdict, field, fields, frozen
 
 from etdev.errors import RegistryError
 from etdev.registry.toml_reader import line_of, read_toml
@@ -19,7 +19,7 @@ from etdev.schema.pins import Pin
 from etdev.schema.structuring import CONVERTER, table
 
 FILE_NAME = "registry.toml"
-# What a partition that can't be compiled is.
+# Values of `on_failure`: a partition that can't be compiled is an error, or portable.
 ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
 UNLISTED = ("first", "last", "ignore")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -27,7 +27,7 @@ _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @frozen
 class PluginEntry:
-    """What the registry says about one plugin.
+    """The entry of one plugin in the registry.
 
     Args:
         name: Its entry-point name.
@@ -57,14 +57,14 @@ class Registry:
         unlisted: Where installed plugins that the file doesn't list are asked: `first`, `last`,
             or `ignore` for not at all.
         strict: Refuse devices that a plugin had to assume, and pins that aren't kept.
-        simplify: Take out what computes nothing new before plugins are asked.
+        simplify: Remove redundant work before plugins are asked.
         portable: Ask the built-in plugin of portable kernels, after all others.
         path: Where it was read from.
         pins: Nodes that only one plugin may have; the first pin that matches a node counts.
-        budget: What may fall back to portable kernels; None sets no limit.
+        budget: Limit of nodes that may fall back to portable kernels; None sets none.
         text: The text of the file, for the lines in messages.
         cache: Where compiled partitions are kept.
-        on_failure: What a partition that can't be compiled is: an `error`, or `fallback`.
+        on_failure: Treat a partition that can't be compiled as an `error`, or as a `fallback`.
     """
 
     entries: tuple[PluginEntry, ...] = ()
@@ -86,31 +86,31 @@ class Registry:
         return tuple(entry.name for entry in self.entries)
 
     def entry(self, name: str) -> PluginEntry:
-        """What it says about a plugin; an empty entry if it is not listed."""
+        """Return the entry of a plugin; an empty one if it is not listed."""
         listed = {entry.name: entry for entry in self.entries}
         return listed.get(name) or PluginEntry(name, optional=True)
 
     def place(self, *keys: str) -> str:
-        """Where the file sets a key, as `registry.toml, line 3`; empty if it doesn't."""
+        """Return the place that sets a key, as `registry.toml, line 3`; empty if none does."""
         line = line_of(self.text, ".".join(keys)) if self.text else None
         return f"{self.path}, line {line}" if line else ""
 
     def trusts(self, distribution: str) -> bool:
-        """Whether plugins of a distribution may be imported."""
+        """Return True if plugins of a distribution may be imported."""
         if self.trusted is None:
             return True
         return _normal(distribution) in {_normal(name) for name in self.trusted}
 
 
 def default_path() -> Path:
-    """The registry that etdev ships: beside the package in a checkout, inside it in a wheel."""
+    """Return the path of etdev's own registry: in the checkout, or inside the installed package."""
     package = Path(__file__).parents[1]
     shipped = package / FILE_NAME
     return shipped if shipped.exists() else package.parent / FILE_NAME
 
 
 def find(path: str | Path | None = None) -> Path:
-    """The file to read: the one given, else ./registry.toml, else the one that etdev ships."""
+    """Return the file to read: the given one, else ./registry.toml, else etdev's own."""
     if path is not None:
         return Path(path)
     here = Path(FILE_NAME)
@@ -138,25 +138,13 @@ def load(path: str | Path | None = None) -> Registry:
 
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
-    file = read_toml(text, path, _File)
-    return Registry(
-        entries=tuple(table.entry(name) for name, table in file.plugins.items()),
-        trusted=file.trusted,
-        unlisted=file.unlisted,
-        strict=file.strict,
-        simplify=file.simplify,
-        portable=file.portable,
-        path=path,
-        pins=file.pin,
-        budget=file.budget,
-        text=text,
-        cache=file.cache,
-        on_failure=file.on_failure,
-    )
+    settings = asdict(read_toml(text, path, _File), recurse=False)
+    entries = tuple(plugin.entry(name) for name, plugin in settings.pop("plugins").items())
+    return Registry(entries, path=path, text=text, pins=settings.pop("pin"), **settings)
 
 
 def _devices(value: object) -> dict[str, Device]:
-    """As `per_method`, with the method in the path of a faulty device."""
+    """Convert as `per_method` does, with the method in the path of a faulty device."""
     if not isinstance(value, Mapping):
         return per_method(value)
     devices: dict[str, Device] = CONVERTER.structure(value, dict[str, Device])
@@ -168,19 +156,17 @@ def _check_partitioner(_: object, __: Attribute[str | None], value: object) -> N
         raise RegistryError("", f"is {value!r}", 'write "package.module:Class"')
 
 
-def _check_unlisted(_: object, __: Attribute[str], value: object) -> None:
-    if value not in UNLISTED:
-        raise RegistryError("", f"is {value!r}", f"valid are {', '.join(UNLISTED)}")
+def _one_of(values: Sequence[str]) -> Callable[[object, Attribute[str], object], None]:
+    def check(_: object, __: Attribute[str], value: object) -> None:
+        if value not in values:
+            raise RegistryError("", f"is {value!r}", f"valid are {', '.join(values)}")
 
-
-def _check_failure(_: object, __: Attribute[str], value: object) -> None:
-    if value not in ON_FAILURE:
-        raise RegistryError("", f"is {value!r}", f"valid are {', '.join(ON_FAILURE)}")
+    return check
 
 
 @frozen
 class _PluginTable(Limits):
-    """The table of a plugin, its keys named as in the file; limits are keys like the others."""
+    """The table of a plugin, its fields named as the keys in the file, limits included."""
 
     optional: bool = False
     device: dict[str, Device] = field(factory=dict, converter=_devices)
@@ -194,27 +180,22 @@ class _PluginTable(Limits):
             devices=self.device,
             options=self.options,
             partitioner=self.partitioner or "",
-            limits=Limits(
-                self.min_nodes,
-                self.max_partitions,
-                self.hook_timeout_s,
-                self.compile_timeout_s,
-            ),
+            limits=Limits(**{limit.name: getattr(self, limit.name) for limit in fields(Limits)}),
         )
 
 
 @frozen
 class _File:
-    """The file, its keys named as there."""
+    """The whole file, its fields named as its keys."""
 
     plugins: dict[str, _PluginTable] = field(factory=dict)
     trusted: tuple[str, ...] | None = None
-    unlisted: str = field(default="ignore", validator=_check_unlisted)
+    unlisted: str = field(default="ignore", validator=_one_of(UNLISTED))
     strict: bool = False
     pin: tuple[Pin, ...] = ()
     budget: Budget | None = None
     cache: CacheSettings = field(factory=CacheSettings)
-    on_failure: str = field(default=ERROR, validator=_check_failure)
+    on_failure: str = field(default=ERROR, validator=_one_of(ON_FAILURE))
     simplify: bool = True
     portable: bool = True
 

@@ -1,10 +1,11 @@
-"""Rejections: why an ExecuTorch partitioner leaves nodes, as far as it says so."""
+"""The reasons why an ExecuTorch partitioner rejects nodes, as far as it gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define, field
 from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
@@ -14,13 +15,16 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from etdev.schema.claims import Refusal
 
+# Names of the arguments that the listeners take.
+_NAMES = ("node", "reason", "graph_module", "operator_support")
+
 
 @define(eq=False)
 class Rejections:
-    """What was said of nodes while a partitioner was asked, by the name of the node.
+    """The reasons that were given while a partitioner was asked, by the name of the node.
 
     Args:
-        partitioner: What it calls itself.
+        partitioner: Name of its class.
     """
 
     partitioner: str
@@ -28,8 +32,7 @@ class Rejections:
     _supports: dict[str, str] = field(factory=dict)
 
     def refusal(self, node: str) -> Refusal:
-        """Why a node has no tag: the partitioner's words, else that its operator support does not
-        have it, else that nothing was said."""
+        """Return why a node has no tag: by the partitioner, its operator support, or unknown."""
         if words := self._words.get(node):
             return Refusal(node, "partitioner", words)
         if support := self._supports.get(node):
@@ -39,8 +42,7 @@ class Rejections:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen to all that can say why: two helpers of ExecuTorch's, whose words otherwise go to
-        debug logs at most, and the operator support of torch's partitioner."""
+        """Collect reasons from ExecuTorch's helpers and torch's operator support."""
         with ExitStack() as stack:
             _listen(stack, WhyNoPartition, "__call__", self._said)
             _listen(stack, WhyNoPartitionReporter, "report_reject", self._said)
@@ -64,28 +66,17 @@ class Rejections:
                 self._supports[node.name] = type(support).__name__
             return supported
 
-        _replace(stack, support, "is_node_supported", is_node_supported)
+        stack.enter_context(patch.object(support, "is_node_supported", is_node_supported))
 
 
-def _listen(stack: ExitStack, kind: type, name: str, told: Callable[..., None]) -> None:
-    """Have something told the arguments of each call of a method."""
+def _listen(stack: ExitStack, kind: type, name: str, listener: Callable[..., None]) -> None:
+    """Pass the arguments of each call of a method to a listener."""
     original = getattr(kind, name)
 
     def method(*arguments: Any, **named: Any) -> Any:
-        # A call that can't be understood is for the method to judge.
+        # The method itself refuses wrong arguments.
         with suppress(Exception):
-            told(*arguments, **{key: named[key] for key in named if key in _NAMES})
+            listener(*arguments, **{key: named[key] for key in named if key in _NAMES})
         return original(*arguments, **named)
 
-    _replace(stack, kind, name, method)
-
-
-# Arguments of those methods that are of interest here.
-_NAMES = ("node", "reason", "graph_module", "operator_support")
-
-
-def _replace(stack: ExitStack, place: Any, name: str, value: object) -> None:
-    """Give an attribute another value until the stack is closed."""
-    before = vars(place).get(name)
-    setattr(place, name, value)
-    stack.callback(setattr, place, name, before) if before else stack.callback(delattr, place, name)
+    stack.enter_context(patch.object(kind, name, method))

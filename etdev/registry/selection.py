@@ -1,4 +1,4 @@
-"""Which plugins are asked, and in which order."""
+"""The choice of the plugins to ask, and their order."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
-from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, first_line
+from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, Origin, builtin_origin, find_origins
-from etdev.registry.extensions import AUTOLOAD_OFF, autoload
+from etdev.registry.extensions import AUTOLOAD_OFF, autoload, the_only
 from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
@@ -30,7 +30,7 @@ class Finding:
         distribution: What pip calls it; empty if it is not installed.
         version: Version of that distribution.
         plugin: The checked plugin; None if it can't be used.
-        probed: What it finds on this machine; None if its probe failed.
+        probed: Devices found on this machine; None if its probe failed.
         problem: Why it can't be used, in one line.
         asked: A lowering that names no plugins asks it.
     """
@@ -45,48 +45,18 @@ class Finding:
 
     @property
     def broken(self) -> bool:
-        """Whether it stops every lowering that names no plugins."""
+        """Return True if it stops every lowering that names no plugins."""
         return self.asked and self.plugin is None
 
 
 def discover(registry: Registry) -> list[Finding]:
     """List all plugins that are installed or in the registry, in claim order, broken ones too."""
-    installed = find_origins(registry)
-    order = _order(registry, installed)
-    names = dict.fromkeys([*order, *sorted(installed)])
-    findings = [_examine(name, registry, installed, name in order) for name in names]
-    asked = _chosen(registry, installed)
-    for finding in findings:
-        finding.asked = finding.name in asked
-    return [*findings, _examine_builtin(registry)]
-
-
-def _examine_builtin(registry: Registry) -> Finding:
-    """Load the built-in plugin and ask what it finds on this machine."""
-    plugin, origin = _builtin(registry), builtin_origin()
-    finding = Finding(plugin.name, origin.distribution, origin.version, plugin)
-    finding.probed, finding.asked = probe(plugin), registry.portable
-    return finding
-
-
-def _examine(
-    name: str, registry: Registry, installed: Mapping[str, list[Origin]], in_order: bool
-) -> Finding:
-    """Load a plugin and ask what it finds on this machine; whatever fails is the problem."""
-    finding = Finding(name)
-    if origins := installed.get(name):
-        finding.distribution, finding.version = origins[0].distribution, origins[0].version
-    if not autoload() and not in_order:
-        finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
-        return finding
-    try:
-        finding.plugin = _load(name, registry, installed)
-        finding.probed = probe(finding.plugin)
-    except EtdevError as error:
-        finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
-    if finding.plugin and name not in registry.names and registry.unlisted == "ignore":
-        finding.plugin, finding.problem = None, f"not in {registry.path or 'the registry'}"
-    return finding
+    choice = _Choice(registry)
+    names = dict.fromkeys([*choice.order(), *sorted(choice.installed)])
+    plugin = builtin_origin().load(registry)
+    last = Finding(plugin.name, plugin.distribution, plugin.version, plugin, probe(plugin))
+    last.asked = registry.portable
+    return [*(choice.examine(name) for name in names), last]
 
 
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
@@ -94,7 +64,7 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
 
     Args:
         registry: Order, options and trust.
-        wanted: Names and plugin objects, in claim order; None takes what is installed, in the
+        wanted: Names and plugin objects, in claim order; None takes the installed plugins in the
             order of the registry. The built-in one need not be among them.
 
     Raises:
@@ -102,60 +72,35 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
-    installed = find_origins(registry)
-    builtin = [_builtin(registry)] if _wants_builtin(registry, wanted) else []
-    wanted = None if wanted is None else [item for item in wanted if not _is_builtin(item)]
-    chosen = _chosen(registry, installed) if wanted is None else wanted
-    for name in chosen:
-        # All names before the first import: it may take seconds.
-        if isinstance(name, str):
-            _origin(name, registry, installed)
+    choice = _Choice(registry)
+    # All names before the first import: it may take seconds.
+    chosen = choice.checked(wanted)
     if wanted is None:
-        plugins = _load_all([str(name) for name in chosen], registry, installed)
+        plugins = choice.load_unnamed()
     else:
         plugins = [
-            _load(item, registry, installed) if isinstance(item, str) else from_object(item)
-            for item in wanted
+            choice.origin(item).load(registry) if isinstance(item, str) else from_object(item)
+            for item in chosen
         ]
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
-    return [*plugins, *builtin]
-
-
-def _load_all(
-    names: Sequence[str], registry: Registry, installed: Mapping[str, list[Origin]]
-) -> list[Plugin]:
-    """Load what was not asked for by name; an error says how to do without."""
-    plugins = []
-    for name in names:
-        try:
-            plugins.append(_load(name, registry, installed))
-        except PluginError as error:
-            if isinstance(error, ApiError) and registry.entry(name).optional:
-                warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
-                continue
-            others = [other for other in names if other != name]
-            if not others:
-                raise
-            without = f"--plugin {' --plugin '.join(others)}"
-            cure = f"{error.cure}, or name the others: {without}"
-            raise PluginError(error.who, error.what, cure) from error.__cause__
-    return plugins
+    return [*plugins, builtin_origin().load(registry)] if _last(registry, wanted) else plugins
 
 
 def names_of(registry: Registry, wanted: Sequence[str] | None = None) -> list[str]:
-    """Names of the plugins that `select` would load; imports none of them.
+    """Return the names of the plugins that `select` would load; import none of them.
 
     Raises:
         PluginError: One is missing, clashes or is not trusted.
     """
-    installed = find_origins(registry)
-    names = _chosen(registry, installed) if wanted is None else list(wanted)
-    names = [name for name in names if not _is_builtin(name)]
-    for name in names:
-        _origin(name, registry, installed)
-    return [*names, BUILTIN.name] if _wants_builtin(registry, wanted) else names
+    names = _Choice(registry).checked(wanted)
+    return [*names, BUILTIN.name] if _last(registry, wanted) else names
+
+
+def _last(registry: Registry, wanted: Sequence[object] | None) -> bool:
+    """Return True if the built-in plugin is asked: it is named, or the registry has it."""
+    return registry.portable or BUILTIN.name in (wanted or ())
 
 
 def from_object(item: object) -> Plugin:
@@ -166,81 +111,102 @@ def from_object(item: object) -> Plugin:
     if inspect.isclass(item):
         with waiting_for(item.__name__, "its constructor"):
             item = make_plugin(item.__name__, item, {})
-    kind = type(item).__name__
-    try:
-        name = getattr(item, "name", None)
-    except Exception as error:
-        what = f"its name can't be read: {first_line(error)}"
-        raise PluginError(kind, what, 'write name = "my-npu"') from error
-    if name is None:
-        name = getattr(item, "__name__", kind).rpartition(".")[2]
-    return Plugin(name, item)
+    own = getattr(item, "__name__", type(item).__name__).rpartition(".")[2]
+    name = getattr(item, "name", None)
+    return Plugin(own if name is None else name, item)
 
 
-def _chosen(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
-    """Names of the plugins that a Lowerer without `plugins=` asks."""
-    names = []
-    for name in _order(registry, installed):
-        if registry.entry(name).optional and name not in installed:
-            continue
-        # A distribution outside `trusted` counts as not installed, unless its plugin is required.
-        if registry.entry(name).optional and not registry.trusts(installed[name][0].distribution):
-            continue
-        names.append(name)
-    return names
+@define(eq=False)
+class _Choice:
+    """The installed plugins, as a registry has them asked."""
 
+    registry: Registry
+    installed: Mapping[str, list[Origin]] = field(init=False)
 
-def _order(registry: Registry, installed: Mapping[str, Any]) -> list[str]:
-    """Names of the plugins that may be asked, in claim order."""
-    # By name, because entry points come back in directory order, which machines disagree on.
-    every = autoload()
-    names = [name for name in registry.names if not _is_builtin(name)]
-    unlisted = sorted(set(installed) - set(names)) if every else []
-    listed = [name for name in names if every or not registry.entry(name).optional]
-    order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
-    return order[registry.unlisted]
+    def __attrs_post_init__(self) -> None:
+        self.installed = find_origins(self.registry)
 
+    def order(self) -> list[str]:
+        """Return the names of the plugins that may be asked, in claim order."""
+        # By name, because entry points come back in directory order, which machines disagree on.
+        every, registry = autoload(), self.registry
+        names = [name for name in registry.names if name != BUILTIN.name]
+        unlisted = sorted(set(self.installed) - set(names)) if every else []
+        listed = [name for name in names if every or not registry.entry(name).optional]
+        order = {"first": unlisted + listed, "last": listed + unlisted, "ignore": listed}
+        return order[registry.unlisted]
 
-def _is_builtin(item: object) -> bool:
-    return isinstance(item, str) and item == BUILTIN.name
+    def default(self) -> list[str]:
+        """Return the names of the plugins that a Lowerer without `plugins=` asks."""
+        return [
+            name
+            for name in self.order()
+            # A distribution outside `trusted` counts as not installed for an optional plugin.
+            if not self.registry.entry(name).optional
+            or (name in self.installed and self._trusts(name))
+        ]
 
+    def checked(self, wanted: Sequence[Any] | None) -> list[Any]:
+        """Return the names and objects to ask; refuse a name that can't be loaded."""
+        chosen = self.default() if wanted is None else [i for i in wanted if i != BUILTIN.name]
+        for name in chosen:
+            if isinstance(name, str):
+                self.origin(name)
+        return chosen
 
-def _wants_builtin(registry: Registry, wanted: Sequence[object] | None) -> bool:
-    """Return True if the built-in plugin is asked: it is named, or the registry has it."""
-    return registry.portable or any(map(_is_builtin, wanted or ()))
+    def _trusts(self, name: str) -> bool:
+        return self.registry.trusts(self.installed[name][0].distribution)
 
+    def origin(self, name: str) -> Origin:
+        """Return where a plugin comes from, if it is installed, unambiguous and trusted."""
+        if name not in self.installed:
+            if partitioner := self.registry.entry(name).partitioner:
+                cure = "install its package, or remove it from the registry"
+                raise PluginError(name, f"{partitioner} is not installed", cure)
+            raise not_installed(name, self.registry, self.installed)
+        origin = the_only(name, self.installed)
+        if not self._trusts(name):
+            trusted = ", ".join(self.registry.trusted or ()) or "nothing"
+            place = f"{self.registry.path}, which trusts {trusted}"
+            what = f"{origin.distribution} is not trusted by {place}"
+            raise PluginError(name, what, "add it to trusted")
+        return origin
 
-def _builtin(registry: Registry) -> Plugin:
-    """Load the plugin that comes with etdev."""
-    listed = registry.entry(BUILTIN.name)
-    return builtin_origin().load(listed.options, listed.limits, registry)
+    def load_unnamed(self) -> list[Plugin]:
+        """Load the plugins that a Lowerer without `plugins=` asks.
 
+        Raises:
+            PluginError: One is broken; the text has the options that leave it out.
+        """
+        plugins, names = [], self.default()
+        for name in names:
+            try:
+                plugins.append(self.origin(name).load(self.registry))
+            except PluginError as error:
+                if isinstance(error, ApiError) and self.registry.entry(name).optional:
+                    warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
+                    continue
+                others = [f"--plugin {other}" for other in names if other != name]
+                if not others:
+                    raise
+                cure = f"{error.cure}, or name the others: {' '.join(others)}"
+                raise PluginError(error.who, error.what, cure) from error.__cause__
+        return plugins
 
-def _load(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Plugin:
-    """Import a plugin by name, if it is installed, unambiguous and trusted."""
-    origin = _origin(name, registry, installed)
-    listed = registry.entry(name)
-    return origin.load(listed.options, listed.limits, registry)
-
-
-def _origin(name: str, registry: Registry, installed: Mapping[str, list[Origin]]) -> Origin:
-    """Where a plugin comes from, if it is installed, unambiguous and trusted."""
-    origins = installed.get(name)
-    listed = registry.entry(name)
-    if not origins and listed.partitioner:
-        what = f"{listed.partitioner} is not installed"
-        raise PluginError(name, what, "install its package, or remove it from the registry")
-    if not origins:
-        raise not_installed(name, registry, installed)
-    if len(origins) > 1:
-        owners = " and ".join(sorted(other.distribution for other in origins))
-        raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
-    distribution = origins[0].distribution
-    if not registry.trusts(distribution):
-        trusted = ", ".join(registry.trusted or ()) or "nothing"
-        raise PluginError(
-            name,
-            f"{distribution} is not trusted by {registry.path}, which trusts {trusted}",
-            "add it to trusted",
-        )
-    return origins[0]
+    def examine(self, name: str) -> Finding:
+        """Load a plugin and ask for its devices; a failure becomes its problem."""
+        finding = Finding(name, asked=name in self.default())
+        if origins := self.installed.get(name):
+            finding.distribution, finding.version = origins[0].distribution, origins[0].version
+        if not autoload() and name not in self.order():
+            finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
+            return finding
+        try:
+            finding.plugin = self.origin(name).load(self.registry)
+            finding.probed = probe(finding.plugin)
+        except EtdevError as error:
+            finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what
+        if finding.plugin and name not in self.registry.names and not finding.asked:
+            place = self.registry.path or "the registry"
+            finding.plugin, finding.problem = None, f"not in {place}"
+        return finding

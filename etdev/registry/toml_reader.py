@@ -1,4 +1,4 @@
-"""The TOML reader: a text becomes values, or an error that names the lines at fault."""
+"""TOML text read into values, with errors that name the lines at fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
-# Mistakes that an error lists.
+# An error lists this many mistakes.
 _SHOWN = 20
 
 
@@ -33,13 +33,15 @@ def read_toml(text: str, path: Path, kind: type[T]) -> T:
 
     Raises:
         RegistryError: It is not TOML, or has a key or a value that makes no sense; the text has
-            each with its line, which the TOML parser does not keep.
+            each with its line, since the TOML parser keeps no positions.
     """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise RegistryError(str(path), f"is not valid TOML: {error}", "mend that line") from error
-    # Of numbers with thousands of digits, and of values in thousands of brackets.
+        raise RegistryError(
+            str(path), f"is not valid TOML: {error}", "correct that line"
+        ) from error
+    # Raised by numbers with thousands of digits, and by thousands of nested brackets.
     except (ValueError, RecursionError) as error:
         what = f"has a value that can't be read ({first_line(error)})"
         raise RegistryError(str(path), what, "write a shorter one") from error
@@ -67,7 +69,7 @@ def _error(path: Path, text: str, faults: Sequence[Problem]) -> RegistryError:
 
 
 def line_of(text: str, key: str) -> int | None:
-    """First line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`.
+    """Return the first line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`.
 
     `pin[1].op` is a key of the second of the tables `[[pin]]`.
     """

@@ -117,7 +117,7 @@ def test_a_registry_that_is_not_toml_is_named_with_its_line(here):
     (here / "registry.toml").write_text("strict = true\nplugins =\n")
     error = fails("plugins")
     assert error.startswith("registry.toml: is not valid TOML: ")
-    assert error.endswith(" (at line 2, column 10); mend that line")
+    assert error.endswith(" (at line 2, column 10); correct that line")
 
 
 def test_a_missing_registry_is_named():

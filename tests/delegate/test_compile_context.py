@@ -68,7 +68,7 @@ def test_a_context_that_cant_be_entered_names_the_plugin_and_the_device():
     with pytest.raises(PluginError) as caught:
         Lowerer([Broken(ops=("add",))]).lower(Chain(), X)
     assert str(caught.value) == (
-        "watched: compile_context failed for cuda:0 with RuntimeError: invalid device ordinal; "
+        "watched: entering compile_context for cuda:0 raised RuntimeError: invalid device ordinal; "
         "the cause is chained below"
     )
 
@@ -143,7 +143,7 @@ def fail():
 
 def test_a_context_that_fails_on_its_way_out_is_named():
     assert str(lowered_with(prepared_by(leave=fail), fails=False)) == (
-        "accelerator: compile_context failed for cpu on its way out with RuntimeError: busy; "
+        "accelerator: leaving compile_context for cpu raised RuntimeError: busy; "
         "the cause is chained below"
     )
 

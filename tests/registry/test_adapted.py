@@ -26,7 +26,7 @@ from toys.accelerator import FakeAccelerator
 
 import etdev
 from etdev import Lowerer, hookimpl
-from etdev.errors import ClaimError, DeviceError, PluginError
+from etdev.errors import DeviceError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.schema.ledger import Verdict
 
@@ -553,8 +553,8 @@ FAULTS = {
         "return a dict of tag to DelegationSpec"),
     "no result": (ADD, None, lambda _: 7, "Tagger returned 7 in method 'forward'; "
         "return a PartitionResult"),
-    "not convex": (ADD | SUB, None, None, "Tagger gives 'all' to nodes that "
-        "'delegate_early_0' lies between in method 'forward'; tag convex sets of nodes"),
+    "not convex": (ADD | SUB, None, None, "claims aten_add_tensor, aten_sub_tensor of method "
+        "'forward' as one group, but aten_mul_tensor lies between them"),
     "raises halfway": (ADD, None, _half, "Tagger.partition raised RuntimeError: no license "
         "for method 'forward'; the cause is chained below"),
 }  # fmt: skip
@@ -578,7 +578,7 @@ def test_a_fault_names_the_partitioner_and_leaves_nothing_behind(fault):
     assert Lowerer(plugins).plan(edge)["forward"].owner("aten_add_tensor") == "toy"
 
 
-def test_two_tags_that_wait_for_each_other_are_named():
+def test_two_tags_that_wait_for_each_other_are_one_partition():
     class Crossed(nn.Module):
         def forward(self, x, y):
             return torch.relu(x) + 1, torch.sigmoid(y) * 2
@@ -586,12 +586,8 @@ def test_two_tags_that_wait_for_each_other_are_named():
     toy = Tagger(
         {"relu.default": "a", "mul.Tensor": "a", "sigmoid.default": "b", "add.Tensor": "b"}
     )
-    with pytest.raises(ClaimError) as caught:
-        Lowerer([etdev.adapt(toy, name="toy")]).plan(Crossed(), (X, X))
-    assert str(caught.value) == (
-        "toy: Tagger gives 'a' and 'b' to nodes that wait for each other in method 'forward'; "
-        "tag sets of nodes that can run one after the other"
-    )
+    plan = Lowerer([etdev.adapt(toy, name="toy")]).plan(Crossed(), (X, X))["forward"]
+    assert [len(partition.nodes) for partition in plan.partitions] == [4]
 
 
 def test_tags_that_the_program_came_with_mean_nothing():

@@ -123,7 +123,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("prepare", 1, "prepare returned 1; return an ExportedProgram"),
         ("keep_whole", [], "keep_whole returned []; return KeepWhole"),
         ("decompose", 1, "decompose returned 1; return a function, or None"),
-        ("claim_nodes", "mul", "claim_nodes returned 'm'; return a Claim or several"),
+        ("claim_nodes", "mul", "claim_nodes returned 'mul'; return a Claim or several"),
         ("claim_nodes", [1], "claim_nodes returned 1; return a Claim or several"),
         (
             "claim_nodes",
@@ -195,7 +195,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("compile_context", 1, "compile_context returned 1; return a context manager"),
         ("payload_device", "cpu", "payload_device returned 'cpu'; return a Device, or None"),
         ("payload_data", "key", "payload_data returned 'key'; return a list of keys"),
-        ("payload_data", [b"key"], "payload_data returned [b'key']; return a list of keys"),
+        ("payload_data", [b"key"], "payload_data returned b'key'; return a list of keys"),
         (
             "rounds_to",
             "float32",

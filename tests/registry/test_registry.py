@@ -205,7 +205,7 @@ def test_a_syntax_error_is_named_with_its_line():
     with pytest.raises(RegistryError) as caught:
         registry.parse("strict = true\nunlisted = first\n", FILE)
     assert str(caught.value) == (
-        "registry.toml: is not valid TOML: Invalid value (at line 2, column 12); mend that line"
+        "registry.toml: is not valid TOML: Invalid value (at line 2, column 12); correct that line"
     )
 
 

@@ -539,19 +539,10 @@ def test_an_entry_point_that_cant_be_read_is_named(install, value):
     text = f"etdev_a{value}".strip()
     assert refusal(listed("a", "b"), ["a"]) == (
         f"a (etdev-a 1.0): has the entry point {text!r}, which can't be read; "
-        "write package.module:Class"
+        "write package.module:Object"
     )
     assert names(listed("a", "b"), ["b"]) == ["b"]
     assert [finding.name for finding in found(listed("a", "b"))] == ["a", "b"]
-
-
-class Unreadable:
-    @property
-    def name(self):
-        raise KeyError("name")
-
-    @hookimpl
-    def claim_nodes(self): ...
 
 
 def named(name):
@@ -582,41 +573,18 @@ def test_a_name_of_the_plan_is_reserved(name):
         selection.from_object(named(name))
 
 
-def test_a_name_that_cant_be_read_is_named():
-    with pytest.raises(PluginError) as caught:
-        selection.from_object(Unreadable())
-    assert str(caught.value) == (
-        "Unreadable: its name can't be read: KeyError: 'name'; write name = \"my-npu\""
-    )
-
-
-def test_hooks_that_python_or_pluggy_would_not_just_call_are_refused():
-    class Async:
-        @hookimpl
-        async def claim_nodes(self): ...
-
-    class Stream:
-        @hookimpl
-        async def claim_nodes(self):
-            yield
-
+def test_a_hook_that_wraps_is_refused():
     class Wrapper:
         @hookimpl(wrapper=True)
         def claim_nodes(self):
             return (yield)
 
-    for kind, what in (
-        (Async, "claim_nodes is async; write def, nothing awaits a hook"),
-        (Stream, "claim_nodes is async; write def, nothing awaits a hook"),
-        (
-            Wrapper,
-            "claim_nodes is a wrapper, and there is nothing to wrap; "
-            "write @hookimpl, plugins are asked one by one",
-        ),
-    ):
-        with pytest.raises(PluginError) as caught:
-            selection.from_object(kind)
-        assert str(caught.value) == f"{kind.__name__}: {what}"
+    with pytest.raises(PluginError) as caught:
+        selection.from_object(Wrapper)
+    assert str(caught.value) == (
+        "Wrapper: claim_nodes is a wrapper, and there is nothing to wrap; "
+        "write @hookimpl, plugins are asked one by one"
+    )
 
 
 def test_a_plugin_cant_change_the_options_of_the_registry(install):
@@ -653,26 +621,3 @@ def test_a_version_of_the_hooks_is_a_number(install, api):
     assert (
         refusal(listed("a")) == f"a (etdev-a 1.0): etdev_api is {eval(api)!r}; write etdev_api = 1"
     )
-
-
-def test_hooks_that_cant_be_read_are_named():
-    class Proxy:
-        name = "proxy"
-
-        def __getattr__(self, attribute):
-            raise RuntimeError(f"no {attribute}")
-
-    class Unequal:
-        name = "unequal"
-        __hash__ = None
-
-        def __eq__(self, other):
-            raise RuntimeError("not comparable")
-
-    for broken, cause in ((Proxy(), "no etdev_api"), (Unequal(), "not comparable")):
-        with pytest.raises(PluginError) as caught:
-            selection.from_object(broken)
-        assert str(caught.value) == (
-            f"{broken.name}: its hooks can't be read: RuntimeError: {cause}; "
-            "mend its __getattr__ or __eq__"
-        )

@@ -16,7 +16,7 @@ from toys.accelerator import Accelerator
 
 from etdev import KeepWhole, Limits, Lowerer, hookimpl
 from etdev.errors import CompileError, EtdevError, PluginError
-from etdev.registry import answers, parse, watchdog
+from etdev.registry import PluginEntry, Registry, answers, parse, watchdog
 from etdev.registry.discovery import Origin
 from etdev.registry.selection import from_object
 
@@ -105,11 +105,11 @@ def test_a_slow_compile_context_is_refused(place):
     lowerer = Lowerer([Slow("npu", backend=backend)], limits={"npu": {"hook_timeout_s": 0.3}})
     with pytest.raises(EtdevError) as caught:
         lowerer.lower(AddMul(), PAIR)
-    out = "" if place == "enters" else " on its way out"
+    when = "entering" if place == "enters" else "leaving"
     if place.endswith("error"):
         assert "FailsNow failed on forward/npu_0" in str(caught.value)
     else:
-        text = f"npu: compile_context for cpu{out} took more than 0.3 s; {CURE}"
+        text = f"npu: {when} compile_context for cpu took more than 0.3 s; {CURE}"
         assert str(caught.value) == text
 
 
@@ -128,7 +128,9 @@ def test_a_slow_check_of_keep_whole_is_refused():
     lowerer = Lowerer([Slow("npu")], limits={"npu": {"hook_timeout_s": 0.3}})
     with pytest.raises(PluginError) as caught:
         lowerer.plan(AddMul(), PAIR)
-    assert str(caught.value) == f"npu: keep_whole's check of 'add' took more than 0.3 s; {CURE}"
+    assert str(caught.value) == (
+        f"npu: keep_whole's check of 'add' for method 'forward' took more than 0.3 s; {CURE}"
+    )
 
 
 def test_a_slow_constructor_is_refused(monkeypatch):
@@ -136,10 +138,11 @@ def test_a_slow_constructor_is_refused(monkeypatch):
         def __init__(self):
             slow()
 
+    registry = Registry((PluginEntry("npu", limits=Limits(hook_timeout_s=0.3)),))
     monkeypatch.setitem(sys.modules, "slow_npu", SimpleNamespace(Plugin=Slow))
     origin = Origin(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
     with pytest.raises(PluginError) as caught:
-        origin.load({}, Limits(hook_timeout_s=0.3))
+        origin.load(registry)
     assert str(caught.value) == f"npu: its constructor took more than 0.3 s; {CURE}"
 
 

@@ -172,7 +172,7 @@ def test_a_gpu_that_the_machine_lacks_is_named():
     with pytest.warns(EtdevWarning), pytest.raises(PluginError) as caught:
         Lowerer(["cuda"], devices={"cuda": "cuda:7"}).lower(Scaled(1.0), X)
     assert str(caught.value) == (
-        "cuda: compile_context failed for cuda:7 with RuntimeError: CUDA error: "
+        "cuda: entering compile_context for cuda:7 raised RuntimeError: CUDA error: "
         "invalid device ordinal; the cause is chained below"
     )
 
