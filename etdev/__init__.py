@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etdev_page.page import Page as Page
+    from etdev_tune.outputs import Tuning as Tuning
     from etdev_tune.tune import tune as tune
-    from etdev_tune.tuning import Tuning as Tuning
 
     from etdev.edge.conversion import Settings
     from etdev.errors import (
@@ -85,7 +85,7 @@ _HOME = {name: f"etdev.{module}" for module, names in _HOMES.items() for name in
 _EXTRAS = {
     "Page": ("etdev_page.page", "page"),
     "tune": ("etdev_tune.tune", "tune"),
-    "Tuning": ("etdev_tune.tuning", "tune"),
+    "Tuning": ("etdev_tune.outputs", "tune"),
 }
 
 

@@ -19,28 +19,24 @@ _SMALLEST = 1e-3
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
     """Return the largest error of any output, relative to its largest finite value in PyTorch.
 
-    Integers and bools have to be equal, except for one step of int8 and uint8, which quantised
-    models round to. The error is infinite for an output that is missing, has another shape or
-    dtype, or is NaN on one side alone.
+    Integers and bools have to be equal, except for one step of int8 and uint8, to which quantised
+    models round. The error is infinite for an output that is missing, has another shape or dtype,
+    or is NaN on one side alone.
 
     Args:
         case: The calls, with eager PyTorch's outputs.
         outputs: Outputs of the candidate, by call.
     """
+    errors = [0.0]
     if len(outputs) != len(case.calls):
         return math.inf
-    return max(
-        (_worst(own, call.outputs) for own, call in zip(outputs, case.calls, strict=True)),
-        default=0.0,
-    )
-
-
-def _worst(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-    own = [value for value in outputs if value is not None]
-    wanted = [value for value in expected if value is not None]
-    if len(own) != len(wanted):
-        return math.inf
-    return max((_error(a, b) for a, b in zip(own, wanted, strict=True)), default=0.0)
+    for given, call in zip(outputs, case.calls, strict=True):
+        own = [value for value in given if value is not None]
+        wanted = [value for value in call.outputs if value is not None]
+        if len(own) != len(wanted):
+            return math.inf
+        errors += [_error(a, b) for a, b in zip(own, wanted, strict=True)]
+    return max(errors)
 
 
 def _error(value: Any, wanted: Any) -> float:

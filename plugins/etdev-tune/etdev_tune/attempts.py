@@ -39,16 +39,6 @@ class Attempt:
         return not self.outcome.rounds and not self.outcome.failure
 
 
-def records_of(attempts: Sequence[Attempt]) -> list[Record]:
-    """Return the records of the attempts, each once."""
-    return list({id(a.record): a.record for a in attempts if a.record}.values())
-
-
-def _fault(attempt: Attempt) -> str:
-    known = attempt.record
-    return str(known.failure or "wrong") if known else str(attempt.outcome)
-
-
 def reason(ratio: Estimate, best: str) -> str:
     """Say why a candidate of this cost replaces the best one, or doesn't."""
     if is_clear(ratio):
@@ -60,7 +50,7 @@ def reason(ratio: Estimate, best: str) -> str:
 
 
 def hopeless(attempts: Sequence[Attempt], tolerance: float) -> TuneError:
-    """Make the error for attempts of which none runs, or none within the tolerance."""
+    """Make the error for a search without a candidate that runs within the tolerance."""
     errors = {a.candidate.name: a.record.error for a in attempts if a.record}
     if not errors or min(errors.values()) == float("inf"):
         faults = [f"{a.candidate.name}: {_fault(a)}" for a in attempts]
@@ -73,3 +63,8 @@ def hopeless(attempts: Sequence[Attempt], tolerance: float) -> TuneError:
     what = f"no candidate is within {tolerance:g}: the closest, {name}, is off by"
     cure = f"allow at least --tolerance {errors[name]:.1e}"
     return TuneError("tolerance", f"{what} {errors[name]:.2g}", cure)
+
+
+def _fault(attempt: Attempt) -> str:
+    known = attempt.record
+    return str(known.failure or "wrong") if known else str(attempt.outcome)

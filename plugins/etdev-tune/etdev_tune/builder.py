@@ -31,7 +31,7 @@ from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import REFUSED, Failure
 from etdev_tune.setup import Setup
 from etdev_tune.toml_writer import toml_of
-from etdev_tune.units import Work, works_of
+from etdev_tune.units import Shapes, shapes_of
 
 # Number of conversions that are kept for later candidates.
 _KEPT = 3
@@ -49,7 +49,7 @@ class Build:
         size_bytes: Size of all these files.
         methods: Inputs and outputs of its methods, by name.
         plan: Its plan.
-        works: Amount of work, by method and node.
+        shapes: Op and sizes of each node.
         seconds: Seconds that it took.
     """
 
@@ -60,7 +60,7 @@ class Build:
     size_bytes: int
     methods: Mapping[str, MethodArtifact]
     plan: Plan
-    works: Mapping[str, Mapping[str, tuple[Work, str]]]
+    shapes: Shapes
     seconds: float
 
     @property
@@ -119,7 +119,7 @@ class Builder:
         write_text(registry, self.text(candidate))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lowerer = self.setup.of_registry(load(registry), candidate.plugins)
+            lowerer = self.setup.lowerer(candidate, load(registry))
             lowered = lowerer.lower(self.methods)
             lowered.save(path)
             lock = lock_of(lowerer.compilation, lowered, path)
@@ -182,7 +182,7 @@ def _planned(lowerer: Lowerer, known: Decision) -> Decision:
     programs = {name: known.manager.exported_program(name) for name in known.manager.methods}
     with untouched_random_state(), forgotten_code():
         plan, decided = lowerer.composition.plan(programs, known.whole, known.expander)
-    return evolve(known, plan=plan, programs=decided, stages=Stages(lowerer.listener))
+    return evolve(known, plan=plan, programs=decided, stages=Stages())
 
 
 def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
@@ -200,6 +200,6 @@ def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
         methods={method.name: method for method in read(path).methods},
         plan=lowered.plan,
-        works=works_of(lowered.decision.programs),
+        shapes=shapes_of(lowered.decision.programs),
         seconds=seconds,
     )

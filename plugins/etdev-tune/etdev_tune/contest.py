@@ -10,17 +10,28 @@ from attrs import frozen
 from etdev_tune.clock import Clock
 from etdev_tune.measurer import Measurer
 from etdev_tune.record import Record
-from etdev_tune.report import Estimate
+from etdev_tune.report import Confirmation, Estimate
 
 # A difference below 1 % does not justify another plan.
 MARGIN = 0.01
 # The fewest and the most rounds of a race and of a duel.
 _RACE = (3, 6)
 _DUEL = (3, 7)
+# A duel may end before its fewest rounds if the challenger costs at least that much.
+_HOPELESS = 1.5
 # On a busy machine, a duel about at least this much goes on for up to that many rounds.
 _PROMISING, _LONGEST = 0.9, 16
 # The fewest processes of a duel.
 LEAST_OF_DUEL = 2 * _DUEL[0]
+# The fewest and the most pairs of a confirmation; six in a row on one side happen by chance once
+# in 64.
+_CONFIRMATION = (8, 16)
+CONFIRMATION = "confirmation"
+# The fewest processes of a confirmation.
+RESERVE = 2 * _CONFIRMATION[0]
+# Share of the budget by which a confirmation may exceed it: the search can only estimate what to
+# leave for it, and an unconfirmed win is lost.
+_OVERRUN = 0.1
 
 
 @frozen(eq=False)
@@ -32,7 +43,7 @@ class Contest:
         objective: `latency`, `size` or `memory`.
         tolerance: Largest error.
         clock: The budget; None for no limit.
-        reserve: Processes for which the budget has to last after the contests.
+        reserve: Processes for which the budget has to last after races and duels.
     """
 
     measurer: Measurer
@@ -40,17 +51,6 @@ class Contest:
     tolerance: float
     clock: Clock | None = None
     reserve: int = 0
-
-    def lasts(self, processes: int, overrun: float = 0.0) -> bool:
-        """Return True if the budget lasts for that many processes.
-
-        Args:
-            processes: Number of processes.
-            overrun: Share of the budget by which they may exceed it.
-        """
-        seconds = processes * (self.measurer.usual_s or 0.0)
-        clock = self.clock
-        return clock is None or clock.allows(seconds - overrun * clock.budget_s)
 
     def race(self, records: Sequence[Record], session: str) -> Record | None:
         """Measure many candidates, drop those that are clearly behind, and return the best.
@@ -63,17 +63,18 @@ class Contest:
         for number in range(most):
             # Further rounds may leave no time for the duels that follow.
             rest = LEAST_OF_DUEL + self.reserve if number >= least else 0
-            if number and not self.lasts(len(racing) + rest):
+            if number and not self._lasts(len(racing) + rest):
                 break
             enough = None if number else functools.partial(self._enough, racing)
             self.measurer.round(racing, session, number, enough)
             racing = [record for record in racing if record.admitted(self.tolerance)]
             if len(racing) > 1 and number + 1 >= least:
-                best = self.best(racing)
-                racing = [r for r in racing if r is best or not self._behind(r, best)]
+                best = min(racing, key=self.cost)
+                racing = [r for r in racing if r is best or not self._is_behind(r, best)]
             if not racing or (len(racing) == 1 and number + 1 >= least):
                 break
-        return self.best([record for record in records if record.admitted(self.tolerance)])
+        admitted = [record for record in records if record.admitted(self.tolerance)]
+        return min(admitted, key=self.cost, default=None)
 
     def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
         """Measure two candidates until one is ahead, or the budget lasts for the reserve alone.
@@ -87,16 +88,41 @@ class Contest:
             ratio = challenger.against(holder, self.objective)
             if ratio is None or not challenger.admitted(self.tolerance):
                 return None
+            if ratio.value > _HOPELESS and ratio.low > 1:
+                break
             decided = is_clear(ratio) or ratio.low > 1 - MARGIN
-            if number + 1 >= least and (decided or not self.lasts(2 + self.reserve)):
+            if number + 1 >= least and (decided or not self._lasts(2 + self.reserve)):
                 break
             if number + 1 >= most and ratio.value > _PROMISING:
                 break
         return ratio
 
-    def best(self, records: Sequence[Record]) -> Record | None:
-        """Return the record of the lowest cost; of equal ones the first."""
-        return min(records, key=self.cost, default=None)
+    def can_confirm(self) -> bool:
+        """Return True if the budget lasts for the fewest rounds of a confirmation."""
+        return self._lasts(RESERVE, _OVERRUN)
+
+    def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
+        """Measure two records in fresh processes, in rounds that the search has not seen.
+
+        Args:
+            winner: The best of the search.
+            name: Name of its candidate.
+            other: The record that it would replace.
+            against: Name of that one's candidate.
+        """
+        least, most = _CONFIRMATION
+        ratio, rounds = None, 0
+        session = self.measurer.session_of([other, winner], CONFIRMATION)
+        while rounds < most and (rounds < least or self._lasts(2, _OVERRUN)):
+            self.measurer.round([other, winner], CONFIRMATION, rounds)
+            rounds += 1
+            ratio = winner.against(other, self.objective, session)
+            if ratio is None or not winner.admitted(self.tolerance):
+                return Confirmation(name, against, None, rounds, False)
+            # Looking after every round would find wins by chance.
+            if rounds == least and (is_clear(ratio) or ratio.low > 1):
+                break
+        return Confirmation(name, against, ratio, rounds, bool(ratio and is_clear(ratio)))
 
     def cost(self, record: Record) -> float:
         """Return the cost of a record by the objective."""
@@ -107,12 +133,18 @@ class Contest:
         latency = record.latency
         return latency.value if latency else float("inf")
 
+    def _lasts(self, processes: int, overrun: float = 0.0) -> bool:
+        """Return True if the budget, or a little more of it, lasts for that many processes."""
+        seconds = processes * (self.measurer.usual_s or 0.0)
+        clock = self.clock
+        return clock is None or clock.allows(seconds - overrun * clock.budget_s)
+
     def _enough(self, records: Sequence[Record]) -> bool:
         """Return True if the budget is spent, and a record is within the tolerance."""
-        return not self.lasts(1) and any(record.admitted(self.tolerance) for record in records)
+        return not self._lasts(1) and any(record.admitted(self.tolerance) for record in records)
 
-    def _behind(self, record: Record, best: Record | None) -> bool:
-        ratio = record.against(best, self.objective) if best else None
+    def _is_behind(self, record: Record, best: Record) -> bool:
+        ratio = record.against(best, self.objective)
         return ratio is None or ratio.low > 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from attrs import field, frozen
+from attrs import frozen
 
 # Kinds of failures.
 CRASH = "crash"
@@ -21,11 +21,8 @@ BUDGET_SPENT = "the budget was spent"
 class Request:
     """A process on the target that loads a .pte, calls it and times it.
 
-    If `outputs` is set, the method is first called once with each set of inputs, in order, so that
-    its state is carried from call to call; these outputs are returned. Then each set in turn has
-    `warmup` calls and up to `repetitions` timed calls. When `seconds` are over, fewer of both are
-    made, but at least three timed calls, or one that takes longer than a second. Before short
-    calls, a copy of the method is called for `warmup_s`.
+    With `outputs`, the method is first called once with each set of inputs, in order and with its
+    state carried from call to call; these outputs are returned. Then each set is timed in turn.
 
     Args:
         program: The .pte, on this machine.
@@ -34,14 +31,15 @@ class Request:
         method: Name of the method.
         outputs: Return the outputs.
         warmup: Untimed calls of each set.
-        warmup_s: Time to warm up threads, caches and the processor's clock before.
         repetitions: Most timed calls of each set; 0 times nothing.
-        seconds: Most time for the timed calls of one set.
+        seconds: Most time for the timed calls of one set. At least three calls are made, or one
+            that takes longer than a second.
         threads: Threads of the runtime and of its delegates, set before anything is loaded.
         timed: Positions of the sets that are timed; None for all. `times_ns` has an empty tuple for
-            every set that isn't.
-        profile: Return an ETDump of further calls of each set.
+            every other set.
         timeout_s: Time after which the process is ended, and the result is a hang.
+        warmup_s: Time to call a copy of the method before, until threads, caches and the
+            processor's clock are warmed up.
     """
 
     program: Path
@@ -54,7 +52,6 @@ class Request:
     seconds: float = 2.0
     threads: int = 1
     timed: tuple[int, ...] | None = None
-    profile: bool = False
     timeout_s: float = 120.0
     warmup_s: float = 0.02
 
@@ -65,8 +62,7 @@ class Result:
 
     Args:
         times_ns: Wall time of each timed call, by set of inputs.
-        outputs: Flat outputs of the first, untimed calls, by set of inputs; empty if they were not
-            requested.
+        outputs: Flat outputs by set of inputs; empty if they were not requested.
         load_ns: Time to load program and method.
         sentinel_ns: Times of a fixed calculation before, between and after the sets, which show how
             fast the target itself was.
@@ -74,7 +70,6 @@ class Result:
             if unknown.
         memory_bytes: Highest resident memory of the process; None if unknown.
         threads: Threads that were used; None if unknown.
-        etdump: The ETDump, if it was requested and the runtime writes one.
     """
 
     times_ns: tuple[tuple[int, ...], ...]
@@ -84,7 +79,6 @@ class Result:
     others_cpu: float | None = None
     memory_bytes: int | None = None
     threads: int | None = None
-    etdump: bytes | None = None
 
 
 @frozen
@@ -98,7 +92,7 @@ class Failure:
     """
 
     kind: str
-    detail: str = field(default="")
+    detail: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind

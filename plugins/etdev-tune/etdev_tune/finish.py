@@ -7,13 +7,11 @@ from etdev.schema.lock import Lock
 from etdev_tune.attempts import Attempt
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
-from etdev_tune.confirm import Confirmer
-from etdev_tune.outputs import Outputs
+from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import Record
 from etdev_tune.report import Confirmation, Report
 from etdev_tune.search import Search
 from etdev_tune.trials import trials_of
-from etdev_tune.tuning import Tuning
 
 
 def finish(search: Search, outputs: Outputs) -> Tuning:
@@ -23,34 +21,33 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
         TuneError: Lowering it again gives another .pte, which is wrong.
         EtdevError: It can't be lowered or written.
     """
-    best, stays = search.best(), search.fallback()
+    best = search.best()
     assert best
-    differs = stays and stays.record and stays.record is not best.record
-    chosen, confirmation = best, None
-    confirmer = Confirmer(search.contest)
-    with outputs.out_of_sight() as hidden:
-        if stays and differs and not confirmer.has_time():
-            search.finished, chosen = False, stays
-        record, build, lock = _final(search, chosen, hidden)
-        if stays and stays.record and differs and chosen is best:
-            names = best.candidate.name, stays.candidate.name
-            confirmation = confirmer.confirm(record, names[0], stays.record, names[1])
+    chosen, other, confirmation = best, search.fallback(), None
+    if other and other.record is best.record:
+        other = None
+    with outputs.hidden() as hidden:
+        if other and not search.contest.can_confirm():
+            search.finished, chosen = False, other
+        record, build, lock = _written(search, chosen, hidden)
+        if other and other.record and chosen is best:
+            names = best.candidate.name, other.candidate.name
+            confirmation = search.contest.confirm(record, names[0], other.record, names[1])
             if not confirmation.clear:
-                chosen = stays
-                _, build, lock = _final(search, stays, hidden)
+                chosen = other
+                _, build, lock = _written(search, other, hidden)
         report = _report(search, outputs, chosen, confirmation)
         outputs.publish(hidden, lock, report)
     return Tuning(outputs.program, outputs.registry, outputs.lock, build.plan, report)
 
 
-def _final(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
+def _written(search: Search, attempt: Attempt, hidden: Outputs) -> tuple[Record, Build, Lock]:
     """Lower a candidate from its registry file, as a user will.
 
     Raises:
         TuneError: That gives another .pte, which is not within the tolerance.
     """
-    if search.listener:
-        search.listener("write", attempt.candidate.name)
+    search.listener("write", attempt.candidate.name)
     for file in hidden.program.parent.iterdir():
         file.unlink()
     build, lock = search.builder.final(attempt.candidate, hidden.program, hidden.registry)
@@ -80,7 +77,7 @@ def _report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
         verdict=(not confirmation and _spent(search, chosen))
-        or _verdict(chosen, confirmation, untuned),
+        or _verdict(chosen.candidate.name, confirmation, untuned),
         objective=search.contest.objective,
         tolerance=search.contest.tolerance,
         target=measurer.runner.name,
@@ -102,7 +99,7 @@ def _report(
 
 
 def _spent(search: Search, chosen: Attempt) -> str:
-    """Say what the spent budget left unconfirmed or unmeasured; empty if nothing."""
+    """Say which candidates the spent budget left unconfirmed or unmeasured; empty if none."""
     best, name = search.best(), chosen.candidate.name
     untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
     if best and best is not chosen:
@@ -114,15 +111,14 @@ def _spent(search: Search, chosen: Attempt) -> str:
     return f"{name} stays: the budget was spent before {what}; give more, what was measured is kept"
 
 
-def _verdict(chosen: Attempt, confirmation: Confirmation | None, untuned: str) -> str:
+def _verdict(name: str, confirmation: Confirmation | None, untuned: str) -> str:
     """Return the decision in a sentence.
 
     Args:
-        chosen: The attempt that was written.
+        name: The candidate that was written.
         confirmation: The last comparison; None if there was no alternative.
         untuned: Why the untuned plan could not be taken, if so.
     """
-    name = chosen.candidate.name
     aside = f" ({UNTUNED}: {untuned})" if untuned else ""
     if confirmation is None:
         return f"{name}: nothing that was tried is better{aside}"

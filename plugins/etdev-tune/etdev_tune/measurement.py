@@ -30,8 +30,8 @@ class Policy:
         repetitions: Most timed calls of each set of inputs.
         seconds: Most time for the timed calls of a set.
         timeout_s: Time after which a process counts as hanging.
-        warmup_s: Time for which the program is called before. With two threads, calls of
-            microseconds were seen to take six times as long in the first milliseconds.
+        warmup_s: Time to call the program before. With two threads, calls of microseconds were
+            seen to take six times as long in the first milliseconds.
     """
 
     threads: int = field(default=1, validator=_at_least(1))
@@ -55,7 +55,6 @@ class Measurement:
         others_cpu: Processors that everything else used.
         threads: Threads that were used.
         disturbance: Why the times can't be trusted; empty if nothing disturbed them.
-        costs: Milliseconds and calls by partition and portable kernel, for a profile.
     """
 
     times_ns: tuple[tuple[int, ...], ...]
@@ -66,7 +65,6 @@ class Measurement:
     others_cpu: float | None = None
     threads: int | None = None
     disturbance: str = ""
-    costs: Mapping[str, tuple[float, int]] = field(factory=dict)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Measurement:
@@ -81,5 +79,4 @@ class Measurement:
         if data["error"] is not None and math.isnan(float(data["error"])):
             raise ValueError("an error is NaN")
         sentinel = tuple(map(int, data["sentinel_ns"]))
-        costs = {name: (float(ms), int(calls)) for name, (ms, calls) in data["costs"].items()}
-        return cls(**{**data, "times_ns": times, "sentinel_ns": sentinel, "costs": costs})
+        return cls(**{**data, "times_ns": times, "sentinel_ns": sentinel})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
@@ -13,7 +12,7 @@ from etdev.schema.stages import Listener
 from etdev_tune.accuracy import error_of
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case
-from etdev_tune.exchange import HANG, SLOW, Failure, Request, Result, Runner
+from etdev_tune.exchange import HANG, SLOW, Failure, Request, Runner
 from etdev_tune.measurement import Measurement, Policy
 from etdev_tune.record import Record
 from etdev_tune.sentinel import Sentinel
@@ -50,7 +49,7 @@ class Measurer:
     policy: Policy
     store: Store
     sentinel: Sentinel
-    listener: Listener | None = None
+    listener: Listener
     taken: int = 0
     reused: int = 0
     quickest_s: float | None = None
@@ -59,9 +58,7 @@ class Measurer:
 
     def record(self, build: Build) -> Record:
         """Return the record of a build, which builds with the same bytes share."""
-        if build.digest not in self._records:
-            self._records[build.digest] = Record(build, self.cases)
-        return self._records[build.digest]
+        return self._records.setdefault(build.digest, Record(build, self.cases))
 
     def round(
         self,
@@ -104,14 +101,21 @@ class Measurer:
     def _of_case(
         self, build: Build, case: Case, session: str, number: int
     ) -> Measurement | Failure:
-        key = self.key(build, case, session, number)
+        # All that the times of one process depend on.
+        key = {
+            "program": build.digest,
+            "case": case.digest,
+            "policy": asdict(self.policy),
+            "target": dict(self.fingerprint),
+            "session": session,
+            "round": number,
+        }
         if known := self.store.load(key):
             self.reused += 1
             if isinstance(known, Measurement):
                 self.sentinel.learn(known.sentinel_ns)
             return known
-        if self.listener:
-            self.listener("measure", f"{build.candidate.name} (round {number + 1})")
+        self.listener("measure", f"{build.candidate.name} (round {number + 1})")
         value = self._undisturbed(build, case, outputs=number == 0)
         self.taken += 1
         self.store.save(key, value)
@@ -121,22 +125,21 @@ class Measurer:
         """Measure a build, and again if the target was busy, unless it mostly is."""
         value = self._once(build, case, outputs)
         for _ in range(_RETRIES):
-            hopeless = self.sentinel.disturbed > 4 and (
-                self.sentinel.disturbed > self.sentinel.judged / 2
-            )
-            if isinstance(value, Failure) or not value.disturbance or hopeless:
+            if isinstance(value, Failure) or not value.disturbance or self.sentinel.is_busy:
                 break
-            if self.listener:
-                self.listener("measure", f"{build.candidate.name} again, {value.disturbance}")
+            self.listener("measure", f"{build.candidate.name} again, {value.disturbance}")
             again = self._once(build, case, outputs)
             if isinstance(again, Failure) or not again.disturbance:
                 return again
         return value
 
     def _once(self, build: Build, case: Case, outputs: bool) -> Measurement | Failure:
-        policy = self._patient()
+        policy = self.policy
+        if self.quickest_s is not None:
+            limit = max(_PATIENCE_S, _FACTOR * self.quickest_s)
+            policy = evolve(policy, timeout_s=min(policy.timeout_s, limit))
         start = time.monotonic()
-        result = self.runner.run(request_of(build, case, policy, outputs))
+        result = self.runner.run(_request(build, case, policy, outputs))
         if isinstance(result, Failure):
             if result.kind == HANG and policy.timeout_s < self.policy.timeout_s:
                 what = f"no answer within {policy.timeout_s:.0f} s"
@@ -145,33 +148,19 @@ class Measurer:
         seconds = time.monotonic() - start
         self.quickest_s = min(seconds, self.quickest_s or seconds)
         self.usual_s = seconds if self.usual_s is None else 0.8 * self.usual_s + 0.2 * seconds
-        measured = measurement_of(result, case, outputs)
-        disturbance = self.sentinel.disturbance(measured.sentinel_ns, measured.others_cpu)
-        return evolve(measured, disturbance=disturbance)
-
-    def _patient(self) -> Policy:
-        """Return the policy with a time limit from the quickest process so far."""
-        if self.quickest_s is None:
-            return self.policy
-        limit = max(_PATIENCE_S, _FACTOR * self.quickest_s)
-        return evolve(self.policy, timeout_s=min(self.policy.timeout_s, limit))
-
-    def key(self, build: Build, case: Case, session: str, number: int) -> dict[str, Any]:
-        """Return all that the times of one process depend on."""
-        return {
-            "program": build.digest,
-            "case": case.digest,
-            "policy": asdict(self.policy),
-            "target": dict(self.fingerprint),
-            "session": session,
-            "round": number,
-        }
+        return Measurement(
+            times_ns=result.times_ns,
+            error=error_of(case, result.outputs) if outputs else None,
+            load_ns=result.load_ns,
+            memory_bytes=result.memory_bytes,
+            sentinel_ns=result.sentinel_ns,
+            others_cpu=result.others_cpu,
+            threads=result.threads,
+            disturbance=self.sentinel.disturbance(result.sentinel_ns, result.others_cpu),
+        )
 
 
-def request_of(
-    build: Build, case: Case, policy: Policy, outputs: bool = False, profile: bool = False
-) -> Request:
-    """Make the request to measure one method of a build."""
+def _request(build: Build, case: Case, policy: Policy, outputs: bool) -> Request:
     facts = build.methods[case.method]
     return Request(
         program=build.path,
@@ -179,25 +168,6 @@ def request_of(
         data=build.data,
         method=case.method,
         outputs=outputs,
-        warmup=policy.warmup,
-        warmup_s=policy.warmup_s,
-        repetitions=policy.repetitions,
-        seconds=policy.seconds,
-        threads=policy.threads,
         timed=case.timed,
-        profile=profile,
-        timeout_s=policy.timeout_s,
-    )
-
-
-def measurement_of(result: Result, case: Case, outputs: bool) -> Measurement:
-    """Make a measurement of a result, its outputs compared with eager PyTorch's."""
-    return Measurement(
-        times_ns=result.times_ns,
-        error=error_of(case, result.outputs) if outputs else None,
-        load_ns=result.load_ns,
-        memory_bytes=result.memory_bytes,
-        sentinel_ns=result.sentinel_ns,
-        others_cpu=result.others_cpu,
-        threads=result.threads,
+        **asdict(policy),
     )

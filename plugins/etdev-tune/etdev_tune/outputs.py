@@ -1,4 +1,4 @@
-"""Files of a tuning, which appear together or not at all."""
+"""Result of a tuning, and its files, which appear together or not at all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from attrs import frozen
 from etdev.files import check_program, publish, unseen, write_text
 from etdev.schema.documents import CONVERTER
 from etdev.schema.lock import Lock
+from etdev.schema.plan import Plan
 from etdev_tune.report import TUNING, Report
 
 
@@ -49,7 +50,7 @@ class Outputs:
         check_program(self.program)
 
     @contextmanager
-    def out_of_sight(self) -> Iterator[Outputs]:
+    def hidden(self) -> Iterator[Outputs]:
         """Yield outputs in a hidden folder, for files that are not final."""
         with unseen(self.program) as folder:
             yield Outputs(folder / self.program.name)
@@ -63,8 +64,33 @@ class Outputs:
         write_text(hidden.lock, lock.to_json())
         write_text(hidden.report, report_text(report))
         data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
-        settled = (hidden.program, hidden.registry, hidden.lock, hidden.report)
-        publish((*data, *settled), self.program)
+        files = (*data, hidden.program, hidden.registry, hidden.lock, hidden.report)
+        publish(files, self.program)
+
+
+@frozen(eq=False)
+class Tuning:
+    """Result of a tuning.
+
+    Args:
+        program: Path of the .pte.
+        registry: Path of the registry file that lowers the model to the same bytes.
+        lock: Path of the lock of the .pte.
+        plan: Plan of the .pte.
+        report: Candidates, moves, and the last comparison.
+    """
+
+    program: Path
+    registry: Path
+    lock: Path
+    plan: Plan
+    report: Report
+
+    @property
+    def untuned(self) -> bool:
+        """Return True if the untuned plan was kept."""
+        confirmation = self.report.confirmation
+        return confirmation is None or not confirmation.clear
 
 
 def report_text(report: Report) -> str:

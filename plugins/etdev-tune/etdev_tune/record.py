@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define, field
 
@@ -41,12 +41,7 @@ class Record:
     @property
     def error(self) -> float:
         """Largest error of any output in any process; infinite for a failure."""
-        errors = [
-            measurement.error
-            for methods in self.rounds.values()
-            for measurement in methods.values()
-            if measurement.error is not None
-        ]
+        errors = [m.error for m in self._measurements() if m.error is not None]
         return math.inf if self.failure or not errors else max(errors)
 
     def admitted(self, tolerance: float) -> bool:
@@ -62,12 +57,7 @@ class Record:
     @property
     def memory_bytes(self) -> int | None:
         """Highest resident memory, the median over processes."""
-        values = [
-            measurement.memory_bytes
-            for methods in self.rounds.values()
-            for measurement in methods.values()
-            if measurement.memory_bytes
-        ]
+        values = [m.memory_bytes for m in self._measurements() if m.memory_bytes]
         return int(statistics.median(values)) if values else None
 
     def values(self, key: Round, objective: str) -> list[float]:
@@ -77,7 +67,7 @@ class Record:
         methods = self.rounds[key]
         if objective == MEMORY:
             known = [m.memory_bytes for m in methods.values() if m.memory_bytes]
-            # Planned memory is known even if the target doesn't tell.
+            # Planned memory is known even if the target can't measure any.
             return [float(max(known, default=self.build.arena_bytes or 1))]
         calls = [
             (weight, methods[case.method].times_ns[index])
@@ -85,12 +75,10 @@ class Record:
             for index, weight in enumerate(case.weights)
             if weight
         ]
-        whole = sum(weight for weight, _ in calls)
+        unit = sum(weight for weight, _ in calls) * _NS_PER_MS
         # The n-th calls of all inputs together are one sample.
         return [
-            sum(weight * time for (weight, _), time in zip(calls, times, strict=True))
-            / whole
-            / _NS_PER_MS
+            sum(weight * time for (weight, _), time in zip(calls, times, strict=True)) / unit
             for times in zip(*(times for _, times in calls), strict=False)
         ]
 
@@ -109,3 +97,6 @@ class Record:
             return None
         own = [self.values(key, objective) for key in shared]
         return ratio_of(own, [other.values(key, objective) for key in shared])
+
+    def _measurements(self) -> Iterator[Measurement]:
+        return (m for methods in self.rounds.values() for m in methods.values())

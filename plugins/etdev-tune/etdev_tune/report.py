@@ -8,8 +8,8 @@ from attrs import field, frozen
 
 from etdev.schema.documents import Document
 
-# What `etdev tune --json` prints: a `Report`.
-TUNING = Document("etdev.tuning", 1, "a tuning", "etdev tune --json")
+# The document that `etdev tune --json` prints is a `Report`.
+TUNING = Document("etdev.tuning", 2, "a tuning", "etdev tune --json")
 # A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
@@ -86,15 +86,13 @@ class Move:
         of: The candidate that it changes.
         taken: The search went on from there.
         why: Why, or why not.
-        predicted: Cost as a multiple of the candidate's, as profiles predict it.
-        measured: The same, measured.
+        measured: Measured cost as a multiple of the candidate's.
     """
 
     name: str
     of: str
     taken: bool
     why: str
-    predicted: float | None = None
     measured: Estimate | None = None
 
 

@@ -6,6 +6,7 @@ reads how many processors everything else used. The times are compared with the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from attrs import define, field
@@ -21,25 +22,45 @@ class Sentinel:
     """A judge of measurements, which counts those that were disturbed.
 
     Args:
-        cores: Processors of the target; None if unknown.
-        threads: Threads that a measurement uses.
+        spare: Processors that measurements leave to everything else.
         best_ns: Best time of the fixed calculation so far.
         judged: Number of measurements.
-        disturbed: Number of those that were disturbed.
+        reasons: Number of disturbed measurements by kind of disturbance.
     """
 
-    cores: int | None
-    threads: int
+    spare: int
     best_ns: int | None = None
     judged: int = 0
-    disturbed: int = 0
-    _reasons: dict[str, int] = field(factory=dict)
+    reasons: Counter[str] = field(factory=Counter)
 
     @classmethod
     def of(cls, fingerprint: Mapping[str, str], threads: int) -> Sentinel:
-        """Make the sentinel of a target."""
+        """Make the sentinel of a target.
+
+        Args:
+            fingerprint: Facts about the target, its number of `cores` among them.
+            threads: Threads that a measurement uses.
+        """
         text = fingerprint.get("cores", "")
-        return cls(int(text) if text.isdigit() else None, threads)
+        return cls(max(0, int(text) - threads) if text.isdigit() else 0)
+
+    @property
+    def disturbed(self) -> int:
+        """Number of measurements that were disturbed."""
+        return self.reasons.total()
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True if most measurements were disturbed, so that repeating them is no use."""
+        return self.disturbed > max(4, self.judged / 2)
+
+    @property
+    def summary(self) -> str:
+        """Sentence about all measurements; empty if none was disturbed."""
+        if not self.disturbed:
+            return ""
+        kinds = ", ".join(f"{kind} {count} times" for kind, count in sorted(self.reasons.items()))
+        return f"{self.disturbed} of {self.judged} measurements were disturbed ({kinds})"
 
     def learn(self, times_ns: Iterable[int]) -> None:
         """Note the best time of the fixed calculation."""
@@ -53,32 +74,14 @@ class Sentinel:
             others_cpu: Processors that everything else used.
         """
         self.learn(times_ns)
-        reason = self._slow(times_ns) or self._busy(others_cpu)
         self.judged += 1
+        slowest = max(times_ns, default=0)
+        reason = ""
+        if self.best_ns and slowest > _SLOW * self.best_ns:
+            factor = slowest / self.best_ns
+            reason = f"slowed down: a fixed calculation took {factor:.1f} times as long as at best"
+        elif others_cpu is not None and others_cpu > self.spare + _OTHERS:
+            reason = f"busy: everything else used {others_cpu:.1f} processors"
         if reason:
-            self.disturbed += 1
-            kind = reason.partition(":")[0]
-            self._reasons[kind] = self._reasons.get(kind, 0) + 1
+            self.reasons[reason.partition(":")[0]] += 1
         return reason
-
-    @property
-    def summary(self) -> str:
-        """Sentence about all measurements; empty if none was disturbed."""
-        if not self.disturbed:
-            return ""
-        kinds = ", ".join(f"{kind} {count} times" for kind, count in sorted(self._reasons.items()))
-        return f"{self.disturbed} of {self.judged} measurements were disturbed ({kinds})"
-
-    def _slow(self, times_ns: tuple[int, ...]) -> str:
-        if not times_ns or not self.best_ns or max(times_ns) <= _SLOW * self.best_ns:
-            return ""
-        factor = max(times_ns) / self.best_ns
-        return f"slowed down: a fixed calculation took {factor:.1f} times as long as at best"
-
-    def _busy(self, others_cpu: float | None) -> str:
-        if others_cpu is None:
-            return ""
-        spare = max(0, self.cores - self.threads) if self.cores else 0
-        if others_cpu <= spare + _OTHERS:
-            return ""
-        return f"busy: everything else used {others_cpu:.1f} processors"

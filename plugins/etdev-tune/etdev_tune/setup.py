@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ from attrs import evolve, frozen
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
 from etdev.registry.plugin import Plugin
-from etdev.registry.registry import PluginEntry, Registry, load
+from etdev.registry.registry import Registry, load
 from etdev.schema.limits import Limits
-from etdev.schema.stages import Listener
 from etdev_tune.candidate import Candidate
 
 
@@ -23,32 +23,25 @@ class Setup:
 
     Args:
         registry: The user's registry, changed by the arguments.
-        names: Names of the plugins of the untuned plan, in claim order.
-        plugins: These plugins, by name.
+        plugins: Plugins of the untuned plan by name, in claim order.
         objects: Plugins that were given as objects, which no registry can name.
-        cache: Cache of compiled partitions, as for `Lowerer`.
-        jobs: Number of processes that compile.
-        listener: Called with a stage and a detail.
+        running: Arguments of `Lowerer` that no registry has: `cache`, `jobs`.
     """
 
     registry: Registry
-    names: tuple[str, ...]
     plugins: Mapping[str, Plugin]
     objects: Mapping[str, object]
-    cache: Any = None
-    jobs: int | None = None
-    listener: Listener | None = None
+    running: Mapping[str, Any]
 
     @classmethod
     def of(
         cls,
         plugins: Sequence[object] | None = None,
         *,
-        registry: Registry | str | Path | None = None,
+        registry: Registry | str | os.PathLike[str] | None = None,
         cache: Any = None,
         jobs: int | None = None,
         on_failure: str | None = None,
-        listener: Listener | None = None,
         **deciding: Any,
     ) -> Setup:
         """Make a setup of `Lowerer`'s arguments.
@@ -56,46 +49,42 @@ class Setup:
         Raises:
             EtdevError: As `Lowerer`.
         """
-        table = registry if isinstance(registry, Registry) else load(registry)
-        composition = compose(plugins, registry=table, **deciding)
+        if not isinstance(registry, Registry):
+            registry = load(Path(registry) if registry else None)
+        composition = compose(plugins, registry=registry, **deciding)
         rules = composition.rules
-        entries = tuple(
-            evolve(
-                table.entry(plugin.name),
-                optional=False,
-                devices={**table.entry(plugin.name).devices, **rules.devices.get(plugin.name, {})},
-                limits=rules.limits.get(plugin.name, Limits()),
-            )
-            for plugin in composition.delegating
-        )
+        entries = []
+        for plugin in composition.delegating:
+            entry = registry.entry(plugin.name)
+            devices = {**entry.devices, **rules.devices.get(plugin.name, {})}
+            limits = rules.limits.get(plugin.name, Limits())
+            entries.append(evolve(entry, optional=False, devices=devices, limits=limits))
         setup = evolve(
-            table,
-            entries=entries,
+            registry,
+            entries=tuple(entries),
             pins=rules.pins,
             budget=rules.budget,
             strict=rules.strict,
             simplify=composition.simplify,
-            on_failure=on_failure or table.on_failure,
+            on_failure=on_failure or registry.on_failure,
         )
         named = {plugin.name: plugin for plugin in composition.delegating}
-        given = zip(plugins or (), composition.delegating, strict=False)
-        objects = {plugin.name: item for item, plugin in given if not isinstance(item, str)}
-        return cls(setup, tuple(named), named, objects, cache, jobs, listener)
+        given = zip(plugins or (), named, strict=False)
+        objects = {name: item for item, name in given if not isinstance(item, str)}
+        return cls(setup, named, objects, {"cache": cache, "jobs": jobs})
 
-    def entry(self, name: str) -> PluginEntry:
-        """Return the user's settings of a plugin."""
-        return self.registry.entry(name)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the plugins of the untuned plan, in claim order."""
+        return tuple(self.plugins)
 
-    def lowerer(self, candidate: Candidate) -> Lowerer:
-        """Return a Lowerer for a candidate."""
-        return self.of_registry(candidate.registry(self.registry), candidate.plugins)
+    def lowerer(self, candidate: Candidate, registry: Registry | None = None) -> Lowerer:
+        """Return a Lowerer for a candidate.
 
-    def of_registry(self, registry: Registry, names: Sequence[str]) -> Lowerer:
-        """Return a Lowerer for a registry, with the objects that it can only name."""
-        return Lowerer(
-            [self.objects.get(name, name) for name in names],
-            registry=registry,
-            cache=self.cache,
-            jobs=self.jobs,
-            listener=self.listener,
-        )
+        Args:
+            candidate: The candidate.
+            registry: Its registry as read from a file; None to make it.
+        """
+        plugins = [self.objects.get(name, name) for name in candidate.plugins]
+        known = registry or candidate.registry(self.registry)
+        return Lowerer(plugins, registry=known, **self.running)

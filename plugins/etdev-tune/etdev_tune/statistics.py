@@ -1,25 +1,20 @@
-"""Medians and ratios of measured times, with confidence intervals from bootstrapping.
+"""Medians and ratios of measured times, with confidence intervals.
 
-A round is one process. Calls of a process share the place of its weights in memory, so a resample
-draws rounds first, and calls within them second. With few rounds that interval is too narrow: three
-that are slower by chance look certain. The interval of a ratio is therefore at least as wide as
-Student's t over the rounds. All draws come from a fixed seed, so equal times give equal intervals.
+A round is one process. Its calls share the place of its weights in memory, so rounds are the
+samples, each with the median of its calls.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from statistics import fmean, median, stdev
 
 from etdev.errors import TuneError
 from etdev_tune.report import Estimate
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-CONFIDENCE = 0.95
-_DRAWS = 2000
-_SEED = 20
+# Probability that a value lies beyond one end of an interval.
+_TAIL = 0.025
 # Two-sided quantiles of Student's t at that confidence, by degrees of freedom from 1.
 _STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
@@ -30,6 +25,10 @@ _STUDENT = (
 def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
     """Return the median over rounds of the median over the calls of each.
 
+    The interval lies between two of the rounds, or of the calls if there is one round: the ones
+    that the median is between with 95 % probability, whatever the distribution. Of five or fewer
+    these are the lowest and the highest.
+
     Args:
         rounds: Times of the calls, by round.
 
@@ -37,15 +36,23 @@ def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
         TuneError: A round has no times, or one of them is not positive.
     """
     _check(rounds)
-    medians = [float(np.median(calls)) for calls in rounds]
-    return _estimate(float(np.median(medians)), np.median(_resampled(rounds), axis=1))
+    values = sorted(rounds[0] if len(rounds) == 1 else map(median, rounds))
+    count, outside, probability = len(values), 0, 0.0
+    while outside < (count - 1) // 2:
+        probability += math.comb(count, outside) / 2**count
+        if probability > _TAIL:
+            break
+        outside += 1
+    outside = max(outside - 1, 0)
+    return Estimate(median(values), values[outside], values[-1 - outside])
 
 
 def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
     """Return the time of the first as a multiple of the second's; below 1 the first is faster.
 
     Rounds are paired, since a slow machine slows both of a pair. The estimate is the geometric mean
-    over the pairs.
+    over the pairs, its interval Student's t of their logarithms. The interval of a single pair goes
+    from the lowest to the highest ratio of its calls.
 
     Args:
         first: Times of the calls, by round.
@@ -59,57 +66,20 @@ def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
     if len(first) != len(second):
         what = f"{len(first)} rounds can't be paired with {len(second)}"
         raise TuneError("statistics", what, "measure both in each round")
-    logarithms = [
-        float(np.log(np.median(a)) - np.log(np.median(b)))
-        for a, b in zip(first, second, strict=True)
-    ]
-    generator = np.random.default_rng(_SEED)
-    count = len(logarithms)
-    picks = generator.integers(0, count, (_DRAWS, count))
-    within = [
-        _medians(a, generator) - _medians(b, generator) for a, b in zip(first, second, strict=True)
-    ]
-    draws = np.stack(within, axis=1)[np.arange(_DRAWS)[:, None], picks].mean(axis=1)
-    estimate = _widened(_estimate(float(np.mean(logarithms)), draws), logarithms)
-    return Estimate(*(float(np.exp(v)) for v in (estimate.value, estimate.low, estimate.high)))
-
-
-def _widened(estimate: Estimate, values: Sequence[float]) -> Estimate:
-    """Widen the interval around the mean of some values to that of Student's t."""
-    if len(values) == 1:
-        return estimate
-    quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
-    reach = quantile * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    value = estimate.value
-    return Estimate(value, min(estimate.low, value - reach), max(estimate.high, value + reach))
+    pairs = list(zip(first, second, strict=True))
+    if len(pairs) == 1:
+        ((one, other),) = pairs
+        value = median(one) / median(other)
+        return Estimate(value, min(one) / max(other), max(one) / min(other))
+    logarithms = [math.log(median(one) / median(other)) for one, other in pairs]
+    mean = fmean(logarithms)
+    quantile = _STUDENT[min(len(pairs) - 1, len(_STUDENT)) - 1]
+    reach = quantile * stdev(logarithms) / math.sqrt(len(pairs))
+    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
 
 
 def _check(rounds: Sequence[Sequence[float]]) -> None:
-    if not rounds or not all(len(calls) for calls in rounds):
+    if not rounds or not all(rounds):
         raise TuneError("statistics", "a round has no times", "measure at least one call")
-    if any(not np.isfinite(time) or time <= 0 for calls in rounds for time in calls):
+    if any(not math.isfinite(time) or time <= 0 for calls in rounds for time in calls):
         raise TuneError("statistics", "a time is not above 0", "measure it again")
-
-
-def _medians(calls: Sequence[float], generator: np.random.Generator) -> Array:
-    """Return logarithms of the medians of resampled calls of a round."""
-    times = np.asarray(calls, dtype=float)
-    picks = generator.integers(0, len(times), (_DRAWS, len(times)))
-    logarithms: Array = np.log(np.median(times[picks], axis=1))
-    return logarithms
-
-
-def _resampled(rounds: Sequence[Sequence[float]]) -> Array:
-    """Return medians of resampled rounds, a row for each draw."""
-    generator = np.random.default_rng(_SEED)
-    medians = np.exp(np.stack([_medians(calls, generator) for calls in rounds], axis=1))
-    picks = generator.integers(0, len(rounds), (_DRAWS, len(rounds)))
-    resampled: Array = medians[np.arange(_DRAWS)[:, None], picks]
-    return resampled
-
-
-def _estimate(value: float, draws: Array) -> Estimate:
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    # A median of few values can lie outside the quantiles of its resamples.
-    return Estimate(value, min(float(low), value), max(float(high), value))

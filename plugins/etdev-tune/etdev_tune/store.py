@@ -22,7 +22,7 @@ from etdev.files import replacing, try_writing
 from etdev_tune.exchange import Failure
 from etdev_tune.measurement import Measurement
 
-VERSION = 1
+VERSION = 2
 VARIABLE = "ETDEV_MEASUREMENTS"
 _SUFFIX = ".json"
 

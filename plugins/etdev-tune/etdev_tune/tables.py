@@ -19,8 +19,8 @@ def report_tables(report: Report, rows: int | None) -> RenderableType:
     columns = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
     sheets = [Sheet(columns, [_trial(t, report.chosen) for t in report.trials], "candidates")]
     if report.moves:
-        moves = [(m.name, _times(m.predicted), _ratio(m.measured), m.why) for m in report.moves]
-        sheets.append(Sheet(("move", "predicted", "measured", "why"), moves, "moves"))
+        moves = [(m.name, _ratio(m.measured), m.why) for m in report.moves]
+        sheets.append(Sheet(("move", "measured", "why"), moves, "moves"))
     return report_of(sheets, rows)
 
 
@@ -80,18 +80,11 @@ def _trial(trial: Trial, chosen: str) -> tuple[str, ...]:
     error = "-" if trial.error is None else f"{trial.error:.1e}"
     counts = (str(trial.delegates), str(trial.portable_nodes)) if trial.size_bytes else ("-", "-")
     bytes_of = size(trial.size_bytes) if trial.size_bytes else "-"
+    latency = str(trial.latency_ms or "-")
     ratio = _ratio(trial.against_untuned)
     words = ", ".join(filter(None, marks))
-    return (trial.name, _milliseconds(trial.latency_ms), ratio, error, bytes_of, *counts, words)
-
-
-def _milliseconds(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else str(estimate)
+    return (trial.name, latency, ratio, error, bytes_of, *counts, words)
 
 
 def _ratio(estimate: Estimate | None) -> str:
     return "-" if estimate is None else f"{estimate}x"
-
-
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"

@@ -12,7 +12,7 @@ from etdev_tune.attempts import Attempt
 from etdev_tune.candidate import UNTUNED
 from etdev_tune.exchange import BUDGET_SPENT
 from etdev_tune.record import LATENCY, Record
-from etdev_tune.report import FAILED, RAN, UNTRIED, WRONG, Trial
+from etdev_tune.report import FAILED, RAN, STATES, UNTRIED, WRONG, Trial
 
 
 def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
@@ -23,11 +23,10 @@ def trials_of(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...
     for attempt in attempts:
         trial = _trial(attempt, untuned, tolerance)
         if attempt.record:
-            first = names.setdefault(id(attempt.record), attempt.candidate.name)
-            trial = evolve(trial, same_as=first if first != attempt.candidate.name else "")
+            first = names.setdefault(id(attempt.record), trial.name)
+            trial = evolve(trial, same_as=first if first != trial.name else "")
         trials.append(trial)
-    states = (RAN, WRONG, FAILED, UNTRIED)
-    trials.sort(key=lambda t: (states.index(t.state), t.latency_ms.value if t.latency_ms else 0))
+    trials.sort(key=lambda t: (STATES.index(t.state), t.latency_ms.value if t.latency_ms else 0))
     return tuple(evolve(trial, front=_is_front(trial, trials)) for trial in trials)
 
 
@@ -35,17 +34,15 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     candidate, record = attempt.candidate, attempt.record
     trial = Trial(
         name=candidate.name,
-        state=FAILED,
+        state=UNTRIED if attempt.is_untried else FAILED,
+        detail=BUDGET_SPENT if attempt.is_untried else str(attempt.outcome) if not record else "",
         plugins=candidate.plugins,
         options={p: {k: _text(v) for k, v in own.items()} for p, own in candidate.options.items()},
-        limits={plugin: _words(own) for plugin, own in candidate.limits.items()},
+        limits={plugin: _limits(own) for plugin, own in candidate.limits.items()},
         pins=tuple(map(str, candidate.pins)),
     )
     if record is None:
-        state, detail = (
-            (UNTRIED, BUDGET_SPENT) if attempt.is_untried else (FAILED, str(attempt.outcome))
-        )
-        return evolve(trial, state=state, detail=detail)
+        return trial
     build = record.build
     trial = evolve(
         trial,
@@ -59,7 +56,7 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     if record.failure:
         return evolve(trial, detail=str(record.failure))
     if not record.rounds:
-        return evolve(trial, state=UNTRIED, detail=BUDGET_SPENT)
+        return trial
     compared = record.against(untuned, LATENCY) if untuned and untuned is not record else None
     return evolve(
         trial,
@@ -76,8 +73,8 @@ def _is_front(trial: Trial, trials: Sequence[Trial]) -> bool:
     own = _figures(trial)
     if own is None or trial.same_as:
         return False
-    others = [figures for other in trials if (figures := _figures(other)) and figures != own]
-    return not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
+    known = [figures for other in trials if (figures := _figures(other)) and figures != own]
+    return not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in known)
 
 
 def _figures(trial: Trial) -> tuple[float, float, float] | None:
@@ -86,7 +83,7 @@ def _figures(trial: Trial) -> tuple[float, float, float] | None:
     return trial.latency_ms.value, float(trial.size_bytes), trial.error
 
 
-def _words(limits: Limits) -> str:
+def _limits(limits: Limits) -> str:
     return ", ".join(f"{key}={value}" for key, value in asdict(limits).items() if value is not None)
 
 

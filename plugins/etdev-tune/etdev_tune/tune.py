@@ -8,32 +8,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve
-
 from etdev.edge.source import methods_of
 from etdev.errors import TuneError
 from etdev.files import scratch
-from etdev.registry.registry import Registry
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Builder
 from etdev_tune.cases import cases_of
 from etdev_tune.clock import Clock
-from etdev_tune.confirm import RESERVE
-from etdev_tune.contest import Contest
+from etdev_tune.contest import RESERVE, Contest
 from etdev_tune.exchange import Runner
 from etdev_tune.finish import finish
 from etdev_tune.local_search import LocalSearch
 from etdev_tune.measurement import Policy
 from etdev_tune.measurer import Measurer
-from etdev_tune.outputs import Outputs
-from etdev_tune.profiler import Profiler
+from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import LATENCY, OBJECTIVES
 from etdev_tune.runners import open_runner
 from etdev_tune.search import Search
 from etdev_tune.sentinel import Sentinel
 from etdev_tune.setup import Setup
 from etdev_tune.store import Store, default_folder
-from etdev_tune.tuning import Tuning
 
 BUDGET_S = 600.0
 TOLERANCE = 1e-3
@@ -54,18 +48,8 @@ def tune(
     on: Runner | str = "local",
     policy: Policy | int = 1,
     store: str | os.PathLike[str] | bool | None = None,
-    plugins: Sequence[object] | None = None,
-    registry: Registry | str | os.PathLike[str] | None = None,
-    devices: Mapping[str, Any] | None = None,
-    pins: Any = None,
-    limits: Any = None,
-    budget: Any = None,
-    strict: bool | None = None,
-    simplify: bool | None = None,
-    cache: Any = None,
-    jobs: int | None = None,
-    on_failure: str | None = None,
     listener: Listener | None = None,
+    **lowering: Any,
 ) -> Tuning:
     """Find the fastest composition whose outputs stay within a tolerance of eager PyTorch.
 
@@ -95,18 +79,10 @@ def tune(
         policy: Settings of each measurement, or just the number of threads.
         store: Folder of measurements; None for the one that the environment variable
             ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
-        plugins: As for `Lowerer`, like everything below.
-        registry: The registry to start from.
-        devices: Device per plugin.
-        pins: Pins that every candidate keeps to.
-        limits: Limits that every candidate keeps to.
-        budget: Limit on portable kernels in every candidate.
-        strict: Refuse assumed devices and pins that aren't kept.
-        simplify: As for `Lowerer`; one candidate tries the opposite.
-        cache: Cache of compiled partitions, which makes trials cheap.
-        jobs: Number of processes that compile.
-        on_failure: `error` or `fallback`.
         listener: Called with a stage and a detail as the work goes on.
+        **lowering: Arguments of `Lowerer`, which every candidate keeps to: `plugins`, `registry`,
+            `devices`, `pins`, `limits`, `budget`, `strict`, `simplify` (one candidate tries the
+            opposite), `cache` (which makes candidates cheap), `jobs`, `on_failure`.
 
     Raises:
         TuneError: No inputs exercise the model, it draws random numbers, no candidate is within
@@ -122,40 +98,26 @@ def tune(
     outputs.check()
     _check(tolerance, objective)
     clock = Clock(budget_s)
-    measurements = _store(store)
-    setup = Setup.of(
-        plugins,
-        registry=_registry(registry),
-        devices=devices,
-        pins=pins,
-        limits=limits,
-        budget=budget,
-        strict=strict,
-        simplify=simplify,
-        cache=cache,
-        jobs=jobs,
-        on_failure=on_failure,
-        listener=listener,
-    )
+    kept = _store(store)
+    say = listener or (lambda *_: None)
+    setup = Setup.of(**lowering)
     methods = methods_of(model, inputs, kwargs, dynamic_shapes)
     how = Policy(threads=policy) if isinstance(policy, int) else policy
     runner = open_runner(on) if isinstance(on, str) else on
     try:
-        if listener:
-            listener("target", runner.name)
+        say("target", runner.name)
         fingerprint = runner.fingerprint()
-        measurements.check()
-        if listener:
-            listener("reference", "eager PyTorch")
+        kept.check()
+        say("reference", "eager PyTorch")
         cases = cases_of(methods, measured_on, weights)
         sentinel = Sentinel.of(fingerprint, how.threads)
-        measurer = Measurer(runner, fingerprint, cases, how, measurements, sentinel, listener)
+        measurer = Measurer(runner, fingerprint, cases, how, kept, sentinel, say)
         contest = Contest(measurer, objective, tolerance, clock, RESERVE)
         with scratch() as folder:
-            builder = Builder(methods, evolve(setup, listener=None), Path(folder))
-            search = Search(setup, builder, contest, clock, listener=listener)
+            builder = Builder(methods, setup, Path(folder))
+            search = Search(setup, builder, contest, clock, say)
             search.run()
-            LocalSearch(search, Profiler(measurer)).run()
+            LocalSearch(search).run()
             return finish(search, outputs)
     finally:
         if isinstance(on, str):
@@ -175,7 +137,3 @@ def _store(store: str | os.PathLike[str] | bool | None) -> Store:
     if store is False:
         return Store(None)
     return Store(default_folder() if store is None or store is True else Path(store))
-
-
-def _registry(registry: Registry | str | os.PathLike[str] | None) -> Registry | Path | None:
-    return registry if registry is None or isinstance(registry, Registry) else Path(registry)

@@ -42,7 +42,7 @@ REPORT = Report(
             against_untuned=ESTIMATE,
         ),
     ),
-    moves=(Move("per_op=true", "cpu alone", False, "not taken", 0.9, ESTIMATE),),
+    moves=(Move("per_op=true", "cpu alone", False, "not taken", ESTIMATE),),
     confirmation=Confirmation("cpu alone", "untuned", ESTIMATE, 8, True),
 )
 GOLDEN = Path(__file__).parent / "documents.txt"

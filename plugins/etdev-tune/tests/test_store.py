@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from etdev import TuneError
 
 KEY = {"program": "ab", "policy": {"threads": 1}, "target": {"cpu": "one"}, "round": 0}
-MEASURED = Measurement(((3, 4), ()), 1e-6, 5, 6, (7, 8), 0.5, 1, "busy: it was", {"a": (0.5, 2)})
+MEASURED = Measurement(((3, 4), ()), 1e-6, 5, 6, (7, 8), 0.5, 1, "busy: it was")
 COUNTS = st.integers(1, 2**62)
 
 
@@ -34,7 +34,6 @@ def store(tmp_path):
         sentinel_ns=st.lists(COUNTS).map(tuple),
         others_cpu=st.none() | st.floats(0, 64),
         disturbance=st.text(),
-        costs=st.dictionaries(st.text(), st.tuples(st.floats(0, 1e9), st.integers(0, 9))),
     )
 )
 def test_a_measurement_comes_back_as_it_was(store, measurement):
@@ -84,7 +83,7 @@ def test_a_torn_file_was_not_measured(store):
         {"key": {}},
         {"measurement": {}},
         {"measurement": {"times_ns": 3}},
-        {"measurement": {"times_ns": [[-1]], "error": None, "sentinel_ns": [], "costs": {}}},
+        {"measurement": {"times_ns": [[-1]], "error": None, "sentinel_ns": []}},
     ],
 )
 def test_a_file_of_something_else_was_not_measured(store, change):

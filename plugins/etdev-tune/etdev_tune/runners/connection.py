@@ -5,21 +5,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from blake3 import blake3
+
+from etdev_tune.runners import faults
 from etdev_tune.runners.commands import Command
 from etdev_tune.target.worker import HELLO
 
+# ExecuTorch takes ten times longer to load on a small board than on a desktop.
+START_S = 180.0
 # A connection over which nothing moves for that long is lost.
-SILENCE_S = 60.0
-# What is sent to a target, in the order of imports; the last one is run.
+_SILENCE_S = 60.0
+# Time that an idle worker takes to end.
+_PATIENCE_S = 10.0
+_CHUNK = 1 << 20
+# With more bytes than that, the files on the target are removed.
+_ROOM_BYTES = 2 << 30
+# The worker's modules, in the order of imports.
 _MODULES = (
     "etdev.runtime.loading",
     *(f"etdev_tune.target.{name}" for name in ("usage", "facts", "work", "worker")),
@@ -37,137 +47,183 @@ for name, source in {sources!r}:
 module.main()
 """
 
-Answer = tuple[Mapping[str, Any], Sequence[bytes]]
-
-
-class Lost(Exception):
-    """The other end is gone, or silent.
-
-    Args:
-        during: The work at that moment, in words.
-        late: It is silent.
-    """
-
-    def __init__(self, during: str, late: bool = False) -> None:
-        super().__init__(during, late)
-        self.during = during
-        self.late = late
-
 
 class Connection:
-    """Orders and answers over a process, with a time limit for each.
+    """A connection that is made for the first order, and again after it was lost.
 
     Args:
         command: Starts a Python on the target.
     """
 
     def __init__(self, command: Command) -> None:
-        self._program = _program()
-        # Not a character that a shell, a template or JSON would want quoted twice.
-        code = f"exec(open(0,'rb',closefd=False).read({len(self._program)}))"
-        # A file, as nobody empties a pipe while an order is under way.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            command.words(["-u", "-c", code]),
-            cwd=tempfile.gettempdir(),
-            env=command.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # An interrupt is for this process, which then closes the connection in order.
-            start_new_session=True,
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._to = self._process.stdin.fileno()
-        self._from = self._process.stdout.fileno()
-        os.set_blocking(self._to, False)
-        self._rest = b""
+        self.command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        # Sizes of the files that the target has, by name.
+        self._pushed: dict[str, int] = {}
 
-    def greet(self, limit_s: float) -> Mapping[str, Any]:
-        """Send the worker's program; return its answer when it is ready."""
-        end = time.monotonic() + limit_s
-        self._send(self._program, "connecting", end)
-        # A login script may print something first.
-        while self._line("connecting", end) != HELLO.encode():
-            pass
-        return self._answer("loading ExecuTorch", end)[0]
+    def ask(
+        self, order: Mapping[str, Any], during: str, limit_s: float
+    ) -> tuple[Mapping[str, Any], bytes]:
+        """Send an order; return the answer with its payload.
 
-    def push(self, name: str, file: Path) -> Mapping[str, Any]:
-        """Send a file under a name; return the answer."""
-        order = {"order": "push", "name": name, "size": file.stat().st_size}
-        during = f"sending {file.name}"
-        self._send(_line_of(order), during)
-        with file.open("rb") as source:
-            while chunk := source.read(1 << 20):
-                self._send(chunk, during)
-        return self._answer(during, time.monotonic() + SILENCE_S)[0]
+        Args:
+            order: The order.
+            during: The work in words, such as `running x.pte`.
+            limit_s: The most time until the answer.
 
-    def ask(self, order: Mapping[str, Any], during: str, limit_s: float) -> Answer:
-        """Send an order; return the answer with its payload."""
-        self._send(_line_of(order), during)
-        return self._answer(during, time.monotonic() + limit_s)
+        Raises:
+            RunError: The target can't be reached, doesn't answer, or answers with an error.
+        """
+        self._connect()
+        self._send([json.dumps(order).encode() + b"\n"], during)
+        answer, payload = self._answer(during, limit_s)
+        faults.refuse(self.command, answer)
+        return answer, payload
 
-    def close(self, patience_s: float = 10.0) -> str:
-        """End the process, and with it the worker; return the text of its standard error."""
-        process = self._process
+    def push(self, given: Sequence[Path]) -> list[str]:
+        """Send the files that the target lacks; return the names of all of them there.
+
+        Raises:
+            RunError: The target can't be reached, or has no room for them.
+        """
+        names = [blake3(file.read_bytes()).hexdigest()[:32] for file in given]
+        sizes = {name: file.stat().st_size for name, file in zip(names, given, strict=True)}
+        if sum({**self._pushed, **sizes}.values()) > _ROOM_BYTES:
+            self.close()
+        self._connect()
+        held = set(self._pushed)
+        for name, file in zip(names, given, strict=True):
+            if name in self._pushed:
+                continue
+            during = f"sending {file.name}"
+            head = {"order": "push", "name": name, "size": sizes[name]}
+            self._send(_parts(head, file), during)
+            answer, _ = self._answer(during, _SILENCE_S)
+            if answer.get("kind") == "disk" and held.difference(names):
+                # The worker removes the files of earlier programs when it is disconnected.
+                self.close()
+                return self.push(given)
+            faults.refuse(self.command, answer)
+            self._pushed[name] = sizes[name]
+        return names
+
+    def close(self) -> str:
+        """Disconnect, on which the worker removes its files; return the text of standard error."""
+        process, self._process = self._process, None
+        self._pushed.clear()
+        if process is None:
+            return ""
         for stream in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
-                if stream:
-                    stream.close()
+                assert stream
+                stream.close()
         try:
-            process.wait(patience_s)
+            process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _kill(process)
             process.wait()
-        with self._errors:
-            self._errors.seek(0)
-            return self._errors.read().decode("utf-8", "replace")
+        assert self._errors
+        with self._errors as errors:
+            errors.seek(0)
+            return errors.read().decode("utf-8", "replace")
 
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code of the process, once it has ended."""
-        return self._process.poll()
+    def _connect(self) -> None:
+        if self._process:
+            return
+        program = _program()
+        # Not a character that a shell, a template or JSON would want quoted twice.
+        code = f"exec(open(0,'rb',closefd=False).read({len(program)}))"
+        # A file, as nobody empties a pipe while an order is under way.
+        errors = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                self.command.words(["-u", "-c", code]),
+                cwd=tempfile.gettempdir(),
+                env=self.command.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                # An interrupt is for this process, which then closes the connection in order.
+                start_new_session=True,
+            )
+        except OSError as error:
+            errors.close()
+            raise faults.no_command(self.command, error) from error
+        self._errors = errors
+        self._send([program], "connecting")
+        with self._watched("connecting", START_S) as process:
+            # A login script may print something first.
+            while _line(process) != HELLO.encode() + b"\n":
+                pass
+        answer, _ = self._answer("loading ExecuTorch", START_S)
+        faults.refuse(self.command, answer)
 
-    def _send(self, data: bytes, during: str, end: float | None = None) -> None:
-        view = memoryview(data)
-        while view:
-            limit = SILENCE_S if end is None else end - time.monotonic()
-            _, ready, _ = select.select([], [self._to], [], max(0.0, limit))
-            if not ready:
-                raise Lost(during, late=True)
-            try:
-                view = view[os.write(self._to, view) :]
-            except BlockingIOError:
-                continue
-            except OSError:
-                raise Lost(during) from None
+    def _send(self, parts: Sequence[bytes] | Iterator[bytes], during: str) -> None:
+        for part in parts:
+            with self._watched(during, _SILENCE_S) as process:
+                assert process.stdin
+                process.stdin.write(part)
+                process.stdin.flush()
 
-    def _answer(self, during: str, end: float) -> Answer:
-        answer = json.loads(self._line(during, end))
-        return answer, [self._bytes(size, during) for size in answer["payload"]]
+    def _answer(self, during: str, limit_s: float) -> tuple[Mapping[str, Any], bytes]:
+        with self._watched(during, limit_s) as process:
+            answer = json.loads(_line(process))
+        payload = b""
+        while rest := answer["payload"] - len(payload):
+            with self._watched(during, _SILENCE_S) as process:
+                assert process.stdout
+                chunk = process.stdout.read(min(rest, _CHUNK))
+                if not chunk:
+                    raise EOFError
+                payload += chunk
+        return answer, payload
 
-    def _line(self, during: str, end: float) -> bytes:
-        while b"\n" not in self._rest:
-            self._rest += self._more(during, end)
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
+    @contextlib.contextmanager
+    def _watched(self, during: str, limit_s: float) -> Iterator[subprocess.Popen[bytes]]:
+        """End the connection if a step fails, is interrupted, or takes longer than a limit."""
+        process = self._process
+        assert process
+        late = threading.Event()
 
-    def _bytes(self, size: int, during: str) -> bytes:
-        data = bytearray(self._rest)
-        while len(data) < size:
-            data += self._more(during, time.monotonic() + SILENCE_S)
-        self._rest = bytes(data[size:])
-        return bytes(data[:size])
+        def end() -> None:
+            late.set()
+            _kill(process)
 
-    def _more(self, during: str, end: float) -> bytes:
-        ready, _, _ = select.select([self._from], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            raise Lost(during, late=True)
-        chunk = os.read(self._from, 1 << 20)
-        if not chunk:
-            raise Lost(during)
-        return chunk
+        timer = threading.Timer(limit_s, end)
+        timer.start()
+        try:
+            yield process
+        except (OSError, EOFError) as error:
+            text = self.close()
+            exit_code = process.returncode
+            raise faults.lost(self.command, during, late.is_set(), exit_code, text) from error
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and those that it started."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout
+    line = process.stdout.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return line
+
+
+def _parts(head: Mapping[str, Any], file: Path) -> Iterator[bytes]:
+    yield json.dumps(head).encode() + b"\n"
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            yield chunk
 
 
 def _program() -> bytes:
@@ -178,7 +234,3 @@ def _program() -> bytes:
 def _source(module: str) -> str:
     package, _, path = module.partition(".")
     return files(package).joinpath(f"{path.replace('.', '/')}.py").read_text("utf-8")
-
-
-def _line_of(order: Mapping[str, Any]) -> bytes:
-    return json.dumps(order).encode() + b"\n"

@@ -8,9 +8,8 @@ from typing import Any
 
 from etdev.errors import RunError
 from etdev_tune.runners.commands import Command
-from etdev_tune.runners.connection import Lost
 
-# What ssh writes to its standard error, what that means, and what to do.
+# Text that ssh writes to its standard error, its meaning, and what to do.
 _SSH = (
     (
         r"Host key verification failed",
@@ -31,17 +30,13 @@ _PYTHON = (
     "tune on a machine like it"
 )
 _AGAIN = "run it again: what was measured before is kept"
-_OTHER = {
-    "ssh": "ssh:{host}:/path/to/python",
-    "adb": "adb:SERIAL:/path/to/python",
-}
 
 
 def refuse(command: Command, answer: Mapping[str, Any]) -> None:
-    """Raise the error that a worker's answer has, if it has one.
+    """Raise the error of a worker's answer, if it has one.
 
     Raises:
-        RunError: It has.
+        RunError: The answer has an error.
     """
     if "error" not in answer:
         return
@@ -50,7 +45,7 @@ def refuse(command: Command, answer: Mapping[str, Any]) -> None:
         what, cure = f"its disk is full ({text})", "make room there, or point TMPDIR elsewhere"
     elif answer["kind"] == "runtime":
         what = f"its Python {command.python!r} can't load ExecuTorch ({text})"
-        cure = f"pip install executorch there, or name another Python: {_other(command)}"
+        cure = f"pip install executorch there, or name another Python: {_other_python(command)}"
     else:
         what, cure = f"it failed with {text!r}", "check its temporary folder"
     raise RunError(command.name, what, cure)
@@ -63,48 +58,47 @@ def no_command(command: Command, error: OSError) -> RunError:
     return RunError(command.name, what, f"install {word}, or give its path")
 
 
-def lost(command: Command, error: Lost, exit_code: int | None, text: str) -> RunError:
+def lost(command: Command, during: str, late: bool, exit_code: int | None, text: str) -> RunError:
     """Make the error for a connection that ended, or over which nothing came in time.
 
     Args:
         command: The command that led to the target.
-        error: When it happened.
-        exit_code: How the command ended.
-        text: What it wrote to its standard error.
+        during: The work at that moment, in words.
+        late: Nothing came in time.
+        exit_code: Exit code of the command.
+        text: Its standard error.
     """
-    said = _last_line(text)
-    starting = error.during in ("connecting", "loading ExecuTorch")
+    said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    starting = during in ("connecting", "loading ExecuTorch")
     reason = f" ({said})" if said else ""
     if command.kind == "ssh" and exit_code == 255 and starting:
-        return _of_ssh(command, text)
-    if command.kind == "adb" and starting and said.startswith(("error: ", "adb: ")):
+        what, cure = _of_ssh(command.template[-2], text, said)
+    elif command.kind == "adb" and starting and said.startswith(("error: ", "adb: ")):
+        what = f"adb finds no such device ({said})"
         cure = "see `adb devices`, and allow this machine on the device"
-        return RunError(command.name, f"adb finds no such device ({said})", cure)
-    if starting and (exit_code in (126, 127) or _NO_PYTHON.search(said)):
+    elif starting and (exit_code in (126, 127) or _NO_PYTHON.search(said)):
         what = f"it has no Python {command.python!r} ({said})"
-        return RunError(command.name, what, f"name the one with ExecuTorch: {_other(command)}")
-    if error.late:
-        return RunError(command.name, f"nothing came from it while {error.during}", _AGAIN)
-    if starting:
-        return RunError(command.name, f"it ended before a Python answered{reason}", _PYTHON)
-    return RunError(command.name, f"the connection was lost while {error.during}{reason}", _AGAIN)
+        cure = f"name the one with ExecuTorch: {_other_python(command)}"
+    elif late:
+        what, cure = f"nothing came from it while {during}", _AGAIN
+    elif starting:
+        what, cure = f"it ended before a Python answered{reason}", _PYTHON
+    else:
+        what, cure = f"the connection was lost while {during}{reason}", _AGAIN
+    return RunError(command.name, what, cure)
 
 
-def _of_ssh(command: Command, text: str) -> RunError:
-    host = command.template[-2]
+def _of_ssh(host: str, text: str, said: str) -> tuple[str, str]:
     for pattern, what, cure in _SSH:
         if found := re.search(rf".*({pattern}).*", text):
-            said = found[0].strip()
-            return RunError(command.name, f"{what} ({said})", cure.replace("HOST", host))
-    what = f"ssh failed ({_last_line(text) or 'without a word'})"
-    return RunError(command.name, what, f"try `ssh {host}` by hand")
+            return f"{what} ({found[0].strip()})", cure.replace("HOST", host)
+    return f"ssh failed ({said or 'without a word'})", f"try `ssh {host}` by hand"
 
 
-def _other(command: Command) -> str:
-    other = _OTHER.get(command.kind, "/path/to/python {arguments} in place of {command}")
-    return other.replace("{host}", command.template[-2]) if command.kind == "ssh" else other
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+def _other_python(command: Command) -> str:
+    """Return how to name another Python of this target."""
+    if command.kind == "ssh":
+        return f"ssh:{command.template[-2]}:/path/to/python"
+    if command.kind == "adb":
+        return "adb:SERIAL:/path/to/python"
+    return "/path/to/python {arguments} in place of {command}"

@@ -20,7 +20,7 @@ from etdev.runtime.isolation import save_inputs
 from etdev.runtime.kernels import kernel_modules
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
-from etdev_tune.runners.session import Session
+from etdev_tune.runners.connection import Connection
 
 # Time for an answer beyond the limit of its run, which the worker enforces.
 GRACE_S = 30.0
@@ -29,19 +29,13 @@ GRACE_S = 30.0
 class Target:
     """A worker at the other end of a command, which runs programs.
 
-    It is connected when it is first asked, and again when it is asked after a lost connection.
-
     Args:
         command: Starts a Python on the target.
     """
 
     def __init__(self, command: Command) -> None:
-        self._session = Session(command)
-
-    @property
-    def name(self) -> str:
-        """Name that the user gave, such as `ssh:host`."""
-        return self._session.command.name
+        self._connection = Connection(command)
+        self.name = command.name
 
     def fingerprint(self) -> Mapping[str, str]:
         """Return what times on the target depend on.
@@ -49,9 +43,9 @@ class Target:
         Raises:
             RunError: The target can't be reached, or has no Python with ExecuTorch.
         """
-        answer, _ = self._session.ask({"order": "facts"}, "telling what it is", GRACE_S)
+        answer, _ = self._connection.ask({"order": "facts"}, "describing itself", GRACE_S)
         if "failure" in answer:
-            what = f"it can't tell what it is: {Failure(*answer['failure'])}"
+            what = f"it can't describe itself: {Failure(*answer['failure'])}"
             raise RunError(self.name, what, "see that ExecuTorch and its backends load there")
         facts: Mapping[str, str] = answer["facts"]
         return facts
@@ -65,19 +59,18 @@ class Target:
         """
         order = self._order(request)
         during = f"running {request.program.name}"
-        answer, payload = self._session.ask(order, during, request.timeout_s + GRACE_S)
+        answer, payload = self._connection.ask(order, during, request.timeout_s + GRACE_S)
         if "failure" in answer:
             return Failure(*answer["failure"])
-        outputs, dump = payload
-        fields = {**answer["result"], "etdump": dump or None}
+        fields = dict(answer["result"])
         fields["times_ns"] = tuple(map(tuple, fields["times_ns"]))
         fields["sentinel_ns"] = tuple(fields["sentinel_ns"])
-        fields["outputs"] = tuple(map(tuple, torch.load(io.BytesIO(outputs), weights_only=True)))
-        return Result(**fields)
+        outputs = torch.load(io.BytesIO(payload), weights_only=True)
+        return Result(**fields, outputs=tuple(map(tuple, outputs)))
 
     def close(self) -> None:
         """Disconnect; the worker removes what was pushed."""
-        self._session.close()
+        self._connection.close()
 
     def _order(self, request: Request) -> dict[str, Any]:
         method = method_of(read(request.program), request.method)
@@ -88,20 +81,20 @@ class Target:
         with scratch() as folder:
             file = Path(folder) / "inputs.pt"
             save_inputs(sets, file)
-            pushed = self._session.push(file)
+            inputs_there, program, *data = self._names(file, request.program, *request.data)
         return {
             **asdict(request, recurse=False),
             "order": "run",
-            "inputs": pushed,
-            "program": self._placed(request.program),
-            "data": [self._placed(file) for file in request.data],
+            "inputs": inputs_there,
+            "program": program,
+            "data": data,
             "imports": kernel_modules(method),
             "libraries": self._libraries(),
         }
 
-    def _placed(self, file: Path) -> str:
-        """Have a file on the target; return its name there."""
-        return self._session.push(file)
+    def _names(self, inputs: Path, *files: Path) -> list[str]:
+        """Return the names of files on the target, which are sent if it lacks them."""
+        return self._connection.push([inputs, *files])
 
     def _libraries(self) -> Sequence[str]:
         """Return the libraries of kernels that a run loads."""
@@ -116,15 +109,15 @@ class Local(Target):
         environment = {**os.environ, "PYTHONPATH": path}
         super().__init__(Command("local", (WORDS,), sys.executable, "local", environment))
 
-    def _placed(self, file: Path) -> str:
-        return str(file.absolute())
+    def _names(self, inputs: Path, *files: Path) -> list[str]:
+        return [*self._connection.push([inputs]), *(str(file.absolute()) for file in files)]
 
     def _libraries(self) -> Sequence[str]:
         return sorted(torch.ops.loaded_libraries)
 
 
 def open_runner(text: str) -> Runner:
-    """Make a runner; it is reached when it is first asked.
+    """Make a runner, which connects when it is first asked.
 
     Args:
         text: `local`; `ssh:host` or `ssh:user@host:/path/to/python`; `adb`, `adb:SERIAL` or

@@ -1,1 +1,1 @@
-"""What runs on a target: it needs Python and ExecuTorch there, and no etdev."""
+"""Modules that run on a target, which needs Python and ExecuTorch, and no etdev."""

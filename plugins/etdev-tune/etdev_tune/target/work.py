@@ -25,8 +25,8 @@ class Work:
         self.order = order
         self._programs: list[Any] = []
 
-    def answer(self) -> tuple[dict[str, Any], bytes, bytes]:
-        """Run the program here; return the answer, the outputs and the ETDump."""
+    def answer(self) -> tuple[dict[str, Any], bytes]:
+        """Run the program here; return the answer and the outputs."""
         import torch
 
         order = self.order
@@ -40,29 +40,26 @@ class Work:
         start = time.perf_counter_ns()
         warm = method = self._method()
         answer: dict[str, Any] = {"load_ns": time.perf_counter_ns() - start}
-        outputs = [kept(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
-        timed = [inputs for position, inputs in enumerate(sets) if self._is_timed(position)]
+        outputs = [copied(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
+        timed = [self._is_timed(position) for position in range(len(sets))]
         memory: dict[str, Any] = {}
-        changed = [self._warms_up(warm, inputs) for inputs in timed]
+        changed = [self._warms_up(warm, sets[i]) for i, own in enumerate(timed) if own]
         if any(changed):
             # While the program is in memory once.
             memory = {"memory_bytes": before.since()["memory_bytes"]}
             method = self._method()
         sentinel = [sentinel_ns()]
-        times = []
-        for position, inputs in enumerate(sets):
-            if self._is_timed(position):
-                if any(changed):
-                    # After a pause, threads would be asleep again.
-                    self._warms_up(warm, inputs)
-                times.append(self._timed(method, inputs))
-            else:
-                times.append([])
+        times: list[list[int]] = []
+        for inputs, own in zip(sets, timed, strict=True):
+            if own and any(changed):
+                # After a pause, threads would be asleep again.
+                self._warms_up(warm, inputs)
+            times.append(self._timed(method, inputs) if own else [])
             sentinel.append(sentinel_ns())
         answer |= {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
         file = io.BytesIO()
         torch.save(outputs, file)
-        return {"result": answer}, file.getvalue(), self._traced(sets)
+        return {"result": answer}, file.getvalue()
 
     def _is_timed(self, position: int) -> bool:
         timed = self.order["timed"]
@@ -103,37 +100,21 @@ class Work:
             times.append(time.perf_counter_ns() - start)
         return times
 
-    def _traced(self, sets: Any) -> bytes:
-        """Return the ETDump of six calls with each set, the first for warm-up."""
-        if not self.order["profile"]:
-            return b""
-        program = self._load(enable_etdump=True)
-        method = program.load_method(self.order["method"])
-        for inputs in sets:
-            for _ in range(6):
-                method.execute(inputs)
-        program.write_etdump_result_to_file("run.etdp", "debug.bin")
-        dump = Path("run.etdp")
-        return dump.read_bytes() if dump.exists() else b""
-
     def _method(self) -> Any:
         """Return the method in its initial state."""
-        # The method reads its program's bytes as long as it lives.
-        self._programs.append(self._load(enable_etdump=False))
-        return self._programs[-1].load_method(self.order["method"])
-
-    def _load(self, enable_etdump: bool) -> Any:
         load = import_module("executorch.runtime").Runtime.get().load_program
-        more: dict[str, Any] = {"enable_etdump": True} if enable_etdump else {}
-        if self.order["data"]:
+        more: dict[str, Any] = {}
+        if data := self.order["data"]:
             if "data_path" not in inspect.signature(load).parameters:
                 raise RuntimeError("ExecuTorch loads a .ptd from Python from 1.5 on")
-            if len(self.order["data"]) > 1:
+            if len(data) > 1:
                 raise RuntimeError("ExecuTorch takes one .ptd from Python")
-            more["data_path"] = Path(self.order["data"][0])
-        return load(Path(self.order["program"]), **more)
+            more["data_path"] = Path(data[0])
+        # The method reads its program's bytes as long as it lives.
+        self._programs.append(load(Path(self.order["program"]), **more))
+        return self._programs[-1].load_method(self.order["method"])
 
 
-def kept(outputs: Any) -> list[Any]:
+def copied(outputs: Any) -> list[Any]:
     """Copy outputs, since the method's next call overwrites them."""
     return [item.clone() if hasattr(item, "clone") else item for item in outputs]

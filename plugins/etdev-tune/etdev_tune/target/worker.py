@@ -6,14 +6,11 @@ of JSON and the bytes that this line announces:
 
     {"order": "facts"}                               describe the target
     {"order": "push", "name": NAME, "size": SIZE}    store the SIZE bytes that follow as a file
-    {"order": "drop", "name": NAME}                  remove a file
     {"order": "run", ...}                            run a program, as `Work` explains
 
-An answer has the result, or an `error` with its `kind`; `payload` has the sizes of the byte strings
-that follow it.
-
-ExecuTorch is loaded once. Every run is a fork in which no program has been loaded yet, and which
-need not wait for imports. The files lie in a folder that is removed when the input ends.
+An answer has the result, or an `error` with its `kind`; `payload` has the size of the bytes that
+follow it. ExecuTorch is loaded once. Every run is a fork in which no program has been loaded yet,
+and which need not wait for imports. The files lie in a folder that is removed when the input ends.
 """
 
 from __future__ import annotations
@@ -22,13 +19,12 @@ import errno
 import json
 import os
 import select
-import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 from etdev.runtime.loading import load_runtime
 from etdev_tune.target.facts import facts
@@ -43,144 +39,118 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK = 1 << 20
 
 
-class Client:
-    """The runner at the other end of standard input and output."""
-
-    def __init__(self) -> None:
-        self.orders = os.fdopen(os.dup(0), "rb")
-        self._answers = os.dup(1)
-
-    def order(self) -> Any:
-        """Return the next order; raise EOFError if there is none."""
-        signal.alarm(_IDLE_S)
-        line = self.orders.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return json.loads(line)
-
-    def send(self, data: bytes) -> None:
-        """Send all of some bytes; raise EOFError if nobody reads them."""
-        try:
-            write(self._answers, data)
-        except BrokenPipeError:
-            raise EOFError from None
-
-    def store(self, name: str, size: int) -> None:
-        """Write what follows an order to a file, whole or not at all; read it all in any case."""
-        part, failure, file = name + ".part", None, -1
-        try:
-            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        except OSError as error:
-            failure = error
-        while size:
-            chunk = self.orders.read(min(size, _CHUNK))
-            if not chunk:
-                raise EOFError
-            size -= len(chunk)
-            try:
-                if not failure:
-                    write(file, chunk)
-            except OSError as error:
-                failure = error
-                # Make room for the next order.
-                os.truncate(part, 0)
-        if file >= 0:
-            os.close(file)
-        if failure:
-            raise failure
-        os.replace(part, name)
-
-    def close(self) -> None:
-        """Leave the connection to the other process that has it."""
-        os.close(self.orders.fileno())
-        os.close(self._answers)
-
-
-def write(file: int, data: bytes) -> None:
-    """Write all of some bytes to a file descriptor."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
 def main() -> None:
-    """Answer orders until there are no more."""
-    client = Client()
-    # What libraries print must not be taken for an answer, nor may they read orders.
+    """Answer orders until the input ends."""
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Libraries must not print into the answers, nor read orders.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, lambda *_: sys.exit(1))
-    folder = ""
     try:
-        client.send(b"\n" + HELLO.encode() + b"\n")
-        folder = tempfile.mkdtemp(prefix="etdev-worker-")
-        os.chdir(folder)
-        # torch makes folders for its caches too.
-        os.environ["TMPDIR"] = tempfile.tempdir = folder
-        # The threads of numpy's OpenBLAS would not be there after a fork.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        load_runtime()
-        client.send(encoded({"folder": folder}))
-        while True:
-            client.send(answered(client, client.order()))
+        send(answers, f"\n{HELLO}\n".encode())
+        with tempfile.TemporaryDirectory(prefix="etdev-worker-") as folder:
+            serve(orders, answers, folder)
+    except BrokenPipeError:
+        # The client is gone.
+        os._exit(0)
     except OSError as error:
-        client.send(encoded(refusal(error)))
+        send(answers, refusal(error))
     except ImportError as error:
-        client.send(encoded({"kind": "runtime", "error": f"{type(error).__name__}: {error}"}))
+        send(answers, encoded({"kind": "runtime", "error": f"{type(error).__name__}: {error}"}))
     except (EOFError, KeyboardInterrupt):
         pass
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def answered(client: Client, order: Any) -> bytes:
+def serve(orders: IO[bytes], answers: IO[bytes], folder: str) -> None:
+    """Load ExecuTorch, then answer each order; raise EOFError at their end."""
+    os.chdir(folder)
+    # torch makes folders for its caches too.
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # The threads of numpy's OpenBLAS would not be there after a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    load_runtime()
+    send(answers, encoded({}))
+    while True:
+        signal.alarm(_IDLE_S)
+        order = orders.readline()
+        if not order.endswith(b"\n"):
+            raise EOFError
+        send(answers, answered(orders, json.loads(order)))
+
+
+def send(answers: IO[bytes], data: bytes) -> None:
+    """Send an answer at once."""
+    answers.write(data)
+    answers.flush()
+
+
+def answered(orders: IO[bytes], order: Any) -> bytes:
     """Return the answer to an order; a full disk is an answer too."""
     try:
         if order["order"] == "push":
-            client.store(os.path.basename(order["name"]), order["size"])
-        elif order["order"] == "drop":
-            os.remove(os.path.basename(order["name"]))
-        elif order["order"] == "facts":
+            store(orders, os.path.basename(order["name"]), order["size"])
+            return encoded({})
+        if order["order"] == "facts":
             # Asking for backends loads their libraries. OpenVINO's, loaded before a run fixes its
             # threads, takes one for each processor, and twice the time.
-            return forked(client, lambda: ({"facts": facts()},), _FACTS_LIMIT_S)
-        else:
-            return forked(client, Work(order).answer, float(order["timeout_s"]))
-        return encoded({})
+            return forked(orders, lambda: ({"facts": facts()}, b""), _FACTS_LIMIT_S)
+        return forked(orders, Work(order).answer, float(order["timeout_s"]))
     except OSError as error:
-        return encoded(refusal(error))
+        return refusal(error)
 
 
-def encoded(answer: dict[str, Any], *payload: bytes) -> bytes:
+def store(orders: IO[bytes], name: str, size: int) -> None:
+    """Write the bytes that follow an order to a file; read all of them even if the disk is full."""
+    failure = None
+    # Without a buffer, which would be written once more when the file is closed.
+    with open(name + ".part", "wb", buffering=0) as file:
+        while size:
+            chunk = orders.read(min(size, _CHUNK))
+            if not chunk:
+                raise EOFError
+            size -= len(chunk)
+            try:
+                while chunk and not failure:
+                    chunk = chunk[file.write(chunk) :]
+            except OSError as error:
+                failure = error
+                # Make room for the next order.
+                file.truncate(0)
+    if failure:
+        raise failure
+    os.replace(name + ".part", name)
+
+
+def encoded(answer: dict[str, Any], payload: bytes = b"") -> bytes:
     """Return an answer and its payload as bytes."""
-    head = json.dumps({**answer, "payload": [len(part) for part in payload]})
-    return b"".join([head.encode(), b"\n", *payload])
+    return json.dumps({**answer, "payload": len(payload)}).encode() + b"\n" + payload
 
 
-def refusal(error: OSError) -> dict[str, Any]:
-    """Return an error of the system as an answer."""
+def refusal(error: OSError) -> bytes:
+    """Return the answer for an error of the system."""
     kind = "disk" if error.errno in _FULL else "system"
-    return {"kind": kind, "error": error.strerror or str(error)}
+    return encoded({"kind": kind, "error": error.strerror or str(error)})
 
 
-def forked(client: Client, work: Callable[[], tuple[Any, ...]], limit_s: float) -> bytes:
+def forked(orders: IO[bytes], work: Callable[[], tuple[Any, bytes]], limit_s: float) -> bytes:
     """Work in a process of its own; return its answer, or how the process ended."""
     results, end = os.pipe()
     child = os.fork()
     if not child:
         try:
-            client.close()
             os.close(results)
             # ExecuTorch logs from C++ to the file descriptor.
             os.dup2(os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-            os._exit(run(work, end))
+            with os.fdopen(end, "wb") as file:
+                file.write(worked(work))
+            os._exit(0)
         finally:
             os._exit(1)
     os.close(end)
     data: bytes | None = None
     try:
-        data = received(client, results, limit_s)
+        data = received(orders, results, limit_s)
     finally:
         os.close(results)
         if data is None:
@@ -193,22 +163,20 @@ def forked(client: Client, work: Callable[[], tuple[Any, ...]], limit_s: float) 
     return data
 
 
-def run(work: Callable[[], tuple[Any, ...]], end: int) -> int:
-    """Work in the new process; return its exit code."""
+def worked(work: Callable[[], tuple[Any, bytes]]) -> bytes:
+    """Work in the new process; return its answer."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
-        data = encoded(*work())
+        return encoded(*work())
     except OSError as error:
-        data = encoded(refusal(error))
+        return refusal(error)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        data = encoded({"failure": ["refused", f"{type(error).__name__}: {lines[0]}{logged()}"]})
-    write(end, data)
-    return 0
+        return encoded({"failure": ["refused", f"{type(error).__name__}: {lines[0]}{logged()}"]})
 
 
-def received(client: Client, results: int, limit_s: float) -> bytes | None:
+def received(orders: IO[bytes], results: int, limit_s: float) -> bytes | None:
     """Return all that a process sends, or None if it takes too long.
 
     Raises:
@@ -217,9 +185,9 @@ def received(client: Client, results: int, limit_s: float) -> bytes | None:
     data = []
     end = time.monotonic() + limit_s
     while (rest := end - time.monotonic()) > 0:
-        ready, _, _ = select.select([results, client.orders.fileno()], [], [], rest)
+        ready, _, _ = select.select([results, orders.fileno()], [], [], rest)
         # A client that waits for an answer sends nothing: its input has ended.
-        if client.orders.fileno() in ready:
+        if orders.fileno() in ready:
             raise EOFError
         if ready:
             data.append(os.read(results, _CHUNK))
@@ -231,12 +199,9 @@ def received(client: Client, results: int, limit_s: float) -> bytes | None:
 def logged() -> str:
     """Return the first error that ExecuTorch logged in the run, in brackets."""
     with open(_LOG, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()
+        lines = [line for line in file.read().splitlines() if line.startswith(("[", "E ", "F "))]
     # cpuinfo looks for facts that only the processors of phones have.
-    lines = [
-        line for line in lines if line.startswith(("[", "E ", "F ")) and "[cpuinfo" not in line
-    ]
-    errors = [line.partition("] ")[2].strip() for line in lines]
+    errors = [line.partition("] ")[2].strip() for line in lines if "[cpuinfo" not in line]
     return f" ({errors[0]})" if errors else ""
 
 

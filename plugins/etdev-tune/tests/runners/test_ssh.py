@@ -12,10 +12,8 @@ import psutil
 import pytest
 import torch
 from etdev_tune.exchange import Failure, Request, Result
-from etdev_tune.runners import open_runner
-from etdev_tune.runners import session as sessions
+from etdev_tune.runners import connection, open_runner
 from models import nets
-from toys.runtime import WRITES_TRACES
 
 from etdev.errors import RunError
 
@@ -44,13 +42,12 @@ def test_a_program_runs_there_and_leaves_nothing(ssh, python, mlp_pte, tmp_path)
     runner = open_runner(f"ssh:box:{python}")
     assert "XnnpackBackend" in runner.fingerprint()["backends"]
     for _ in range(2):
-        result = runner.run(Request(hostile, (INPUTS,), outputs=True, profile=True))
+        result = runner.run(Request(hostile, (INPUTS,), outputs=True))
         assert isinstance(result, Result)
         torch.testing.assert_close(result.outputs[0][0], MODULE(*INPUTS), atol=1e-5, rtol=1e-5)
         assert len(result.times_ns[0]) == 20
-        assert bool(result.etdump) == WRITES_TRACES
     (folder,) = ssh.temporary.iterdir()
-    # The program once, the inputs once, and the run's own log and trace.
+    # The program once, the inputs once, and the run's own log.
     assert len([file for file in folder.iterdir() if len(file.name) == 32]) == 2
     runner.close()
     _emptied(ssh.temporary)
@@ -143,7 +140,7 @@ def test_what_is_not_a_host_is_refused(name: str) -> None:
 
 
 def test_a_host_that_does_not_answer_is_given_up(ssh, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(sessions, "START_S", 0.5)
+    monkeypatch.setattr(connection, "START_S", 0.5)
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 60\n")
     silent.chmod(0o755)
