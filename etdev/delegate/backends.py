@@ -1,4 +1,4 @@
-"""Backends: the classes that compile, found by their names as ExecuTorch finds them."""
+"""The classes that compile, found by their names as ExecuTorch finds them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from etdev.schema.partition import Partition
 
 
 def compiler_of(partition: Partition) -> str:
-    """Name of the backend that compiles a partition."""
+    """Return the name of the backend that compiles a partition."""
     return partition.compiler or partition.backend_id
 
 
 def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
-    """The class that compiles a partition of a plugin.
+    """Return the class that compiles a partition of a plugin.
 
-    Of several with its name, it is the one in the plugin's own package.
+    Of several classes with its name, it is the one in the plugin's own package.
 
     Raises:
-        CompileError: There is none, or no telling which.
+        CompileError: There is no such class, or no way to tell which.
     """
     name = compiler_of(partition)
     found = namesakes(name)
-    if len(found) == 1:
-        return found[0]
     if not found:
         known = ", ".join(sorted(backend.__name__ for backend in BackendDetails.__subclasses__()))
         raise CompileError(
@@ -38,14 +36,17 @@ def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
             f"backend {name!r} of {partition.where} is not loaded",
             f"import it in claim_nodes or in compile_context; loaded are {known}",
         )
-    own = [backend for backend in found if _package(backend) == _package(_author(plugin))]
-    if len(own) == 1:
-        return own[0]
-    raise ambiguous(partition, found)
+    if len(found) > 1:
+        author = getattr(plugin.implementation, "partitioner", plugin.implementation)
+        own = [backend for backend in found if _package(backend) == _package(author)]
+        if len(own) != 1:
+            raise ambiguous(partition, found)
+        found = own
+    return found[0]
 
 
 def namesakes(name: str) -> list[type[BackendDetails]]:
-    """The backends of a name; of one that was defined again, as in a notebook, the last.
+    """Return the backends with a name; of one that was defined again, as in a notebook, the last.
 
     A file that is imported under two names defines its classes twice.
     """
@@ -56,7 +57,7 @@ def namesakes(name: str) -> list[type[BackendDetails]]:
 def refuse_namesake(
     partition: Partition, backend: type[BackendDetails], known: dict[str, type[BackendDetails]]
 ) -> None:
-    """Refuse a partition whose payload a namesake of another partition's backend would be given.
+    """Refuse a partition whose payload would be given to another class of the same name.
 
     Args:
         partition: The partition.
@@ -64,7 +65,7 @@ def refuse_namesake(
         known: The first class for each backend of the runtime; filled here.
 
     Raises:
-        CompileError: There are two.
+        CompileError: There are two classes.
     """
     other = known.setdefault(partition.backend_id, backend)
     if other is not backend and other.__name__ == backend.__name__:
@@ -72,13 +73,13 @@ def refuse_namesake(
 
 
 def has_own(backend: type[BackendDetails], method: str) -> bool:
-    """Whether a backend has its own way of something; as a class or a static method."""
+    """Return True if a backend overrides a method, as a class method or as a static method."""
     own, default = (getattr(owner, method, None) for owner in (backend, BackendDetails))
     return getattr(own, "__func__", own) is not getattr(default, "__func__", default)
 
 
 def ambiguous(partition: Partition, backends: Iterable[type[BackendDetails]]) -> CompileError:
-    """The error about a partition that one of several namesakes would compile."""
+    """Return the error about a partition that several backends with one name could compile."""
     places = " and in ".join(sorted(backend.__module__ for backend in backends))
     return CompileError(
         partition.plugin,
@@ -87,18 +88,13 @@ def ambiguous(partition: Partition, backends: Iterable[type[BackendDetails]]) ->
     )
 
 
-def _author(plugin: Plugin) -> Any:
-    """Who decides what the plugin claims; a partitioner, if it is one that is adapted."""
-    return getattr(plugin.implementation, "partitioner", plugin.implementation)
-
-
 def _file(backend: type[BackendDetails]) -> str:
-    """Where a class is defined: a file, or a module without one."""
+    """Return the file that defines a class, or its module if that has no file."""
     module = sys.modules.get(backend.__module__)
     return getattr(module, "__file__", None) or backend.__module__
 
 
 def _package(thing: Any) -> str:
-    """Name of the topmost package in which a class, an object's class or a module is."""
+    """Return the topmost package of a class, of an object's class or of a module."""
     module = thing.__name__ if inspect.ismodule(thing) else thing.__module__
     return str(module).partition(".")[0]

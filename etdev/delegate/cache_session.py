@@ -1,4 +1,4 @@
-"""Memory: what the calls of one lowering find in the cache, and leave there."""
+"""The compile cache as the calls of one lowering use it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from blake3 import blake3
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.cache import Cache
+from etdev.delegate.cache.canonical import Unhashable
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.cache.faithful import Unhashable
 from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.packing import Unstorable, packed, unpacked
-from etdev.delegate.cache.weight_copies import Copies
 from etdev.delegate.compiler_calls import Call
 from etdev.delegate.tasks import Task
 from etdev.errors import CacheError
@@ -26,29 +25,27 @@ from etdev.schema.outcomes import Outcome
 
 @define(eq=False)
 class Memory:
-    """The cache as the calls of one lowering see it.
+    """Results of earlier calls, in the cache and in this lowering.
 
     Args:
-        cache: The cache; None for none.
-        keys: Makes their keys, and has the digests of their weights.
-        copies: Copies these into what the cache has; `close` waits for it.
+        cache: The cache; None without one.
+        keys: The keys of calls, with the digests of their weights.
     """
 
     cache: Cache | None = None
     keys: Keys = field(factory=Keys, init=False)
-    copies: Copies = field(factory=Copies, init=False)
-    # What was compiled before a failure, for the next plan.
+    # Results from before a failure, for the next plan.
     _before: dict[Hashable, tuple[Sequence[PreprocessResult], Outcome]] = field(
         factory=dict, init=False
     )
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a cache."""
+        """True if there is a usable cache."""
         return self.cache is not None and self.cache.enabled
 
     def task(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Task:
-        """A call with its key, or why it has none; neither if there is no cache.
+        """Return the task of a call, with a key if there is a cache.
 
         Args:
             call: The call.
@@ -59,7 +56,7 @@ class Memory:
         return self.named(task, environment) if self.enabled else task
 
     def named(self, task: Task, environment: Mapping[str, str]) -> Task:
-        """A task with its key, which workers need without a cache, too; or why it has none."""
+        """Return a task with its key, which workers always need, or with why it has none."""
         try:
             name = self.keys.name(task.call, task.plugin, environment)
         except Unhashable as error:
@@ -67,59 +64,57 @@ class Memory:
         return evolve(task, key=name.key, place=name.place)
 
     def results(self, task: Task) -> list[PreprocessResult] | None:
-        """What the cache has for a task; None without it."""
+        """Return the results of a task from the cache, complete after `close`, or None."""
         entry = self.cache.load(task.key) if self.cache and task.key else None
         if entry is None or self.cache is None:
             return None
         who = f"cache entry {task.key[:12]}"
         try:
-            return unpacked(entry, len(task.call.jobs), who, self.keys.weights, self.copies)
+            return unpacked(entry, len(task.call.jobs), who, self.keys.weights)
         except CacheError:
             self.cache.forget(task.key)
             return None
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
-        """Keep what was compiled; the task, with why that is not possible if it isn't."""
-        if not self.enabled or not task.key:
+        """Keep the results of a task; return the task, with the reason if that is not possible."""
+        if not self.cache or not self.enabled or not task.key:
             return task
         try:
-            entry = packed(results, task.key, about(task.call), self.keys.weights)
+            self.cache.store(packed(results, task.key, about(task.call), self.keys.weights))
         except Unstorable as error:
             return evolve(task, why=str(error))
-        if self.cache:
-            self.cache.store(entry)
         return task
 
     @contextmanager
-    def shelf(self, task: Task) -> Iterator[None]:
-        """Have the compiler of a task find what it kept for itself."""
-        known = self.cache if self.enabled and task.place else None
-        with standing(CacheShelf(known, task.call, task.place) if known else None):
+    def compiler_cache(self, task: Task) -> Iterator[None]:
+        """Let the compiler of a task use the cache for its own data."""
+        usable = self.cache is not None and self.enabled and bool(task.place)
+        with standing(CompilerCache(self.cache, task.call, task.place) if usable else None):
             yield
 
     def before(self, call: Call) -> tuple[Sequence[PreprocessResult], Outcome] | None:
-        """What was compiled for the plan before, if there is the same call in this one."""
+        """Return the results of an equal call of the plan before, if there is one."""
         return self._before.get(_likeness(call)) if self._before else None
 
     def note(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:
-        """Remember what was compiled for the next plan."""
+        """Remember results for the next plan."""
         self._before[_likeness(call)] = results, outcome
 
     def close(self) -> None:
-        """Wait for the weights of what the cache had, and trim the cache."""
-        self.copies.settle()
+        """Wait for the weights of results from the cache, and trim the cache."""
+        self.keys.weights.settle()
         if self.cache:
             self.cache.close()
 
 
 @frozen
-class CacheShelf:
-    """A shelf in the cache.
+class CompilerCache:
+    """The data that a compiler keeps in the cache for itself.
 
     Args:
         cache: The cache.
-        call: What is being compiled.
-        place: Calls that have it in common share what they keep.
+        call: The call that is compiled.
+        place: Calls with the same place share their data.
     """
 
     cache: Cache
@@ -127,12 +122,12 @@ class CacheShelf:
     place: str
 
     def load(self, name: bytes) -> bytes | None:
-        """What is kept under a name; None without it."""
+        """Return the data under a name; None without it."""
         entry = self.cache.load(self._key(name))
         return bytes(entry.blobs[0]) if entry and len(entry.blobs) == 1 else None
 
     def store(self, name: bytes, data: bytes) -> None:
-        """Keep something under a name."""
+        """Keep data under a name."""
         about = {"plugin": self.call.first.plugin, "backend": self.call.backend.__qualname__}
         self.cache.store(Entry(self._key(name), {**about, "device": "", "nodes": ""}, None, [data]))
 
@@ -141,7 +136,7 @@ class CacheShelf:
 
 
 def _likeness(call: Call) -> Hashable:
-    """What two calls of one lowering have in common if they compile the same."""
+    """Return a value that two calls of one lowering share if they compile the same."""
     return call.backend, tuple(
         (
             evolve(job.partition, name="", split_by=None),

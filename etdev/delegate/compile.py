@@ -1,4 +1,4 @@
-"""Compilation: what the cache doesn't have is compiled by ExecuTorch's backends."""
+"""Compilation: partitions that the cache doesn't have are compiled by ExecuTorch's backends."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.backends import refuse_namesake
 from etdev.delegate.cache_session import Memory
-from etdev.delegate.compiler_calls import Call, prepared
+from etdev.delegate.compiler_calls import Call, calls_of, context
 from etdev.delegate.executors.dispatch import Dispatcher
-from etdev.delegate.jobs import Job, batches, jobs_of, module_of
+from etdev.delegate.jobs import Job, batches, jobs_of
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Done, Task
 from etdev.errors import CompileError
-from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
-from etdev.upstream.collector import settled_heap
 
-# Told of a partition, what state it is in now, and what it took in seconds.
+# Called with a partition, its new state, and the seconds that it took.
 Tell = Callable[[Partition, str, float], None]
 
 
@@ -33,13 +31,12 @@ class Compiler:
 
     Args:
         plugins: Asked for the context in which their partitions are compiled.
-        memory: Asked first, and given what was compiled.
-        tell: Told of each partition that it is `waiting`, `compiling`, then what its outcome is, or
-            `failed`.
+        memory: Results of earlier calls; gets the new ones.
+        tell: Called when a partition is `waiting`, `compiling`, `failed`, or has an outcome.
         dispatcher: Gives calls to workers; None to compile in this process, one after the other.
         tolerant: Keep failures and go on, instead of raising the first.
-        outcomes: What became of each partition, in the order of the calls of backends.
-        failures: What failed the last time.
+        outcomes: The outcome of each partition, in the order of the calls of backends.
+        failures: The failures of the last time.
     """
 
     plugins: Sequence[Plugin]
@@ -69,14 +66,12 @@ class Compiler:
         jobs = jobs_of(splits.values())
         for job in jobs:
             self._tell(job.partition, "waiting")
-        order: dict[tuple[str, str], int] = {}
-        tasks: list[Task] = []
-        for batch in batches(jobs):
-            for job in batch:
-                order[job.partition.method, job.partition.name] = len(order)
-            tasks += self._batch(batch)
+        grouped = batches(jobs)
+        tasks = [task for batch in grouped for task in self._batch(batch)]
         if self.dispatcher:
             self._by_workers(self.dispatcher, tasks)
+        partitions = [job.partition for batch in grouped for job in batch]
+        order = {(p.method, p.name): number for number, p in enumerate(partitions)}
         self.outcomes.sort(key=lambda outcome: order[outcome.method, outcome.partition])
         self.memory.close()
         if self.failures:
@@ -87,13 +82,11 @@ class Compiler:
         }
 
     def _batch(self, batch: Sequence[Job]) -> list[Task]:
-        """Compile a batch, inside the context of its plugin; what is left is for the dispatcher."""
-        plugin, rest = (
-            {plugin.name: plugin for plugin in self.plugins}[batch[0].partition.plugin],
-            [],
-        )
-        with prepared(batch, plugin) as (calls, changes):
-            for call in calls:
+        """Compile a batch inside the context of its plugin; return the tasks for the dispatcher."""
+        first, rest = batch[0].partition, list[Task]()
+        plugin = next(plugin for plugin in self.plugins if plugin.name == first.plugin)
+        with context(plugin, first.device) as changes:
+            for call in calls_of(batch, plugin):
                 refuse_namesake(call.first, call.backend, self._backends)
                 start = time.perf_counter()
                 if earlier := self.memory.before(call):
@@ -101,8 +94,7 @@ class Compiler:
                     continue
                 task = self.memory.task(call, plugin, changes)
                 if results := self.memory.results(task):
-                    seconds = time.perf_counter() - start
-                    self._take(Done(task, results, seconds=seconds), "hit")
+                    self._take(Done(task, results, seconds=time.perf_counter() - start), "hit")
                 elif self.dispatcher:
                     rest.append(task)
                 else:
@@ -111,7 +103,7 @@ class Compiler:
         return rest
 
     def _by_workers(self, dispatcher: Dispatcher, tasks: Sequence[Task]) -> None:
-        """Have workers compile some tasks; of several that have one key, the first."""
+        """Compile tasks by workers, those of the same key only once."""
         first: dict[str, Task] = {}
         once, again = list[Task](), list[Task]()
         for task in tasks:
@@ -130,12 +122,12 @@ class Compiler:
 
     def _here(self, task: Task) -> Done:
         """Compile a task in this process, inside the context of its plugin."""
-        with settled_heap(), answers.compile_context(task.plugin, task.call.first.device):
+        with context(task.plugin, task.call.first.device):
             return self._compiled(task, time.perf_counter())
 
     def _compiled(self, task: Task, start: float) -> Done:
         try:
-            with self.memory.shelf(task):
+            with self.memory.compiler_cache(task):
                 results = task.call.compile(task.limit_s)
         except CompileError as error:
             return Done(task, error=error, seconds=time.perf_counter() - start)
@@ -143,7 +135,7 @@ class Compiler:
         return Done(task, results, seconds=time.perf_counter() - start)
 
     def _finish(self, done: Done) -> None:
-        """Take what was compiled, or note the failure.
+        """Take the results of a task, or note its failure.
 
         Raises:
             CompileError: It failed, and failures are not kept.
@@ -168,7 +160,7 @@ class Compiler:
     def _use(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:
         for number, (job, result) in enumerate(zip(call.jobs, results, strict=True)):
             partition = job.partition
-            self._lowered[partition.method, partition.name] = module_of(job, result)
+            self._lowered[partition.method, partition.name] = job.module(result)
             own = evolve(
                 outcome,
                 plugin=partition.plugin,

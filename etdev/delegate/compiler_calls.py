@@ -1,4 +1,4 @@
-"""Calls: one call of a backend's compiler, with the partitions that it compiles together."""
+"""One call of a backend's compiler, with the partitions that it compiles together."""
 
 from __future__ import annotations
 
@@ -56,15 +56,18 @@ class Call:
 
     @property
     def what(self) -> str:
-        """What compiles what, for people."""
+        """The backend and the partition, for messages."""
         return f"{compiler_of(self.first)} on {self.first.where}"
 
     def compile(self, limit_s: float | None = None, place: str = "") -> list[PreprocessResult]:
-        """Compile the jobs, inside the compile context of their plugin; a result for each.
+        """Compile the jobs, inside the compile context of their plugin.
 
         Args:
             limit_s: Seconds that it may take; None for any.
             place: Where that is, if it isn't this process, such as ` in process 12 of build-3`.
+
+        Returns:
+            A result for each job.
 
         Raises:
             CompileError: The backend failed, or took too long; the text names plugin, partition and
@@ -78,7 +81,7 @@ class Call:
                 stack.enter_context(waiting_for(self.first.plugin, self.what + place, limit_s))
                 return self._compiled()
         except PluginError as error:
-            # Only of waiting: what a backend raises is a CompileError.
+            # Raised by waiting: an error of a backend is a CompileError.
             raise CompileError(error.who, error.what, error.cure) from error
 
     def _compiled(self) -> list[PreprocessResult]:
@@ -108,36 +111,20 @@ class Call:
 
 
 @contextmanager
-def prepared(
-    batch: Sequence[Job], plugin: Plugin
-) -> Iterator[tuple[list[Call], Mapping[str, str]]]:
-    """The calls of a batch, inside the compile context of its plugin.
-
-    Also what the context changed in the environment of the process.
-
-    Raises:
-        CompileError: The backend is not loaded, or there are two of its name.
-    """
-    with context(plugin, batch[0].partition.device) as changes:
-        yield calls_of(batch, plugin), changes
-
-
-@contextmanager
 def context(plugin: Plugin, device: Device) -> Iterator[Mapping[str, str]]:
-    """Enter the compile context of a plugin; what it changed in the environment of the process."""
+    """Enter the compile context of a plugin; yield the environment variables it changed."""
     before = dict(os.environ)
     with settled_heap(), answers.compile_context(plugin, device):
         yield {k: v for k, v in os.environ.items() if before.get(k) != v}
 
 
 def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
-    """The calls that a batch takes, inside the compile context of its plugin.
+    """Return the calls of a batch; to be called inside the compile context of its plugin.
 
     Raises:
-        CompileError: The backend is not loaded, or there are two of its name.
+        CompileError: The backend is not loaded, or there are two with its name.
     """
     backend = find_backend(batch[0].partition, plugin)
-    # Such a backend shares work or data across partitions and methods.
     if has_own(backend, "preprocess_multimethod"):
         return [Call(backend, tuple(batch), True)]
     return [Call(backend, (job,), False) for job in batch]
@@ -153,7 +140,7 @@ def _guarded(job: Job, call: Callable[[], Any]) -> Any:
 
 
 def compile_error(job: Job, what: str) -> CompileError:
-    """An error that names plugin, partition, method and the modules of the user's that it is of."""
+    """Return an error that names plugin, partition, method and the user's modules."""
     partition = job.partition
     modules = [path for path in modules_of(job.program.graph.nodes) if path]
     more = [f"{len(modules) - _NAMED} more"] if len(modules) > _NAMED else []

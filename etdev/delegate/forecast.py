@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from etdev.delegate.cache_session import Memory
-from etdev.delegate.compiler_calls import Call, prepared
+from etdev.delegate.compiler_calls import calls_of, context
 from etdev.delegate.jobs import Job, batches, jobs_of
 from etdev.delegate.split import Split
 from etdev.delegate.tasks import Task
@@ -14,13 +14,11 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.outcomes import Forecast
 
-_OFF = "there is no cache"
-
 
 def forecast(
     splits: Mapping[str, Split], plugins: Mapping[str, Plugin], memory: Memory
 ) -> list[Forecast]:
-    """What a lowering would find for each partition, in plan order.
+    """Return the forecast of each partition, in plan order.
 
     Args:
         splits: The methods, split into programs.
@@ -29,38 +27,31 @@ def forecast(
     """
     jobs = jobs_of(splits.values())
     known: dict[str, str] = {}
-    told = {
-        (told.method, told.partition): told
+    found = {
+        (one.method, one.partition): one
         for batch in batches(jobs)
-        for told in _batch(batch, plugins[batch[0].partition.plugin], memory, known)
+        for one in _batch(batch, plugins[batch[0].partition.plugin], memory, known)
     }
-    return [told[job.partition.method, job.partition.name] for job in jobs]
+    return [found[job.partition.method, job.partition.name] for job in jobs]
 
 
 def _batch(
     batch: Sequence[Job], plugin: Plugin, memory: Memory, known: dict[str, str]
-) -> Iterator[Forecast]:
+) -> list[Forecast]:
     if unfit := answers.probe(plugin).unfit:
-        yield from _all(batch, "unfit", unfit)
-        return
+        return list(_all(batch, "unfit", unfit))
     try:
-        with prepared(batch, plugin) as (calls, changes):
-            # In one go, as the context may be left only once.
-            told = [
-                each
-                for call in calls
-                for each in _call(memory.task(call, plugin, changes), memory, known)
-            ]
+        with context(plugin, batch[0].partition.device) as changes:
+            tasks = [memory.task(call, plugin, changes) for call in calls_of(batch, plugin)]
+            return [one for task in tasks for one in _task(task, memory, known)]
     except EtdevError as error:
-        yield from _all(batch, "unfit", f"{error.who}: {error.what}")
-    else:
-        yield from told
+        return list(_all(batch, "unfit", f"{error.who}: {error.what}"))
 
 
-def _call(task: Task, memory: Memory, known: dict[str, str]) -> Iterator[Forecast]:
-    call: Call = task.call
+def _task(task: Task, memory: Memory, known: dict[str, str]) -> Iterator[Forecast]:
+    call = task.call
     if not task.key:
-        return _all(call.jobs, "bypassed", task.why or _OFF)
+        return _all(call.jobs, "bypassed", task.why or "there is no cache")
     if memory.results(task):
         return _all(call.jobs, "hit", key=task.key)
     if task.key in known:

@@ -1,4 +1,4 @@
-"""Jobs: what there is to compile, by which backend, and what goes into one call of it."""
+"""Jobs: the partitions to compile, and which of them go into one call of a backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Job:
 
     Args:
         partition: The partition as planned.
-        program: Its program, which stays as it is.
+        program: Its program, which is not changed.
         split: The method it belongs to; None if nothing else reads the program.
     """
 
@@ -34,24 +34,33 @@ class Job:
     split: Split | None = None
 
     def arguments(self, backend: type[BackendDetails]) -> tuple[ExportedProgram, list[CompileSpec]]:
-        """What `preprocess` is given: a program and specs that the backend may change."""
-        specs = [CompileSpec(spec.key, spec.value) for spec in self.partition.compile_specs]
-        return self.isolated(backend, specs), specs
-
-    def isolated(self, backend: type[BackendDetails], specs: list[CompileSpec]) -> ExportedProgram:
-        """The program, as one that a backend may change."""
+        """Return the arguments of `preprocess`: a program and specs that the backend may change."""
+        specs = self._specs()
         # Since 1.5 a backend may have its own way; ExecuTorch's default is a deep copy.
         if has_own(backend, _ISOLATE):
-            return getattr(backend, _ISOLATE)(self.program, specs)  # type: ignore[no-any-return]
-        return self.copied()
+            return getattr(backend, _ISOLATE)(self.program, specs), specs
+        return (self.split.isolated(self.partition) if self.split else self.program), specs
 
-    def copied(self) -> ExportedProgram:
-        """Return a copy of program and weights, or the program itself if nothing else reads it."""
-        return self.split.isolated(self.partition) if self.split else self.program
+    def module(self, result: PreprocessResult) -> LoweredBackendModule:
+        """Return the module that the method calls in place of the partition."""
+        module = LoweredBackendModule(
+            edge_program=self.program,
+            backend_id=self.partition.backend_id,
+            processed_bytes=result.processed_bytes,
+            compile_specs=self._specs(),
+            named_data_store_output=result.data_store_output,
+        )
+        module.meta = {"debug_handle_map": result.debug_handle_map}
+        if (info := delegate_info(result)) is not None:
+            module.meta[DELEGATE_INFO] = info
+        return module
+
+    def _specs(self) -> list[CompileSpec]:
+        return [CompileSpec(spec.key, spec.value) for spec in self.partition.compile_specs]
 
 
 def jobs_of(splits: Iterable[Split]) -> list[Job]:
-    """The partitions of all methods, in plan order."""
+    """Return a job for each partition of all methods, in plan order."""
     return [
         Job(partition, program, split)
         for split in splits
@@ -60,25 +69,9 @@ def jobs_of(splits: Iterable[Split]) -> list[Job]:
 
 
 def batches(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Jobs that one call compiles if the backend can: of one plugin and backend, on one device."""
+    """Group jobs by plugin, backend and device: one call compiles a group if the backend can."""
     together: dict[tuple[str, str, Device], list[Job]] = {}
     for job in jobs:
         key = (job.partition.plugin, compiler_of(job.partition), job.partition.device)
         together.setdefault(key, []).append(job)
     return list(together.values())
-
-
-def module_of(job: Job, result: PreprocessResult) -> LoweredBackendModule:
-    """What the method calls in place of a compiled partition."""
-    partition = job.partition
-    module = LoweredBackendModule(
-        edge_program=job.program,
-        backend_id=partition.backend_id,
-        processed_bytes=result.processed_bytes,
-        compile_specs=[CompileSpec(spec.key, spec.value) for spec in partition.compile_specs],
-        named_data_store_output=result.data_store_output,
-    )
-    module.meta = {"debug_handle_map": result.debug_handle_map}
-    if (info := delegate_info(result)) is not None:
-        module.meta[DELEGATE_INFO] = info
-    return module

@@ -1,4 +1,4 @@
-"""Join: a method put together again, with a delegate call in place of each partition."""
+"""Joining: a method is put together again, with a delegate call in place of each partition."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Join:
     handle: int = 0
 
     def build(self) -> ExportedProgram:
+        """Return the program that calls the delegates."""
         self.nodes = {node.name: node for node in self.program.graph.nodes}
         self.home = {name: i for i, p in enumerate(self.partitions) for name in p.nodes}
         self.inside = {
@@ -82,7 +83,7 @@ class Join:
         return kept
 
     def _only_inside(self, name: str) -> bool:
-        """Whether every reader of a constant has it inside."""
+        """Return True if every reader of a constant has it inside."""
         homes = (self.home.get(user.name) for user in self.nodes[name].users)
         return all(home is not None and (home, name) in self.inside for home in homes)
 
@@ -112,7 +113,7 @@ class Join:
             self.copies[node] = item
 
     def _input(self, partition: Partition, node: Node) -> Node:
-        """What a delegate is called with; a constant for another device is cloned first.
+        """Return an input of a delegate; a constant for another device is cloned first.
 
         ExecuTorch copies inputs to the device from planned memory, and a constant has none.
         """

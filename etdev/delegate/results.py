@@ -1,4 +1,4 @@
-"""Results: what a backend's `preprocess` returns, checked before anything is made of it."""
+"""Checks of the results that a backend's `preprocess` returns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CURE = "return PreprocessResult(processed_bytes=...) from preprocess"
 
 
 def checked(partition: Partition, result: Any) -> PreprocessResult:
-    """What a backend returned for a partition, its payload as bytes.
+    """Return the result of a backend for a partition, with its payload as bytes.
 
     Raises:
-        CompileError: It is not a PreprocessResult, or holds what can't be written into a .pte.
+        CompileError: It is not a PreprocessResult, or can't be written into a .pte.
     """
     if not isinstance(result, PreprocessResult):
         raise _fault(partition, f"returned {_shown(result)}", _CURE)
@@ -34,7 +34,7 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
         what = f"returned the debug_handle_map {_shown(result.debug_handle_map)}"
         raise _fault(partition, what, "give a dict, or None")
     if type(result.processed_bytes) is not bytes:
-        # ExecuTorch's emitter fails on others, and names no backend.
+        # ExecuTorch's emitter fails on other types, and names no backend.
         result = replace(result, processed_bytes=bytes(result.processed_bytes))
     return result
 
@@ -42,10 +42,10 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
 def checked_together(
     partitions: Sequence[Partition], results: Any
 ) -> dict[str, list[PreprocessResult]]:
-    """What a backend returned for the partitions that it compiled together, by method.
+    """Return the results of a backend for partitions that it compiled together, by method.
 
     Raises:
-        CompileError: A result is missing, one too many or not what `checked` wants.
+        CompileError: A result is missing, superfluous, or refused by `checked`.
     """
     first = partitions[0]
     if not isinstance(results, Mapping):
@@ -75,6 +75,6 @@ def _fault(partition: Partition, what: str, cure: str) -> CompileError:
 
 
 def _shown(value: object) -> str:
-    """A value of a length that fits into a message."""
+    """Return a value as text that fits into a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}: {text[:50]}..."

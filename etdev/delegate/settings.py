@@ -1,4 +1,4 @@
-"""Settings: what of torch's own a compiler may read, here and in a worker."""
+"""Settings of torch that a compiler may read, in this process and in a worker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-# Settings that are written into no bytes, unless a plugin says so with cache_key: with the number
-# of threads, machines that differ in nothing else would share no cache.
-_SPEED = frozenset({"threads"})
+# With the number of threads in the key, otherwise equal machines would share no cache. A plugin
+# whose compiler depends on it says so with cache_key.
+_NOT_IN_KEY = frozenset({"threads"})
 
 
 def settings() -> dict[str, Any]:
-    """Torch's settings, which a worker takes over."""
+    """Return torch's settings, which a worker takes over."""
     return {
         "threads": torch.get_num_threads(),
         "grad": torch.is_grad_enabled(),
@@ -24,9 +24,9 @@ def settings() -> dict[str, Any]:
     }
 
 
-def telling() -> dict[str, Any]:
-    """All that compiled bytes may depend on: those, and modes that a worker does not take over."""
-    known = {name: value for name, value in settings().items() if name not in _SPEED}
+def settings_in_key() -> dict[str, Any]:
+    """Return the settings that compiled bytes may depend on, also those no worker takes over."""
+    known = {name: value for name, value in settings().items() if name not in _NOT_IN_KEY}
     known["device"] = str(torch.get_default_device())
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
@@ -36,11 +36,7 @@ def telling() -> dict[str, Any]:
 
 @contextmanager
 def taken_over(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Set torch as it is elsewhere.
-
-    Args:
-        wanted: What `settings` returned there.
-    """
+    """Set torch as in another process, given what `settings` returned there."""
     before = settings()
     try:
         _set(wanted)

@@ -1,4 +1,4 @@
-"""Shapes: what a delegate returns to a pass, without running its program.
+"""Shapes of the results of a delegate, without running its program.
 
 ExecuTorch's emission traces a method twice, and runs each delegate's program in fake tensors to see
 the shapes of its results. To run it, torch first makes a module of it, which is half of emission
@@ -24,7 +24,7 @@ from etdev.upstream.trees import pytree
 
 
 def with_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
-    """The same delegate, whose program says shapes without being run."""
+    """Return the same delegate with a program that knows its shapes without being run."""
     program = copy.copy(lowered.original_module)
     program.__class__ = _Program
     delegate = LoweredBackendModule(
@@ -57,7 +57,7 @@ class _Call(Module):
 
 
 def _results(program: ExportedProgram, given: Sequence[Any]) -> list[torch.Tensor] | None:
-    """Fake results for fake inputs as the program was made for; None for any others."""
+    """Return fake results, given the inputs that the program was made for; else None."""
     if any(spec.kind != OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
         return None
     users = set(program.graph_signature.user_inputs)
@@ -79,7 +79,7 @@ def _is_computed(node: object) -> bool:
 
 
 def _is_static(value: object) -> bool:
-    """Whether a value is a fake tensor without symbols in its shape."""
+    """Return True for a fake tensor without symbols in its shape."""
     return type(value) is FakeTensor and all(
         isinstance(size, int) for size in (*value.shape, *value.stride())
     )

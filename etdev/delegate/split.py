@@ -1,4 +1,4 @@
-"""Split: each partition of a method becomes a program that a backend can compile."""
+"""Splitting: each partition of a method becomes a program that a backend can compile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Split:
     Args:
         program: The program of the method; it is not changed.
         partitions: Its partitions, in plan order.
-        annotations: What goes to `node.meta` of their programs, by partition and node.
+        annotations: Added to `node.meta` of their programs, by partition and node.
         programs: A program for each partition: owned constants first, then its inputs.
     """
 
@@ -69,7 +69,7 @@ class Split:
         return program
 
     def join(self, lowered: Sequence[LoweredBackendModule]) -> ExportedProgram:
-        """The method with a delegate call in place of each partition.
+        """Return the method with a delegate call in place of each partition.
 
         Args:
             lowered: The compiled partitions, in the order of `programs`.

@@ -1,14 +1,14 @@
-"""Tasks: a call that the cache doesn't have, and what came of it."""
+"""Tasks: calls that the cache doesn't have, and their outcomes."""
 
 from __future__ import annotations
 
 from attrs import frozen
 from executorch.exir.backend.backend_details import PreprocessResult
 
-from etdev.delegate.cache.entry import Entry
-from etdev.delegate.compiler_calls import Call
+from etdev.delegate.compiler_calls import Call, context
 from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
+from etdev.schema.partition import Partition
 
 
 @frozen(eq=False)
@@ -18,10 +18,10 @@ class Task:
     Args:
         call: The call.
         plugin: Its plugin.
-        key: Its key in the cache; empty if it has none.
-        place: What tasks of the same backend, versions and circumstances have in common; empty
+        key: Its key in the cache; empty without one.
+        place: Digest that tasks of the same backend, versions and circumstances share; empty
             without a key.
-        why: Why it has none.
+        why: Why it has no key.
         stays: Why it is compiled in this process although there are workers; empty if it isn't.
     """
 
@@ -40,20 +40,38 @@ class Task:
 
 @frozen(eq=False)
 class Done:
-    """What came of a task.
+    """A task that was compiled, or failed.
 
     Args:
         task: The task.
-        results: What the backend returned; None if it failed.
+        results: The results of the backend; None if it failed.
         error: Why it failed.
-        entry: The results as bytes, if a worker sent them.
-        seconds: What it took, in seconds of wall time.
-        died: Whether a process died of it, so that this one must not try.
+        seconds: Wall time.
+        died: True if a process died of it, so that this one must not try.
     """
 
     task: Task
     results: list[PreprocessResult] | None = None
     error: CompileError | None = None
-    entry: Entry | None = None
     seconds: float = 0.0
     died: bool = False
+
+    def faults(self) -> list[tuple[Partition, CompileError]]:
+        """Return the partitions that the backend fails on, with its error on each.
+
+        A backend that compiles several together is given each alone. If it fails on none alone, or
+        if a process died of the call, all of them are returned.
+        """
+        call, error = self.task.call, self.error
+        assert error is not None
+        all_faults = [(job.partition, error) for job in call.jobs]
+        if len(call.jobs) == 1 or self.died:
+            return all_faults
+        faults = []
+        with context(self.task.plugin, call.first.device):
+            for job in call.jobs:
+                try:
+                    Call(call.backend, (job,), True).compile(self.task.limit_s)
+                except CompileError as fault:
+                    faults.append((job.partition, fault))
+        return faults or all_faults

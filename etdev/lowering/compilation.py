@@ -13,9 +13,8 @@ from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache_session import Memory
 from etdev.delegate.compile import Compiler
 from etdev.delegate.executors.dispatch import Dispatcher
-from etdev.delegate.executors.pools import LocalPool, pool_of
+from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
-from etdev.delegate.failures import guilty
 from etdev.delegate.forecast import forecast
 from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
@@ -115,12 +114,8 @@ class Compilation:
 
     def _dispatcher(self, memory: Memory) -> Dispatcher | None:
         if self.executor is not None:
-            return Dispatcher(pool_of(self.executor), memory)
-        if self.jobs == 1:
-            return None
-        pool = LocalPool(self.jobs - 1)
-        pool.start()
-        return Dispatcher(pool, memory)
+            return Dispatcher(self.executor, False, memory)
+        return None if self.jobs == 1 else Dispatcher(start_processes(self.jobs), True, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; returns what puts the methods together, afresh at every call."""
@@ -143,7 +138,7 @@ class Compilation:
         self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
     ) -> Decision:
         """Plan again, with what could not be compiled barred for the plugin that had it."""
-        faults = [fault for done in failures for fault in guilty(done)]
+        faults = [fault for done in failures for fault in done.faults()]
         for partition, error in faults:
             text = COMPILE_FAILED.say(error=_reason(error))
             verdict = Verdict(partition.plugin, COMPILE_FAILED.code, text)

@@ -42,7 +42,6 @@ from torch import nn
 from etdev import Lowerer
 from etdev.delegate.cache.cache import Cache
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.weight_copies import Copies
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.lowered import Lowered
 
@@ -167,7 +166,7 @@ def stopwatch() -> Iterator[dict[str, float]]:
         "split": (Compilation, "_splits"),
         "hash": (Digests, "of"),
         "read": (Cache, "load"),
-        "wait for weights": (Copies, "settle"),
+        "wait for weights": (Digests, "settle"),
     }
     seconds = dict.fromkeys(places, 0.0)
 

@@ -18,7 +18,7 @@ from toys.moody import Moody
 
 from etdev import Lowerer
 from etdev.delegate.executors import dispatch
-from etdev.delegate.executors.pools import LocalPool
+from etdev.delegate.executors.processes import start_processes
 from etdev.errors import CompileError, EtdevError, EtdevWarning
 from etdev.registry import watchdog
 
@@ -34,21 +34,24 @@ class Net(nn.Module):
 
 
 class Outer(Executor):
-    """One worker process for several tests, since each takes seconds to start."""
+    """An executor with one process that is not etdev's own."""
 
     def __init__(self):
-        self.pool = LocalPool(1)
-        self.pool.start().result()
+        self.processes = start_processes(1)
 
     def submit(self, function, *arguments):
-        return self.pool._started().submit(function, *arguments)
+        return self.processes.submit(function, *arguments)
+
+    def close(self):
+        self.processes.shutdown(kill_workers=True)
 
 
 @pytest.fixture(scope="module")
 def worker():
+    """One worker process for several tests, since each takes seconds to start."""
     outer = Outer()
     yield outer
-    outer.pool.close()
+    outer.close()
 
 
 @pytest.fixture
@@ -85,39 +88,14 @@ def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
     assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
-@pytest.fixture
-def ready(monkeypatch):
-    """Processes that have begun before there is a task."""
-    start = LocalPool.start
-
-    def started(pool):
-        begun = start(pool)
-        begun.result()
-        return begun
-
-    monkeypatch.setattr(LocalPool, "start", started)
-
-
-def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
+def test_jobs_compile_in_processes_of_their_own_and_to_the_same_bytes(moody):
     plugin = moody()
-    here = Lowerer([moody()]).lower(Net(), (X,))
     there = Lowerer([plugin], jobs=2).lower(Net(), (X,))
-    assert there.to_executorch().buffer == here.to_executorch().buffer
     assert {outcome.why for outcome in there.outcomes} == {""}
-    assert len({process for process, _ in plugin.calls()}) == 2
-
-
-def test_a_slow_worker_is_not_waited_for(ready, moody):
-    plugin = moody(dawdles=600)
-    Lowerer([plugin], jobs=2, cache=False).lower(Net(), (X,))
-    assert sorted(op for process, op in plugin.calls() if process == os.getpid()) == [ADD, MUL, SUB]
-
-
-@pytest.mark.suite
-def test_what_has_a_time_limit_is_compiled_where_it_can_be_ended(ready, moody):
-    plugin = moody()
-    Lowerer([plugin], jobs=2, limits=limited(300)).lower(Net(), (X,))
+    assert plugin.ops() == [ADD, MUL, SUB]
     assert os.getpid() not in {process for process, _ in plugin.calls()}
+    here = Lowerer([moody()]).lower(Net(), (X,))
+    assert there.to_executorch().buffer == here.to_executorch().buffer
 
 
 def test_a_dynamic_size_is_compiled_here_and_says_so(worker):
@@ -212,7 +190,7 @@ def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(m
         with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
             lowered = lowerer.lower(Net(), (X,))
     finally:
-        processes.pool.close()
+        processes.close()
     assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
     (verdict, _) = lowered.plan["forward"].ledger["aten_mul_tensor"].verdicts
     assert verdict.code == "compile-failed"
@@ -292,7 +270,7 @@ def test_a_call_that_freezes_its_process_is_an_error_that_names_it(moody, monkey
         ):
             lowerer.lower(Net(), (X,))
     finally:
-        processes.pool.close()
+        processes.close()
     assert str(caught.value).startswith("moody: MoodyBackend failed on forward/moody_1 ")
     assert re.search(r"two workers froze, no answer in 30 s from a process", str(caught.value))
 
@@ -304,7 +282,6 @@ print("main runs", flush=True)
 import torch
 from models import nets
 from etdev import Lowerer
-from etdev.delegate.executors.pools import LocalPool
 
 class Impatient:
     def __call__(self, stage, detail):
@@ -313,8 +290,6 @@ class Impatient:
         if step.state == "compiled":
             signal.raise_signal(signal.SIGINT)
 
-start = LocalPool.start
-LocalPool.start = lambda pool: start(pool).result() and start(pool)
 try:
     Lowerer(["cpu"], jobs=2, cache=sys.argv[1], listener=Impatient()).lower(*nets.mlp())
 except KeyboardInterrupt:

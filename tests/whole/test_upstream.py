@@ -100,9 +100,9 @@ ATTRIBUTES = {
 }
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
-    "delegate/executors/pools.py": {"_client"},  # of Dask's executor, which has no other way
+    "delegate/executors/dispatch.py": {"_client"},  # of Dask's executor, which has no other way
     "lowering/lowered.py": {"_repr_html_"},  # IPython's name for it
-    "delegate/cache/faithful.py": {"_fields"},  # Python's own, of named tuples
+    "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
 }
 # Places whose private names are still to move to etdev/upstream/.

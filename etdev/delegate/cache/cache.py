@@ -1,13 +1,13 @@
-"""The cache: a folder of this machine and, if wanted, a remote behind it.
+"""The compile cache: a folder of this machine and, if wanted, a remote behind it.
 
-Whatever is wrong with either is a warning, once, and a lowering goes on without it.
+Anything wrong with either is a warning, once, and a lowering goes on without it.
 """
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
+from typing import TypeVar
 
 from attrs import define, field
 
@@ -16,6 +16,8 @@ from etdev.delegate.cache.folder import Folder
 from etdev.delegate.cache.remote import Remote
 from etdev.errors import CacheError, EtdevWarning
 from etdev.schema.caching import CacheSettings
+
+T = TypeVar("T")
 
 
 @define
@@ -27,94 +29,77 @@ class Cache:
     """
 
     settings: CacheSettings
-    folder: Folder | None = field(init=False)
-    remote: Remote | None = field(init=False)
+    _folder: Folder | None = field(init=False)
+    _remote: Remote | None = field(init=False)
     _checked: bool = field(default=False, init=False)
     _grown: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
-        self.folder = None if settings.off else Folder(settings.path, settings.size_bytes)
-        self.remote = Remote(settings.url, settings.timeout_s) if settings.url else None
+        self._folder = None if settings.off else Folder(settings.path, settings.size_bytes)
+        self._remote = Remote(settings.url, settings.timeout_s) if settings.url else None
 
     @property
     def enabled(self) -> bool:
-        """Whether there is anywhere to look."""
-        if not self._checked:
-            self._checked = True
-            if self.folder and not self._tried(self.folder.check):
-                self.folder = None
-        return bool(self.folder or self.remote)
+        """True if a local or remote cache is usable."""
+        folder, checked, self._checked = self._folder, self._checked, True
+        if folder and not checked and not _tried(folder.check)[0]:
+            self._folder = None
+        return bool(self._folder or self._remote)
 
     def load(self, key: str) -> Entry | None:
-        """The entry under a key; None if there isn't a sound one."""
+        """Return the entry under a key; None without a sound one."""
         if not self.enabled:
             return None
-        if self.folder and (data := self.folder.load(key)) is not None:
-            if entry := self._read(data, f"{self.folder.path} {key[:12]}", key):
+        if self._folder and (data := self._folder.load(key)) is not None:
+            if entry := self._entry(data, str(self._folder.path), key):
                 return entry
-            self.folder.remove(key)
-        data = self._remote_data(key)
+            self._folder.remove(key)
+        remote = self._remote
+        reached, data = _tried(lambda: remote.load(key)) if remote else (False, None)
+        if not reached:
+            self._remote = None
         if data is None:
             return None
-        entry = self._read(data, f"{self.settings.url} {key[:12]}", key)
+        entry = self._entry(data, self.settings.url, key)
         if entry:
             self._keep(key, data)
         return entry
 
     def store(self, entry: Entry) -> None:
-        """Keep an entry, here and behind the URL."""
+        """Keep an entry, in the folder and behind the URL."""
         if not self.enabled:
             return
-        data = entry.to_bytes()
+        data, remote = entry.to_bytes(), self._remote
         self._keep(entry.key, data)
-        remote = self.remote
-        if remote and not self._tried(functools.partial(remote.store, entry.key, data)):
-            self.remote = None
+        if remote and not _tried(lambda: remote.store(entry.key, data))[0]:
+            self._remote = None
 
     def forget(self, key: str) -> None:
         """Remove an entry that turned out to be unusable."""
-        if self.folder:
-            self.folder.remove(key)
+        if self._folder:
+            self._folder.remove(key)
 
     def close(self) -> None:
         """Trim the folder if anything was added."""
-        if self.folder and self._grown:
+        if self._folder and self._grown:
             self._grown = False
-            self.folder.trim()
-
-    def _remote_data(self, key: str) -> bytes | None:
-        if not self.remote:
-            return None
-        try:
-            return self.remote.load(key)
-        except CacheError as error:
-            self.remote = None
-            _warn(error)
-            return None
+            self._folder.trim()
 
     def _keep(self, key: str, data: bytes) -> None:
-        folder = self.folder
-        if folder:
+        if folder := self._folder:
             self._grown = True
-            if not self._tried(functools.partial(folder.store, key, data)):
-                self.folder = None
+            if not _tried(lambda: folder.store(key, data))[0]:
+                self._folder = None
 
-    def _read(self, data: bytes, who: str, key: str) -> Entry | None:
-        try:
-            return Entry.from_bytes(data, who, key)
-        except CacheError as error:
-            _warn(error)
-            return None
-
-    def _tried(self, call: Callable[[], None]) -> bool:
-        try:
-            call()
-        except CacheError as error:
-            _warn(error)
-            return False
-        return True
+    def _entry(self, data: bytes, where: str, key: str) -> Entry | None:
+        return _tried(lambda: Entry.from_bytes(data, f"{where} {key[:12]}", key))[1]
 
 
-def _warn(error: CacheError) -> None:
-    warnings.warn(f"compile cache: {error}", EtdevWarning, stacklevel=2)
+def _tried(call: Callable[[], T]) -> tuple[bool, T | None]:
+    """Return True and the result of a call; False and None after a warning if it fails."""
+    try:
+        return True, call()
+    except CacheError as error:
+        warnings.warn(f"compile cache: {error}", EtdevWarning, stacklevel=2)
+        return False, None

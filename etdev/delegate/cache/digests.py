@@ -1,4 +1,4 @@
-"""Digests: of the bytes of weights, each made once; and weights by their digests.
+"""Digests of the bytes of weights, each made once, and weights by their digests.
 
 Backends hand most weights on as they are. The cache keeps the digest of such a buffer in place of
 its bytes, which every program with the same key has itself.
@@ -7,6 +7,8 @@ its bytes, which every program with the same key has itself.
 from __future__ import annotations
 
 import io
+from collections.abc import MutableSequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -14,60 +16,72 @@ from attrs import define, field
 from blake3 import blake3
 from torch import Tensor
 
-from etdev.delegate.cache.faithful import Unhashable
+from etdev.delegate.cache.canonical import Unhashable
 from etdev.upstream.fake_tensors import FakeTensor
 
 # Below this, starting threads takes longer than hashing or copying.
-SEVERAL_THREADS_FROM_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 20
 
 
-@define
+@define(eq=False)
 class Digests:
     """Digests of tensors, remembered as long as this lives."""
 
     # With the tensor, so that no other can get its id meanwhile.
-    _known: dict[int, tuple[Any, str]] = field(factory=dict)
-    _storages: dict[tuple[int, int], tuple[Tensor, str]] = field(factory=dict)
-    _weights: dict[str, Tensor] = field(factory=dict)
-    _sizes: set[int] = field(factory=set)
+    _known: dict[int, tuple[Any, str]] = field(factory=dict, init=False)
+    _storages: dict[tuple[int, int], tuple[Tensor, str]] = field(factory=dict, init=False)
+    _weights: dict[str, Tensor] = field(factory=dict, init=False)
+    _sizes: set[int] = field(factory=set, init=False)
+    # Large weights are copied in a thread while more is hashed and read.
+    _thread: ThreadPoolExecutor | None = field(default=None, init=False)
+    _due: list[tuple[MutableSequence[Any], int, Future[bytes]]] = field(factory=list, init=False)
 
     def of(self, name: str, value: object) -> str:
-        """Text that only tensors of equal bytes, type and layout have.
+        """Return a text that only tensors of equal bytes, type and layout have.
 
         Raises:
-            Unhashable: It is not a tensor, or one whose bytes can't be read.
+            Unhashable: The value is not a tensor, or its bytes can't be read.
         """
         if id(value) not in self._known:
             self._known[id(value)] = (value, self._text(name, value))
         return self._known[id(value)][1]
 
     def find(self, data: bytes) -> str | None:
-        """The digest of some bytes if a weight has the same; None if none has."""
+        """Return the digest of some bytes if they are those of a weight, else None."""
         if not data or len(data) not in self._sizes:
             return None
         digest = _hash(data)
         return digest if digest in self._weights else None
 
-    def size(self, digest: str) -> int:
-        """How many bytes the weight has that has a digest.
+    def fill(self, buffers: MutableSequence[Any], place: int, digest: str) -> None:
+        """Put the bytes of a weight into a list, at the latest in `settle`.
 
         Raises:
-            ValueError: No weight has it.
+            ValueError: No weight has the digest.
         """
-        return int(self._weight(digest).nbytes)
-
-    def content(self, digest: str) -> bytes:
-        """The bytes of the weight that has a digest.
-
-        Raises:
-            ValueError: No weight has it.
-        """
-        return _copied(_elements(self._weight(digest)))
-
-    def _weight(self, digest: str) -> Tensor:
         if digest not in self._weights:
             raise ValueError(digest)
-        return self._weights[digest]
+        weight = self._weights[digest]
+        if weight.nbytes < _LARGE_BYTES:
+            buffers[place] = bytes(_elements(weight).data)
+            return
+        self._thread = self._thread or ThreadPoolExecutor(1, "etdev-copies")
+        self._due.append((buffers, place, self._thread.submit(_copied, weight)))
+
+    def settle(self) -> None:
+        """Wait until every list that was given to `fill` is complete.
+
+        Raises:
+            MemoryError: There is no room for a weight.
+        """
+        try:
+            for buffers, place, copied in self._due:
+                buffers[place] = copied.result()
+        finally:
+            self._due.clear()
+            if self._thread:
+                self._thread.shutdown(cancel_futures=True)
+                self._thread = None
 
     def _text(self, name: str, value: Any) -> str:
         tensor = _plain(name, value)
@@ -87,7 +101,7 @@ class Digests:
         return " ".join(parts)
 
     def _whole(self, tensor: Tensor, storage: torch.UntypedStorage) -> str:
-        """The digest of a storage, which many tensors may be parts of."""
+        """Return the digest of a storage, which many tensors may be parts of."""
         place = storage.data_ptr(), storage.nbytes()
         if place not in self._storages:
             whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
@@ -112,20 +126,19 @@ def _plain(name: str, value: Any) -> Tensor:
 
 
 def _elements(tensor: Tensor) -> Any:
-    """The elements of a tensor in order, as bytes in an array."""
+    """Return the elements of a tensor in order, as bytes in an array."""
     return tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _copied(elements: Any) -> bytes:
-    """Bytes of an array, as `tobytes` makes them, which holds Python's lock and uses one thread."""
-    if elements.nbytes < SEVERAL_THREADS_FROM_BYTES:
-        return bytes(elements.data)
+def _copied(weight: Tensor) -> bytes:
+    """Return the bytes of a weight, copied by several threads without Python's lock."""
+    elements = _elements(weight)
     made = io.BytesIO(bytes(elements.nbytes))
-    with made.getbuffer() as view:
-        torch.frombuffer(view, dtype=torch.uint8).copy_(torch.from_numpy(elements))
+    with made.getbuffer() as buffer:
+        torch.frombuffer(buffer, dtype=torch.uint8).copy_(torch.from_numpy(elements))
     return made.getvalue()
 
 
 def _hash(data: Any) -> str:
-    threads = blake3.AUTO if memoryview(data).nbytes >= SEVERAL_THREADS_FROM_BYTES else 1
+    threads = blake3.AUTO if memoryview(data).nbytes >= _LARGE_BYTES else 1
     return str(blake3(data, max_threads=threads).hexdigest())

@@ -1,6 +1,6 @@
-"""The folder: entries as files, each written whole or not at all.
+"""Entries of the cache as files, each written whole or not at all.
 
-An entry is a file named after its key. There is no index to go stale: what is in the folder is in
+An entry is a file named after its key. There is no index to go stale: the files in the folder are
 the cache, and a file's modification time is when it was last used. Processes need no lock, since
 all that have a key write the same bytes, under a temporary name first.
 """
@@ -62,10 +62,10 @@ class Folder:
     size_bytes: int
 
     def check(self) -> None:
-        """Make the folder, and a file in it.
+        """Create the folder, and check that files can be written in it.
 
         Raises:
-            CacheError: It can't be written; the text says why.
+            CacheError: They can't; the message says why.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class Folder:
             raise self._unwritable(error) from error
 
     def load(self, key: str) -> bytes | None:
-        """The bytes under a key, which are used now; None without them."""
+        """Return the bytes under a key, and note that they were used; None without them."""
         data = self.read(key)
         if data is not None:
             with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ class Folder:
         return data
 
     def read(self, key: str) -> bytes | None:
-        """The bytes under a key; None without them."""
+        """Return the bytes under a key; None without them."""
         path = self._path(key)
         try:
             # To read anything else, such as a pipe, may take forever.
@@ -106,25 +106,27 @@ class Folder:
             raise self._unwritable(error) from error
 
     def remove(self, key: str) -> None:
-        """Forget a key."""
+        """Remove the entry of a key."""
         with contextlib.suppress(OSError):
             self._path(key).unlink()
 
     def stored(self) -> list[Stored]:
-        """Its entries, those used longest ago first."""
+        """Return the entries, those used longest ago first."""
         found = []
-        for path in self._files():
-            if path.suffix == _SUFFIX and _KEY.fullmatch(path.name.removesuffix(_SUFFIX)):
-                # Another process may have trimmed it.
-                with contextlib.suppress(OSError):
-                    status = path.stat()
-                    if not stat.S_ISREG(status.st_mode):
-                        continue
+        for path in self._files(f"*{_SUFFIX}"):
+            # Another process may have removed it meanwhile.
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and _KEY.fullmatch(path.stem):
                     found.append(Stored(path, status.st_size, status.st_mtime))
         return sorted(found, key=lambda stored: (stored.used, stored.key))
 
     def trim(self) -> int:
-        """Remove what was used longest ago, and what killed processes left; how many entries."""
+        """Remove the entries used longest ago, and files of killed processes.
+
+        Returns:
+            The number of removed entries.
+        """
         self._remove_abandoned(_ABANDONED_S)
         stored = self.stored()
         total, removed = sum(entry.size_bytes for entry in stored), 0
@@ -139,7 +141,7 @@ class Folder:
         return removed
 
     def clear(self) -> int:
-        """Remove all entries, and nothing else; how many."""
+        """Remove all entries, and nothing else; return their number."""
         stored = self.stored()
         for entry in stored:
             self.remove(entry.key)
@@ -147,7 +149,7 @@ class Folder:
         return len(stored)
 
     def verify(self) -> Iterator[tuple[Stored, str]]:
-        """Each entry with what is wrong with it; empty text for a sound one."""
+        """Yield each entry with its fault; an empty text for a sound entry."""
         for stored in self.stored():
             try:
                 Entry.from_bytes(stored.path.read_bytes(), str(stored.path), stored.key)
@@ -163,17 +165,13 @@ class Folder:
             raise CacheError("cache", f"{key!r} is not a key", "a key is 64 hexadecimal digits")
         return self.path / key[:2] / f"{key}{_SUFFIX}"
 
-    def _files(self) -> Iterator[Path]:
-        with contextlib.suppress(OSError):
-            for folder in sorted(self.path.iterdir()):
-                if re.fullmatch(r"[0-9a-f]{2}", folder.name) and folder.is_dir():
-                    with contextlib.suppress(OSError):
-                        yield from sorted(folder.iterdir())
+    def _files(self, pattern: str) -> list[Path]:
+        return sorted(self.path.glob(f"[0-9a-f][0-9a-f]/{pattern}"))
 
     def _remove_abandoned(self, age_s: float) -> None:
         before = time.time() - age_s
-        for path in self._files():
-            if _KEY.fullmatch(path.name[1:65]) and path.name.startswith("."):
+        for path in self._files(".*"):
+            if _KEY.fullmatch(path.name[1:65]):
                 with contextlib.suppress(OSError):
                     if path.stat().st_mtime <= before:
                         path.unlink()

@@ -1,11 +1,11 @@
-"""Origins: which version of which distribution some code is."""
+"""The origin of code: which version of which distribution a function belongs to."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
@@ -16,18 +16,20 @@ from blake3 import blake3
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from etdev.delegate.cache.faithful import Unhashable
+from etdev.delegate.cache.canonical import Unhashable
 
 _BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")
 
 
 def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
-    """What the code of a function is: `executorch 1.5.1`; None where that can't be known.
+    """Return the origin of a function and of the functions it wraps, such as `executorch 1.5.1`.
 
-    What wraps it is told, too. The version of an editable distribution says nothing of its files,
-    whose digest is added. A file of any other that the distribution did not record was put in its
-    place.
+    The version of an editable distribution says nothing of its files, so their digest is added. A
+    file that its distribution did not record has no origin: it was put in the place of another.
+
+    Returns:
+        The origins; None if one is unknown.
 
     Raises:
         Unhashable: The files of an editable distribution are not those that were imported.
@@ -38,7 +40,7 @@ def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
         code = getattr(each, "__code__", None)
         if code is None:
             return None
-        file = os.path.realpath(code.co_filename)
+        file = Path(code.co_filename).resolve()
         if not _is_of_python(file):
             place = _origin(file)
             if place is None:
@@ -48,15 +50,14 @@ def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
     return tuple(known) or None
 
 
-def _is_of_python(file: str) -> bool:
-    """Whether a file is of Python's own library, whose version is in the key."""
-    folder = os.path.dirname(os.path.realpath(os.__file__))
-    rest = os.path.relpath(file, folder)
-    return not rest.startswith(os.pardir) and rest.split(os.sep)[0] != "site-packages"
+def _is_of_python(file: Path) -> bool:
+    """Return True for a file of Python's own library, whose version is in the key."""
+    library = Path(sysconfig.get_path("stdlib")).resolve()
+    return file.is_relative_to(library) and "site-packages" not in file.parts
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Versions of some distributions, and of what they require unless they are the host's."""
+    """Return versions of distributions, and of what they require unless they are the host's."""
     known: dict[str, str] = {}
     for name in sorted({*_HOST, *distributions}):
         known.update(_versions(canonicalize_name(name)))
@@ -75,7 +76,7 @@ def _versions(name: str) -> dict[str, str]:
     extras = ["", *(distribution.metadata.get_all("Provides-Extra") or ())]
     for requirement in map(Requirement, distribution.requires or ()):
         marker = requirement.marker
-        # Extras too: what is installed of them may be used.
+        # Extras too: the installed ones may be used.
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
             try:
                 known[canonicalize_name(requirement.name)] = metadata.version(requirement.name)
@@ -85,18 +86,30 @@ def _versions(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _origin(file: str) -> str | None:
-    for name, package in _candidates(file):
-        try:
-            distribution = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
+def _origin(file: Path) -> str | None:
+    for folder in (Path(entry or ".").resolve() for entry in sys.path):
+        if not file.is_relative_to(folder):
             continue
-        root = os.path.realpath(str(distribution.locate_file("")))
-        if os.path.relpath(file, root) in _recorded(name):
-            return f"{name} {distribution.version}"
-        if _is_editable(distribution) and package.is_dir():
-            return f"{name} {distribution.version} {_digest(package)}"
+        package = folder / file.relative_to(folder).parts[0]
+        for name in _distributions(package.stem):
+            try:
+                distribution = metadata.distribution(name)
+            except metadata.PackageNotFoundError:
+                continue
+            version = f"{name} {distribution.version}"
+            root = Path(str(distribution.locate_file(""))).resolve()
+            if file.is_relative_to(root) and file.relative_to(root).as_posix() in _recorded(name):
+                return version
+            if _is_editable(distribution) and package.is_dir():
+                return f"{version} {_digest(package)}"
     return None
+
+
+def _distributions(package: str) -> Iterator[str]:
+    """Yield names of distributions that may have installed a package."""
+    # Most are called as their package is; to ask for all of them takes a while.
+    yield package
+    yield from _packages().get(package, ())
 
 
 def _is_editable(distribution: metadata.Distribution) -> bool:
@@ -105,7 +118,7 @@ def _is_editable(distribution: metadata.Distribution) -> bool:
 
 
 def _digest(folder: Path) -> str:
-    """Digest of the Python files in a folder.
+    """Return the digest of the Python files in a folder.
 
     Raises:
         Unhashable: One was written later than this process may have imported it.
@@ -120,18 +133,6 @@ def _digest(folder: Path) -> str:
     return str(digest.hexdigest())
 
 
-def _candidates(file: str) -> Iterator[tuple[str, Path]]:
-    """Distributions that may have installed a file, with the top-level package it is in."""
-    for entry in sys.path:
-        folder = os.path.realpath(entry or os.curdir)
-        if file.startswith(folder + os.sep):
-            top = os.path.relpath(file, folder).split(os.sep)[0]
-            name, package = top.removesuffix(".py"), Path(folder, top)
-            # Most are called as their package is; to ask for all of them takes a while.
-            yield name, package
-            yield from ((other, package) for other in _packages().get(name, ()))
-
-
 @functools.cache
 def _packages() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
@@ -139,4 +140,4 @@ def _packages() -> Mapping[str, list[str]]:
 
 @functools.cache
 def _recorded(name: str) -> frozenset[str]:
-    return frozenset(str(file) for file in metadata.files(name) or ())
+    return frozenset(file.as_posix() for file in metadata.files(name) or ())

@@ -1,26 +1,26 @@
-"""Results: what a backend's compiler returns becomes an entry, and an entry becomes that again.
+"""The results of a backend's compiler as an entry of the cache, and back.
 
 A buffer with the very bytes of one of the program's weights is kept as their digest.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cattrs import Converter
 from executorch.exir.backend.backend_details import PreprocessResult
 from executorch.exir.scalar_type import ScalarType
-from executorch.exir.tensor_layout import TensorLayout
 
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.cache.weight_copies import Copies
 from etdev.errors import CacheError
 from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
 
 
 class Unstorable(Exception):
-    """A result has something that an entry can't keep; the text says what."""
+    """A result can't be kept in an entry; the message says why."""
 
 
 def packed(
@@ -31,144 +31,91 @@ def packed(
     Args:
         results: The results.
         key: The key of the call.
-        about: What people are told of the entry.
+        about: What `etdev cache` shows of the entry.
         weights: The weights that the key was made of.
 
     Raises:
-        Unstorable: A result has something that an entry can't keep.
+        Unstorable: An entry can't keep a result.
     """
     blobs: list[bytes] = []
-    content = [_packed(result, blobs, weights) for result in results]
-    return Entry(key, about, content, blobs)
+    return Entry(key, about, [_packed(result, blobs, weights) for result in results], blobs)
 
 
-def unpacked(
-    entry: Entry, count: int, who: str, weights: Digests, copies: Copies | None = None
-) -> list[PreprocessResult]:
-    """The results that an entry was made of.
+def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:
+    """Return the results that an entry was made of; large weights come with `weights.settle()`.
 
     Args:
         entry: The entry.
         count: How many results the call has.
-        who: Where it comes from, for messages.
+        who: Where the entry comes from, for messages.
         weights: The weights that the key was made of.
-        copies: Has the weights in their buffers when it is settled; None to have them at once.
 
     Raises:
-        CacheError: It does not hold that many results, or something else.
+        CacheError: The entry has another number of results, or malformed ones.
     """
-    later = copies or Copies()
     try:
-        results = [_unpacked(item, entry.blobs, weights, later) for item in entry.content]
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
+    except (
+        *(ValueError, TypeError, KeyError, IndexError, AttributeError),
+        *(SyntaxError, RecursionError, MemoryError),
+    ) as error:
         cure = "etdev cache verify removes it"
         raise CacheError(who, "has results that make no sense", cure) from error
     if len(results) != count:
         cure = "etdev cache clear"
         raise CacheError(who, f"has {len(results)} results, not {count}", cure)
-    if copies is None:
-        later.settle()
     return results
 
 
 def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
     if delegate_info(result) is not None:
         raise Unstorable("the backend adds delegate info to the graph")
-    return {
-        "payload": _blob(result.processed_bytes, blobs),
-        "handles": _plain(result.debug_handle_map),
-        "data": _packed_data(result.data_store_output, blobs, weights),
-    }
+
+    def blob(data: bytes) -> int:
+        blobs.append(data)
+        return len(blobs) - 1
+
+    payload, data = blob(_content(result.processed_bytes)), result.data_store_output
+    if data is not None:
+        buffers = map(_content, data.buffers)
+        data = {
+            "buffers": [weights.find(buffer) or blob(buffer) for buffer in buffers],
+            "inside": _CONVERTER.unstructure(data.pte_data, _Named),
+            "outside": _CONVERTER.unstructure(data.external_data, dict[str, _Named]),
+        }
+    return {"payload": payload, "handles": _literal(result.debug_handle_map), "data": data}
 
 
 def _unpacked(
-    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests, copies: Copies
+    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests
 ) -> PreprocessResult:
+    kept, data = item["data"], None
+    if kept is not None:
+        buffers: list[bytes] = []
+        for place, buffer in enumerate(kept["buffers"]):
+            if isinstance(buffer, str):
+                buffers.append(b"")
+                weights.fill(buffers, place, buffer)
+            else:
+                buffers.append(bytes(blobs[_natural(buffer)]))
+        data = NamedDataStoreOutput(
+            buffers=buffers,
+            pte_data=_CONVERTER.structure(kept["inside"], _Named),
+            external_data=_CONVERTER.structure(kept["outside"], dict[str, _Named]),
+        )
+        for entries in (data.pte_data, *data.external_data.values()):
+            for key, entry in entries.items():
+                if entry.buffer_index >= len(buffers) or entry.alignment == 0:
+                    raise ValueError(key)
     return PreprocessResult(
         processed_bytes=bytes(blobs[_natural(item["payload"])]),
-        debug_handle_map=_restored(item["handles"]),
-        data_store_output=_unpacked_data(item["data"], blobs, weights, copies),
+        debug_handle_map=ast.literal_eval(item["handles"]),
+        data_store_output=data,
     )
-
-
-def _packed_data(data: NamedDataStoreOutput | None, blobs: list[bytes], weights: Digests) -> Any:
-    if data is None:
-        return None
-    return {
-        "buffers": [_packed_buffer(buffer, blobs, weights) for buffer in data.buffers],
-        "inside": _packed_entries(data.pte_data),
-        "outside": [[name, _packed_entries(keys)] for name, keys in data.external_data.items()],
-    }
-
-
-def _unpacked_data(
-    item: Mapping[str, Any] | None,
-    blobs: Sequence[bytes | memoryview],
-    weights: Digests,
-    copies: Copies,
-) -> NamedDataStoreOutput | None:
-    if item is None:
-        return None
-    buffers: list[bytes] = []
-    for number, kept in enumerate(item["buffers"]):
-        buffers.append(b"" if isinstance(kept, str) else bytes(blobs[_natural(kept)]))
-        if isinstance(kept, str):
-            copies.fill(buffers, number, kept, weights)
-    return NamedDataStoreOutput(
-        buffers=buffers,
-        pte_data=_unpacked_entries(item["inside"], len(buffers)),
-        external_data={
-            _text(name): _unpacked_entries(keys, len(buffers)) for name, keys in item["outside"]
-        },
-    )
-
-
-def _packed_buffer(buffer: Any, blobs: list[bytes], weights: Digests) -> int | str:
-    """The number of a blob, or the digest of a weight."""
-    content = _content(buffer)
-    digest = weights.find(content)
-    return _blob(content, blobs) if digest is None else digest
-
-
-def _packed_entries(entries: Mapping[str, DataEntry]) -> list[Any]:
-    return [
-        [key, entry.buffer_index, entry.alignment, _packed_layout(entry.tensor_layout)]
-        for key, entry in entries.items()
-    ]
-
-
-def _unpacked_entries(items: Sequence[Any], buffers: int) -> dict[str, DataEntry]:
-    entries = {}
-    for key, number, alignment, layout in items:
-        if _natural(number) >= buffers or _natural(alignment) == 0:
-            raise ValueError(key)
-        entries[_text(key)] = DataEntry(number, alignment, _unpacked_layout(layout))
-    return entries
-
-
-def _packed_layout(layout: TensorLayout | None) -> Any:
-    if layout is None:
-        return None
-    return [int(layout.scalar_type), list(layout.sizes), list(layout.dim_order)]
-
-
-def _unpacked_layout(item: Sequence[Any] | None) -> TensorLayout | None:
-    if item is None:
-        return None
-    scalar_type, sizes, order = item
-    return TensorLayout(
-        ScalarType(scalar_type), [_natural(n) for n in sizes], [_natural(n) for n in order]
-    )
-
-
-def _blob(data: Any, blobs: list[bytes]) -> int:
-    """Add bytes; their number."""
-    blobs.append(_content(data))
-    return len(blobs) - 1
 
 
 def _content(data: Any) -> bytes:
-    """Bytes, of the same kind as torch's or ExecuTorch's buffers."""
+    """Return the bytes of a buffer of torch's or ExecuTorch's."""
     if type(data) is bytes:
         return data
     try:
@@ -178,33 +125,32 @@ def _content(data: Any) -> bytes:
         raise Unstorable(f"the backend returns a buffer of {type(data).__name__}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Numbers, text, tuples, lists and dicts as JSON, from which their types can be restored."""
-    if value is None or type(value) in (bool, int, str, float):
-        return value
-    if type(value) in (tuple, list):
-        return [type(value).__name__, [_plain(item) for item in value]]
-    if type(value) is dict:
-        return ["dict", [[_plain(key), _plain(item)] for key, item in value.items()]]
-    raise Unstorable(f"the backend returns debug handles of {type(value).__name__}")
+def _literal(handles: Any) -> str:
+    """Return debug handles as a Python literal."""
+    text = repr(handles)
+    try:
+        same = repr(ast.literal_eval(text)) == text
+    except (ValueError, SyntaxError):
+        same = False
+    if not same:
+        raise Unstorable(f"the backend returns the debug handles {text[:60]}")
+    return text
 
 
-def _restored(value: Any) -> Any:
-    if not isinstance(value, list):
-        return value
-    kind, items = value
-    if kind == "dict":
-        return {_restored(key): _restored(item) for key, item in items}
-    return {"tuple": tuple, "list": list}[kind](_restored(item) for item in items)
-
-
-def _natural(value: Any) -> int:
+def _natural(value: Any, _: object = None) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(value)
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, _: object = None) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
     return value
+
+
+_Named = dict[str, DataEntry]
+_CONVERTER = Converter(detailed_validation=False)
+_CONVERTER.register_structure_hook(int, _natural)
+_CONVERTER.register_structure_hook(str, _text)
+_CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value))

@@ -1,4 +1,4 @@
-"""The remote: entries behind any URL that fsspec knows, shared between machines."""
+"""Entries of the cache behind any URL that fsspec knows, shared between machines."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
-from attrs import field, frozen
+from attrs import frozen
 
 from etdev.errors import CacheError, first_line
 
 T = TypeVar("T")
 
 
-@frozen
+@frozen(slots=False)
 class Remote:
     """Entries behind a URL.
 
@@ -26,18 +27,16 @@ class Remote:
 
     url: str
     timeout_s: float
-    # The file system and the path in it, connected at the first access.
-    _place: list[tuple[Any, str]] = field(factory=list, init=False, repr=False)
 
     def load(self, key: str) -> bytes | None:
-        """The bytes under a key; None without them.
+        """Return the bytes under a key; None without them.
 
         Raises:
-            CacheError: It can't be reached, or not in time.
+            CacheError: The URL can't be reached, or not in time.
         """
 
         def read() -> bytes | None:
-            system, folder = self._connected()
+            system, folder = self._place
             try:
                 data: bytes = system.cat_file(f"{folder}/{key}")
             except FileNotFoundError:
@@ -50,11 +49,11 @@ class Remote:
         """Keep bytes under a key.
 
         Raises:
-            CacheError: It can't be reached, or not in time.
+            CacheError: The URL can't be reached, or not in time.
         """
 
         def write() -> None:
-            system, folder = self._connected()
+            system, folder = self._place
             with contextlib.suppress(NotImplementedError):
                 system.makedirs(folder, exist_ok=True)
             # Object stores show a file when it is whole; for others it is renamed.
@@ -64,16 +63,16 @@ class Remote:
 
         self._limited("written", write)
 
-    def _connected(self) -> tuple[Any, str]:
-        if not self._place:
-            from fsspec.core import url_to_fs
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        """The file system and the path in it, connected at the first access."""
+        from fsspec.core import url_to_fs
 
-            system, path = url_to_fs(self.url)
-            self._place.append((system, str(path).rstrip("/")))
-        return self._place[0]
+        system, path = url_to_fs(self.url)
+        return system, str(path).rstrip("/")
 
     def _limited(self, done: str, call: Callable[[], T]) -> T:
-        """Call in a thread, so that a server that never answers costs only the time limit."""
+        """Call in a daemon thread, so that a server that never answers costs only the limit."""
         results: list[T] = []
         errors: list[BaseException] = []
 

@@ -122,8 +122,7 @@ def unpack_call(parcel: Parcel, storage: Callable[[int], Tensor]) -> Call:
 
     Args:
         parcel: The parcel.
-        storage: Returns the bytes of a storage by its place in the parcel, a copy each time, since
-            backends may write to weights.
+        storage: Returns a copy of the bytes of a storage by its place in the parcel.
 
     Raises:
         LocalOnly: The call can't be made in this process.

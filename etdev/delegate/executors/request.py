@@ -1,4 +1,4 @@
-"""The request to compile a call that a worker gets, and the reply that it gives."""
+"""The request to compile a call, and the reply of the worker."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import faulthandler
 import os
 import platform
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
-from attrs import frozen
-from torch import Tensor
+from attrs import evolve, frozen
 
 from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.faithful import Unhashable
+from etdev.delegate.cache.canonical import Unhashable
 from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.packing import Unstorable, packed
-from etdev.delegate.cache_session import CacheShelf
+from etdev.delegate.cache_session import CompilerCache
 from etdev.delegate.compiler_calls import context
 from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
 from etdev.delegate.settings import taken_over
@@ -29,19 +30,6 @@ from etdev.schema.compiler_cache import standing
 
 # Passes of backends keep state in their modules, so that two threads would disturb each other.
 ONE_AT_A_TIME = threading.RLock()
-
-
-@frozen
-class File:
-    """A file of this machine with the bytes of a storage.
-
-    Args:
-        path: The file.
-        size: Its number of bytes.
-    """
-
-    path: str
-    size: int
 
 
 @frozen
@@ -93,46 +81,49 @@ class Reply:
         local_only: Why the worker can't compile it.
         error: The error of the backend.
         cause: The cause of that error.
+        seconds: The wall time that the worker took.
     """
 
     entry: bytes = b""
     local_only: str = ""
     error: CompileError | None = None
     cause: WorkerError | None = None
+    seconds: float = 0.0
 
 
-def answer(request: Request, *storages: File | bytes) -> Reply:
+def answer(request: Request, *weights: np.ndarray[Any, Any]) -> Reply:
     """Compile a request; called in a worker.
 
     Args:
         request: The request.
-        storages: The storages of its weights, in the order of its parcel.
+        weights: The bytes of the storages of its weights, in the order of its parcel.
     """
+    start = time.perf_counter()
     with ONE_AT_A_TIME, taken_over(request.settings):
         try:
-            return Reply(_compiled(request, storages))
-        except (LocalOnly, Unhashable, Unstorable) as error:
-            return Reply(local_only=str(error))
+            reply = Reply(_compiled(request, weights))
         except CompileError as error:
             line, trace = first_line(error.__cause__ or error), traceback.format_exception(error)
-            return Reply(error=error, cause=WorkerError(line, "".join(trace), _process()))
-        except EtdevError as error:
-            # The fault of this machine rather than the backend's: the plugin is unfit here.
-            return Reply(local_only=str(error))
+            reply = Reply(error=error, cause=WorkerError(line, "".join(trace), _process()))
+        except (LocalOnly, Unhashable, Unstorable, EtdevError) as error:
+            # An EtdevError here is the fault of this machine: the plugin is unfit.
+            reply = Reply(local_only=str(error))
+    return evolve(reply, seconds=time.perf_counter() - start)
 
 
-def _compiled(request: Request, storages: Sequence[File | bytes]) -> bytes:
+def _compiled(request: Request, weights: Sequence[np.ndarray[Any, Any]]) -> bytes:
     plugin, device = unpack_plugin(request.parcel)
     cache = None if request.cache is None else Cache(request.cache)
     with context(plugin, device) as changes:
-        call = unpack_call(request.parcel, lambda place: _tensor(storages[place]))
+        # A copy each time, since backends may write to weights.
+        call = unpack_call(request.parcel, lambda place: torch.tensor(weights[place]))
         keys = Keys()
         name = keys.name(call, plugin, changes)
         # An equal key promises equal bytes: the program and all versions are the same.
         if name.key != request.key:
             raise LocalOnly("it is not the same there: a version or the program differs")
-        shelf = CacheShelf(cache, call, name.place) if cache else None
-        with standing(shelf), _ending_after(request.limit_s if request.exits else None):
+        own = CompilerCache(cache, call, name.place) if cache else None
+        with standing(own), _ending_after(request.limit_s if request.exits else None):
             results = call.compile(request.limit_s, f" in {_process()}")
         entry = packed(results, request.key, about(call), keys.weights)
     if cache:
@@ -157,11 +148,3 @@ def _ending_after(limit_s: float | None) -> Iterator[None]:
 
 def _process() -> str:
     return f"process {os.getpid()} of {platform.node()}"
-
-
-def _tensor(storage: File | bytes) -> Tensor:
-    """Return the bytes of a storage; the caller may write to them."""
-    if isinstance(storage, File):
-        # A private mapping, which doesn't change the file.
-        return torch.from_file(storage.path, shared=False, size=storage.size, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(storage), dtype=torch.uint8) if storage else torch.empty(0)

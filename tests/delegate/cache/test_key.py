@@ -29,7 +29,7 @@ from toys.accelerator import Accelerator
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.faithful import Unhashable
+from etdev.delegate.cache.canonical import Unhashable
 from etdev.delegate.cache.key import Keys
 from etdev.delegate.compiler_calls import calls_of
 from etdev.delegate.jobs import batches, jobs_of
@@ -445,7 +445,7 @@ def test_a_compile_context_without_cache_key_bypasses_the_cache():
         def compile_context(self):
             return None
 
-    with pytest.raises(Unhashable, match="compile_context may settle anything"):
+    with pytest.raises(Unhashable, match="compile_context may change anything"):
         keys(nn.ReLU(), (X,), [Alone("alone", ("relu.default",))])
 
 
@@ -474,7 +474,7 @@ def sparse(program) -> None:
     [
         (opaque, r"has meta\['vendor'\]: a value of object"),
         (in_a_table, "triton_kernel_wrapper_functional may stand for code that is elsewhere"),
-        (own_function, "calls <function own_function .* of whose code the version isn't known"),
+        (own_function, "calls <function own_function .* the version of its code is unknown"),
         (sparse, "a torch.sparse_coo tensor"),
     ],
 )
@@ -537,7 +537,7 @@ class Silent:
         return "Silent()"
 
 
-def test_an_option_without_a_faithful_text_bypasses_the_cache(monkeypatch):
+def test_an_option_without_a_canonical_text_bypasses_the_cache(monkeypatch):
     monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: ("tests 1",))
     with pytest.raises(Unhashable, match="context has an option that is a value of Silent"):
         keys(nn.ReLU(), (X,), [InContext(told={}, option=Silent())])

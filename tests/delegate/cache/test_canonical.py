@@ -1,4 +1,4 @@
-"""Faithful text: two values have one text only if they are equal."""
+"""The canonical form: two values have one text only if they are equal."""
 
 import enum
 import struct
@@ -9,7 +9,7 @@ import pytest
 import torch
 from attrs import define
 
-from etdev.delegate.cache.faithful import Unhashable, faithful
+from etdev.delegate.cache.canonical import Unhashable, canonical
 
 Pair = namedtuple("Pair", "a b")
 Couple = namedtuple("Couple", "a b")
@@ -54,9 +54,9 @@ UNLIKE = [
 
 
 def test_unlike_values_have_unlike_texts():
-    texts = [faithful(value) for value in UNLIKE]
+    texts = [canonical(value) for value in UNLIKE]
     assert len(set(texts)) == len(texts)
-    assert texts == [faithful(value) for value in UNLIKE]
+    assert texts == [canonical(value) for value in UNLIKE]
 
 
 class Word(str):
@@ -65,9 +65,9 @@ class Word(str):
 
 @pytest.mark.parametrize("value", [object(), print, torch.ones(1), Word("a"), type, [{1: {print}}]])
 def test_what_has_no_text_is_named(value):
-    with pytest.raises(Unhashable, match="which has no faithful text"):
-        faithful(value)
+    with pytest.raises(Unhashable, match="which has no canonical text"):
+        canonical(value)
 
 
 def test_the_order_of_a_set_does_not_count():
-    assert faithful({"a", "b", "c"}) == faithful({"c", "b", "a"})
+    assert canonical({"a", "b", "c"}) == canonical({"c", "b", "a"})
