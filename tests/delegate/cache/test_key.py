@@ -28,8 +28,8 @@ from toys.accelerator import Accelerator
 
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
-from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.canonical import Unhashable
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.key import Keys
 from etdev.delegate.compiler_calls import calls_of
 from etdev.delegate.jobs import batches, jobs_of
