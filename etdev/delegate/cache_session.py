@@ -88,8 +88,8 @@ class Memory:
     @contextmanager
     def compiler_cache(self, task: Task) -> Iterator[None]:
         """Let the compiler of a task use the cache for its own data."""
-        usable = self.cache is not None and self.enabled and bool(task.place)
-        with standing(CompilerCache(self.cache, task.call, task.place) if usable else None):
+        cache = self.cache if self.enabled and task.place else None
+        with standing(CompilerCache(cache, task.call, task.place) if cache else None):
             yield
 
     def before(self, call: Call) -> tuple[Sequence[PreprocessResult], Outcome] | None:

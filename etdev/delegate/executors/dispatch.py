@@ -131,7 +131,7 @@ class Dispatcher:
         """Return the bytes of a storage as an array; a Dask client scatters a large one once."""
         array = self._storages.tensors[number].numpy()
         # `Client.get_executor()` keeps its client in a private field, and has no way to scatter.
-        client = getattr(self.executor, "_client", None)
+        client: Any = getattr(self.executor, "_client", None)
         if array.nbytes < _SCATTER_FROM_BYTES or not hasattr(client, "scatter"):
             return array
         if number not in self._scattered:
