@@ -106,10 +106,10 @@ def command(
     verification = None
     with working(options.debugging()) as say:
         from etdev.cli import sources
-        from etdev.runtime.isolation import prepare
-        from etdev.runtime.run import run_apart
+        from etdev.runtime.child import CHILD
+        from etdev.runtime.run import run
 
-        prepare()
+        CHILD.start()
         model = sources.method(check, method, say) if check else None
         values = _inputs(program, inputs, model, method)
         if model and steps is not None:
@@ -119,7 +119,7 @@ def command(
             given = {method: [values]} if inputs else None
             verification = verifier.verify(given)
         say("run", str(program))
-        result = run_apart(program, values, method, repeat, data)
+        result = run(program, values, method, repeat, data)
         if model:
             say("check", str(check))
         comparison = _compared(model, values, result) if model else None

@@ -157,7 +157,7 @@ class Lowered:
             steps: Calls of each method.
             edges: Also call it with NaN, infinities and the edge values of each dtype.
             tolerance: Largest error relative to the largest value of an output; by default what
-                etdev/runtime/tolerance.py says for the dtypes and backends.
+                etdev/runtime/compare.py says for the dtypes and backends.
             strict: What can't be verified here is an error, such as a delegate whose backend this
                 runtime doesn't have; None takes it from the lowering.
             path: A .pte that `save` wrote; None emits one for the time being.

@@ -1,12 +1,13 @@
-"""Instructions: what of a plan can be seen in a .pte that carries none."""
+"""Instructions of a .pte: a list of them, and the plan that they show if the .pte carries none."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from etdev.pte.delegates import device
 from etdev.pte.opening import opened, program_of
@@ -16,25 +17,74 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import Copy, Tensor
 
-_BITS = {"bool": 8}
+
+@frozen
+class Step:
+    """An instruction.
+
+    Args:
+        kind: `delegate`, `kernel`, `copy` between devices, or `control` for jumps and the like.
+        name: Its backend or operator.
+        delegate: Position of a delegate in the order of first calls, as in `MethodPlan.delegates`.
+        chain: Number of its chain of instructions.
+        index: Its position in the chain.
+    """
+
+    kind: str
+    name: str
+    delegate: int | None = None
+    chain: int = 0
+    index: int = 0
+
+
+def steps(path: Path, method: str) -> list[Step]:
+    """Read the instructions of a method, chain after chain.
+
+    Raises:
+        ArtifactError: The file is not a .pte.
+    """
+
+    def read(data: memoryview) -> list[Step]:
+        program, _ = program_of(data)
+        plan = next(plan for plan in program.execution_plan if plan.name == method)
+        order: dict[int, int] = {}
+        return [
+            evolve(_step(plan, item.instr_args, order), chain=number, index=index)
+            for number, chain in enumerate(plan.chains)
+            for index, item in enumerate(chain.instructions)
+        ]
+
+    return opened(path, read)
 
 
 def seen(path: Path) -> Plan:
-    """A plan of delegates and kernels with the values between them, without nodes and reasons.
+    """Return a plan of a .pte's delegates and kernels, and the values between them.
 
-    The owner of a delegate is its backend. A value is taken for computed by the first instruction
-    that mentions it.
+    It has no nodes and no reasons. The owner of a delegate is its backend. The first instruction
+    that mentions a value is taken for the one that computes it.
 
     Raises:
-        ArtifactError: It is not a .pte.
+        ArtifactError: The file is not a .pte.
     """
     program, _ = opened(path, program_of)
     return Plan(tuple(_Method(plan).plan() for plan in program.execution_plan))
 
 
+def _step(plan: Any, instruction: Any, order: dict[int, int]) -> Step:
+    kind = type(instruction).__name__
+    if kind == "DelegateCall":
+        index = instruction.delegate_index
+        position = order.setdefault(index, len(order))
+        return Step("delegate", str(plan.delegates[index].id), position)
+    if kind == "KernelCall":
+        name = operator_name(plan.operators[instruction.op_index])
+        return Step("copy" if name.startswith(COPIES) else "kernel", name)
+    return Step("control", kind)
+
+
 @define
 class _Method:
-    """The instructions of a method, read one after the other.
+    """A method whose instructions are read one after the other.
 
     Args:
         emitted: ExecuTorch's schema object of the method.
@@ -47,7 +97,7 @@ class _Method:
     copies: dict[Copy, None] = field(factory=dict)
 
     def plan(self) -> MethodPlan:
-        """What its instructions say."""
+        """Return the plan that its instructions show."""
         self.names = {value: f"input {i}" for i, value in enumerate(self.emitted.inputs)}
         for chain in self.emitted.chains:
             for instruction in chain.instructions:
@@ -109,11 +159,11 @@ class _Method:
         for source, target in zip(read, computed, strict=False):
             places = [device(self._value(value)) for value in (source, target)]
             self.copies[Copy(self._tensor(source), *places)] = None
-            # Who reads the copy reads the value.
+            # Instructions that read the copy read the value.
             self.names[target] = self.names[source]
 
     def _values(self, args: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The values that an instruction reads, and those that it computes; no constants."""
+        """Return the values that an instruction reads and those that it computes, no constants."""
         values = dict.fromkeys(self._tensors(args))
         read = [value for value in values if value in self.names]
         computed = [value for value in values if value not in self.names]
@@ -135,10 +185,7 @@ class _Method:
     def _tensor(self, index: int) -> Tensor:
         value, name = self._value(index), self.names[index]
         dtype = dtype_of(value)
-        size = _item_bytes(dtype)
-        for length in value.sizes:
-            size *= length
-        return Tensor(name, dtype, tuple(value.sizes), size)
+        return Tensor(name, dtype, tuple(value.sizes), _item_bytes(dtype) * math.prod(value.sizes))
 
 
 def _is_constant(tensor: Any) -> bool:
@@ -148,5 +195,5 @@ def _is_constant(tensor: Any) -> bool:
 
 
 def _item_bytes(dtype: str) -> int:
-    digits = "".join(filter(str.isdigit, dtype))
-    return _BITS.get(dtype, int(digits or 8)) // 8
+    # A bool, which has no digits, takes a byte.
+    return int("".join(filter(str.isdigit, dtype)) or 8) // 8

@@ -1,1 +1,1 @@
-"""A finished .pte in ExecuTorch's runtime: run, checked, verified against PyTorch, bisected."""
+"""Finished .pte files in ExecuTorch's runtime: run, checked, verified, profiled and bisected."""

@@ -1,8 +1,8 @@
-"""Bisection: which delegate of a .pte departs from eager PyTorch, and by how much."""
+"""Bisection: the delegates of a .pte are run one by one and compared with eager PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch import nn
 from torch.export import ExportedProgram
+from torch.fx import Interpreter, Node
 
 from etdev.delegate.split import split
 from etdev.edge.source import FORWARD
 from etdev.errors import LoweringError, RunError
-from etdev.graph.expand import Expander
 from etdev.graph.nodes import modules_of
 from etdev.pte import ptd
 from etdev.pte.audit import differences
@@ -30,27 +30,46 @@ from etdev.pte.emission_pass import EmissionPass
 from etdev.pte.read import Compiled, compiled, read
 from etdev.runtime.compare import Difference, compare
 from etdev.runtime.decision import Decision
-from etdev.runtime.recorder import recorded
 from etdev.runtime.run import execute
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
-from etdev.schema.quirk import Quirks, Stage
+from etdev.schema.quirk import Stage
 from etdev.upstream.call import guarded
 from etdev.upstream.edge import unverified
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = unverified(EdgeCompileConfig())
 
+# Emits a partition as a program of its own, from its program and its inputs.
+Emit = Callable[[Partition, ExportedProgram, Sequence[Any]], bytes | None]
+
+
+@frozen(eq=False)
+class Trial:
+    """A part of a method as a program of its own.
+
+    Args:
+        partition: The part.
+        program: The bytes of its .pte.
+        inputs: The values that eager PyTorch has for its inputs.
+        expected: The values that eager PyTorch computes for its outputs.
+    """
+
+    partition: Partition
+    program: bytes
+    inputs: Sequence[Any]
+    expected: Sequence[Any]
+
 
 @frozen
 class Suspect:
-    """One delegate, called with what eager PyTorch computes for its inputs.
+    """A delegate that was called with eager PyTorch's values for its inputs.
 
     Args:
         partition: The planned partition that it was compiled from.
-        modules: Paths of the source modules that its nodes come from, in graph order.
+        modules: Paths of the source modules of its nodes, in graph order.
         output: Name of the node whose value departs most.
-        difference: How far that value is from eager's.
+        difference: Difference of that value from eager's.
     """
 
     partition: Partition
@@ -59,7 +78,7 @@ class Suspect:
     difference: Difference
 
     def departs(self, tolerance: float) -> bool:
-        """Whether its error is above an absolute tolerance; nan always is."""
+        """Return True if its error is above an absolute tolerance, or nan."""
         return self.difference.exceeds(tolerance)
 
 
@@ -68,31 +87,54 @@ class Bisection:
     """A method of a .pte whose delegates can be called one by one.
 
     Args:
+        decision: The decision that the .pte was made by.
         plan: The method's plan.
-        program: Its edge-dialect program, with exactly the plan's nodes.
         compiled: The .pte's delegates by partition name.
         inputs: The method's inputs, flat.
-        expander: Decomposes ops that no portable kernel runs.
-        quirks: The faults of upstream that are fixed or named.
-        state: Values of its buffers before the call, by name; those of the program where missing.
+        state: Values of its buffers before the call, by name; the program's for those left out.
     """
 
+    decision: Decision
     plan: MethodPlan
-    program: ExportedProgram
     compiled: Mapping[str, Compiled]
     inputs: Sequence[Any]
-    expander: Expander
-    quirks: Quirks
     state: Mapping[str, Any] = field(factory=dict)
 
-    def suspects(self) -> Iterable[Suspect]:
+    @property
+    def program(self) -> ExportedProgram:
+        """The method's edge-dialect program, with exactly the plan's nodes."""
+        return self.decision.programs[self.plan.method]
+
+    def suspects(self) -> Iterator[Suspect]:
         """Call every delegate of the plan by itself, in the order in which they run."""
-        ends = [(*partition.inputs, *partition.outputs) for partition in self.plan.partitions]
-        values = self.eager({tensor.name for tensors in ends for tensor in tensors})
-        pieces = split(self.program, self.plan.partitions)
-        for partition, program in zip(pieces.partitions, pieces.programs, strict=True):
-            if partition.outputs:
-                yield self._suspect(partition, self.delegate(partition, program), values)
+        for trial in self.delegates():
+            found = compare(execute(trial.program, trial.inputs), trial.expected)
+            worst = max(range(len(found)), key=lambda index: _badness(found[index]))
+            names = set(trial.partition.nodes)
+            inside = (node for node in self.program.graph.nodes if node.name in names)
+            output = trial.partition.outputs[worst].name
+            yield Suspect(trial.partition, modules_of(inside), output, found[worst])
+
+    def delegates(self) -> Iterator[Trial]:
+        """Make a trial of every delegate of the plan, in the order in which they run."""
+        partitions = [partition for partition in self.plan.partitions if partition.outputs]
+        return self.trials(partitions, self._emit_delegate)
+
+    def trials(self, partitions: Sequence[Partition], emit: Emit) -> Iterator[Trial]:
+        """Make a trial of each partition.
+
+        Args:
+            partitions: Disjoint parts of the method.
+            emit: Emits one; None if it can't stand alone.
+        """
+        ends = [(*partition.inputs, *partition.outputs) for partition in partitions]
+        values = self._eager({tensor.name for tensors in ends for tensor in tensors})
+        pieces = split(self.program, partitions)
+        for partition, program in zip(partitions, pieces.programs, strict=True):
+            inputs = [values[tensor.name] for tensor in partition.inputs]
+            expected = [values[tensor.name] for tensor in partition.outputs]
+            if (emitted := emit(partition, program, inputs)) is not None:
+                yield Trial(partition, emitted, inputs, expected)
 
     def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
         """Run the whole method with one partition on portable kernels, and compare it with eager.
@@ -109,36 +151,34 @@ class Bisection:
         except LoweringError:
             return None
 
+    def emit(self, program: ExportedProgram) -> bytes:
+        """Emit a program as it is, apart from the quirks of emission."""
+        quirks = self.decision.quirks
+        program = quirks.apply(Stage.PLANNED, program, FORWARD)
+        manager = EdgeProgramManager({FORWARD: program}, None, UNVERIFIED)
+        config = ExecutorchBackendConfig()
+        config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
+        return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
+
     def _without(self, partition: Partition) -> list[Any]:
-        whole = self.expander.decomposable(self.program, partition.nodes)
-        program = self.expander.expand(self.program, whole).program
+        expander = self.decision.expander
+        whole = expander.decomposable(self.program, partition.nodes)
+        program = expander.expand(self.program, whole).program
         others = [other for other in self.plan.partitions if other.name != partition.name]
         pieces = split(program, others)
-        delegates = map(self.delegate, others, pieces.programs)
-        return execute(emitted(pieces.join(list(delegates)), self.quirks), self.inputs)
+        joined = pieces.join(list(map(self._delegate, others, pieces.programs)))
+        return execute(self.emit(joined), self.inputs)
 
-    def _suspect(
-        self, partition: Partition, delegate: LoweredBackendModule, values: Mapping[str, Any]
-    ) -> Suspect:
-        inputs = [values[tensor.name] for tensor in partition.inputs]
-        expected = [values[tensor.name] for tensor in partition.outputs]
-        differences = compare(execute(alone(delegate, inputs, self.quirks), inputs), expected)
-        worst = max(range(len(differences)), key=lambda i: _badness(differences[i]))
-        names = set(partition.nodes)
-        inside = (node for node in self.program.graph.nodes if node.name in names)
-        return Suspect(
-            partition,
-            modules_of(inside),
-            partition.outputs[worst].name,
-            differences[worst],
-        )
+    def _emit_delegate(
+        self, partition: Partition, program: ExportedProgram, inputs: Sequence[Any]
+    ) -> bytes:
+        with torch.no_grad():
+            caller = _Caller(self._delegate(partition, program))
+            exported = torch.export.export(caller, tuple(inputs))
+            return self.emit(to_edge(exported, compile_config=UNVERIFIED).exported_program())
 
-    def eager(self, names: set[str]) -> dict[str, Any]:
-        """Compute the values of some nodes in PyTorch."""
-        return recorded(self.program, names, self.inputs, self.state)
-
-    def delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
-        """The delegate of the .pte that a partition was compiled to."""
+    def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
+        """Return the delegate of the .pte that a partition was compiled to."""
         compiled = self.compiled[partition.name]
         return LoweredBackendModule(
             edge_program=program,
@@ -147,6 +187,17 @@ class Bisection:
             compile_specs=[CompileSpec(spec.key, spec.value) for spec in compiled.compile_specs],
             named_data_store_output=compiled.named_data,
         )
+
+    def _eager(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Run the method in PyTorch and return the values of some nodes."""
+        held = {**self.program.constants, **self.program.state_dict, **self.state}
+        inputs = iter(self.inputs)
+        specs = self.program.graph_signature.input_specs
+        values = [held[s.target] if s.target in held else next(inputs) for s in specs]
+        recorder = _Recorder(self.program.graph_module, frozenset(names))
+        with torch.no_grad():
+            recorder.run(*values)
+        return recorder.values
 
 
 def bisection(
@@ -161,13 +212,13 @@ def bisection(
     Args:
         path: The .pte.
         decision: The decision for the same model with the same plugins, devices and pins.
-        method: The method to look at.
+        method: Name of the method.
         inputs: Its inputs, flat.
         state: Values of its buffers before the call, by name, if they are not the first ones.
 
     Raises:
         RunError: The .pte differs from the decision's plan, or keeps its data in a .ptd.
-        ArtifactError: It can't be read.
+        ArtifactError: The .pte can't be read.
     """
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
@@ -178,13 +229,10 @@ def bisection(
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
-    program = decision.programs[method]
-    return Bisection(
-        plan, program, delegates, inputs, decision.expander, decision.quirks, state or {}
-    )
+    return Bisection(decision, plan, delegates, inputs, state or {})
 
 
-class _Alone(nn.Module):
+class _Caller(nn.Module):
     """A module that calls one delegate."""
 
     def __init__(self, delegate: LoweredBackendModule) -> None:
@@ -195,24 +243,23 @@ class _Alone(nn.Module):
         return self.delegate(*inputs)
 
 
-def alone(delegate: LoweredBackendModule, inputs: Sequence[Any], quirks: Quirks) -> bytes:
-    """Emit a program that calls one delegate with inputs such as these."""
-    with torch.no_grad():
-        program = torch.export.export(_Alone(delegate), tuple(inputs))
-        manager = to_edge(program, compile_config=UNVERIFIED)
-        return emitted(manager.exported_program(), quirks)
+class _Recorder(Interpreter):
+    """An interpreter of a graph that records the values of some nodes."""
 
+    def __init__(self, module: torch.fx.GraphModule, wanted: frozenset[str]) -> None:
+        super().__init__(module)
+        self.wanted = wanted
+        self.values: dict[str, Any] = {}
 
-def emitted(program: ExportedProgram, quirks: Quirks) -> bytes:
-    """Emit a program as it is, apart from the quirks of emission."""
-    program = quirks.apply(Stage.PLANNED, program, FORWARD)
-    manager = EdgeProgramManager({FORWARD: program}, None, UNVERIFIED)
-    config = ExecutorchBackendConfig()
-    config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
-    return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
+    def run_node(self, node: Node) -> Any:
+        value = super().run_node(node)
+        if node.name in self.wanted:
+            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
+            self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
+        return value
 
 
 def _badness(difference: Difference) -> float:
-    """Order differences by their error, with nan as the worst."""
+    """Return the error, with nan as the worst."""
     error = difference.max_error
     return float("inf") if error != error else error

@@ -1,4 +1,4 @@
-"""Checks: what in a .pte would not load or not run on a target, found without that target."""
+"""Checks that a .pte loads and runs on a target, made without that target."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def check(
     plugins: Sequence[Plugin] = (),
     data: str | os.PathLike[str] | None = None,
 ) -> list[str]:
-    """List everything that keeps a .pte from running.
+    """List the problems that keep a .pte from running.
 
     Args:
         path: The .pte.
         targets: Devices of the target machine; its CPU is always one of them.
-        plan: The plan it should match; differences from it are problems too.
-        plugins: Asked which device and which data a delegate's payload really uses.
-        data: Its .ptd file; looked for beside the .pte if None.
+        plan: The plan it should match; each difference from it is a problem.
+        plugins: Plugins that can read which device and data a delegate's payload uses.
+        data: Its .ptd file; None searches next to the .pte.
 
     Returns:
-        A line per problem; an empty list means that it would load and run.
+        A line per problem; none if it would load and run.
 
     Raises:
         ArtifactError: The file is not a .pte.
@@ -51,11 +51,11 @@ def check(
 
 
 def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
-    """What to know before a .pte is loaded, though nothing is wrong with it.
+    """List facts that users should know before they load a .pte, though they are no problems.
 
     Args:
         path: The .pte.
-        plugins: Asked which data a delegate's payload looks up.
+        plugins: Plugins that can read which data a delegate's payload looks up.
 
     Returns:
         A line for each delegate that runs native code of the file, and for memory that Python's
@@ -122,7 +122,7 @@ def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[st
 
 
 def _contradictions(delegate: Delegate) -> Iterable[str]:
-    """What a delegate's payload and compile specs say against its labels, or can't say at all."""
+    """Name contradictions between a delegate's payload, its compile specs and its device labels."""
     from etdev.graph.nodes import target_device
 
     if delegate.fault:

@@ -1,30 +1,94 @@
-"""Comparison: how far the outputs of a .pte are from those of eager PyTorch."""
+"""Comparison of a .pte's outputs with those of eager PyTorch, and the errors that are tolerated.
+
+    float64, complex128                   1e-9
+    float32, complex64                    1e-4
+    float16                               1e-2
+    bfloat16                              3e-2
+    int8 and other quantised ops          2e-2, and 1 where the output is int8 or uint8
+    integers and bools                    none
+
+A tolerance is multiplied by the largest finite value of eager's output, or by 1e-3 if that is more.
+The coarsest dtype of all values in the method counts, because a float32 output may have been
+bfloat16 before; so does a dtype that one of the method's backends rounds float32 to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from attrs import frozen
+from torch.export import ExportedProgram
 
 from etdev.errors import RunError
+from etdev.graph.nodes import dtype_name, graph_modules
 from etdev.upstream.trees import pytree
 
+_RELATIVE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 3e-2,
+    torch.complex128: 1e-9,
+    torch.complex64: 1e-4,
+}
+_QUANTISED = 2e-2
+_SMALLEST = 1e-3
+_NAMESPACES = ("quantized_decomposed", "torchao")
 _CURE = "check that --check names the model this .pte was lowered from"
 
 
 @frozen
 class Difference:
-    """How far one output is from eager: the largest absolute error, and eager's largest value."""
+    """The largest absolute error of one output, and the largest value that eager has for it."""
 
     max_error: float
     max_value: float
 
     def exceeds(self, tolerance: float) -> bool:
-        """Whether the error is above an absolute tolerance; nan always is."""
+        """Return True if the error is above an absolute tolerance, or nan."""
         # Negated, since nan is above nothing.
         return not self.max_error <= tolerance
+
+
+@frozen
+class Tolerance:
+    """Errors that the outputs of one method may have.
+
+    Args:
+        relative: Allowed error of floating-point outputs, times the output's largest value.
+        steps: Allowed error of int8 and uint8 outputs.
+    """
+
+    relative: float
+    steps: int = 0
+
+    def allowed(self, expected: torch.Tensor) -> float:
+        """Return the absolute error that an output may have."""
+        if not (expected.is_floating_point() or expected.is_complex()):
+            return self.steps if expected.dtype in (torch.int8, torch.uint8) else 0
+        finite = expected[expected.isfinite()].abs()
+        largest = float(finite.max()) if finite.numel() else 0.0
+        return self.relative * max(largest, _SMALLEST)
+
+
+def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:
+    """Return the tolerance of a method.
+
+    Args:
+        program: Its exported program.
+        rounded: Names of the dtypes that its backends round float32 to.
+    """
+    nodes = [node for module in graph_modules(program.graph_module) for node in module.graph.nodes]
+    quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
+    values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
+    dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    dtypes.update(getattr(torch, name) for name in rounded)
+    relative = max((_RELATIVE.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+    if quantised:
+        relative = max(relative, _QUANTISED)
+    return Tolerance(relative, int(quantised))
 
 
 def flat(value: Any) -> list[Any]:
@@ -41,6 +105,42 @@ def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]
     if len(outputs) != len(expected):
         raise RunError("check", f"{len(outputs)} outputs against {len(expected)} of eager", _CURE)
     return [_difference(i, a, b) for i, (a, b) in enumerate(zip(outputs, expected, strict=True))]
+
+
+def mismatch(
+    values: Sequence[Any], expected: Sequence[Any], tolerance: Tolerance, kind: str = "output"
+) -> str | None:
+    """Describe how values depart from eager PyTorch's; None if they are within the tolerance.
+
+    Args:
+        values: Values of the runtime.
+        expected: Values of eager PyTorch.
+        tolerance: Errors that they may have.
+        kind: How the text calls them.
+    """
+    values = [value for value in values if value is not None]
+    if len(values) != len(expected):
+        return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
+    for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+        if problem := _mismatch(value, wanted, tolerance):
+            return f"{kind} {index} {problem}"
+    return None
+
+
+def _mismatch(value: Any, wanted: Any, tolerance: Tolerance) -> str | None:
+    if isinstance(wanted, str) or isinstance(value, str):
+        return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
+    a, b = torch.as_tensor(value), torch.as_tensor(wanted)
+    tensors = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
+    if a.shape != b.shape:
+        return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
+    if tensors and a.dtype != b.dtype:
+        return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
+    difference, allowed = _difference(0, a, b), tolerance.allowed(b)
+    if not difference.exceeds(allowed):
+        return None
+    largest = f"largest value {difference.max_value:.3g}"
+    return f"is off by {difference.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
 
 
 def _difference(index: int, output: Any, expected: Any) -> Difference:

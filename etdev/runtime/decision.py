@@ -1,4 +1,4 @@
-"""A decision: a plan, and all that is needed to compile it or to hold a .pte against it."""
+"""Decisions: a plan with the programs, references and settings that it was made from."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from etdev.schema.stages import Stages
 
 @frozen(eq=False)
 class Decision:
-    """A plan, the programs it is for, and what they come from.
+    """A plan and everything that is needed to compile it, or to compare a .pte with it.
 
     Args:
-        plan: What was decided.
+        plan: The plan.
         programs: Edge-dialect program per method, with exactly the plan's nodes.
         references: The methods in eager PyTorch.
-        manager: ExecuTorch's manager of what the edge conversion gave.
-        settings: How it was converted.
-        expander: Decomposes what was kept whole.
+        manager: ExecuTorch's manager of the edge-dialect programs.
+        settings: Settings of the edge conversion.
+        expander: Decomposes ops that were kept whole.
         stages: Time of each stage so far.
-        quirks: The faults of upstream that are fixed or named.
-        whole: For each method the ops that were kept whole, with the plugins that wanted them.
+        quirks: Table of upstream's faults.
+        whole: For each method, the ops that were kept whole and the plugins that wanted them.
     """
 
     plan: Plan
@@ -43,6 +43,6 @@ class Decision:
     whole: Mapping[str, Mapping[str, Sequence[str]]] = field(factory=dict)
 
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
-        """The manager with other programs."""
+        """Return the manager with other programs."""
         config, constants = self.settings.compile_config, self.settings.constant_methods
         return rebuilt(self.manager, programs, config, constants)

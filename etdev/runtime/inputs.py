@@ -1,8 +1,10 @@
-"""Inputs of a method: loaded from a file, made at random, or refused because they don't fit."""
+"""Inputs of a method: loaded from a file, made at random, checked, and laid out in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,14 @@ from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
 from etdev.pte.read import read
 from etdev.runtime.compare import flat
-from etdev.runtime.memory_check import check_memory
+from etdev.schema.report.sheet import size
 
 
 def load_inputs(path: str | Path) -> list[Any]:
     """Load inputs from a file that `torch.save` wrote: a tensor or a list of values.
 
     Raises:
-        SourceError: It is missing or holds something else.
+        SourceError: The file is missing or holds something else.
     """
     try:
         value = torch.load(path, weights_only=True)
@@ -39,7 +41,7 @@ def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> l
     check_memory(facts)
     try:
         return [_random(value, generator) for value in facts.inputs]
-    # Of sizes below 0, and of types that torch doesn't have.
+    # A damaged file may have negative sizes, or dtypes that torch doesn't have.
     except (RuntimeError, AttributeError) as error:
         what = f"has inputs that can't be made ({first_line(error)})"
         raise RunError(f"method {method!r}", what, "give --inputs") from error
@@ -58,10 +60,10 @@ def method_of(artifact: Artifact, name: str) -> MethodArtifact:
 
 
 def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
-    """Refuse inputs that the runtime would fail on with an error code, or misread.
+    """Reject inputs on which the runtime would fail with an error code, or which it would misread.
 
     Raises:
-        RunError: Their number, a dtype or a shape is not what the method takes.
+        RunError: Their number, a dtype or a shape differs from the method's.
     """
     who = f"method {method.name!r}"
     if len(inputs) != len(method.inputs):
@@ -72,8 +74,31 @@ def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
             raise RunError(who, f"input {index} is {_describe(given)}", _signature(method))
 
 
+def check_memory(method: MethodArtifact) -> None:
+    """Reject a method whose planned memory and inputs this machine can't hold.
+
+    The runtime would allocate it, and the system would kill this process or another one.
+
+    Raises:
+        RunError: The method needs more than the machine has.
+    """
+    planned = sum(arena.size_bytes for arena in method.arenas)
+    needed = planned + sum(_bytes_of(method.inputs))
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        # This system does not say how much it has.
+        return
+    if needed > memory:
+        raise RunError(
+            f"method {method.name!r}",
+            f"needs {size(needed)} of memory, this machine has {size(memory)}",
+            "run it on a larger machine, or lower it for smaller inputs",
+        )
+
+
 def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
-    """The inputs with each tensor dense and in the order of dimensions that the method takes.
+    """Copy tensors into dense memory in the order of dimensions that the method takes.
 
     The runtime reads memory in that order, whatever the strides of the tensor are.
     """
@@ -83,8 +108,15 @@ def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
 def _laid_out(value: Any, wanted: Value) -> Any:
     if not isinstance(value, torch.Tensor) or value.dim() != len(wanted.order):
         return value
-    dense = value.permute(wanted.order).contiguous()
+    dense = value.detach().permute(wanted.order).clone(memory_format=torch.contiguous_format)
     return dense.permute([wanted.order.index(dim) for dim in range(value.dim())])
+
+
+def _bytes_of(values: Iterable[Value]) -> Iterable[int]:
+    for value in values:
+        dtype = getattr(torch, value.dtype, None) if value.dtype else None
+        if isinstance(dtype, torch.dtype):
+            yield dtype.itemsize * math.prod(max(count, 0) for count in value.sizes)
 
 
 def _fits(given: Any, wanted: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Kernels: which backends and operators of a .pte this machine's runtime has."""
+"""Backends and kernels that this machine's runtime has, and those that a .pte needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUANTISED = "quantized_decomposed::"
 
 @frozen
 class Missing:
-    """What the runtime lacks for a method.
+    """Backends and kernels of a method that the runtime lacks.
 
     Args:
         backends: Backend ids.
@@ -35,7 +35,7 @@ class Missing:
 
 
 def missing(method: MethodArtifact) -> Missing:
-    """Look for a method's backends and kernels in this machine's runtime."""
+    """Return the backends and kernels of a method that this machine's runtime lacks."""
     from executorch.runtime import Runtime
 
     load_kernels(method)
@@ -49,15 +49,15 @@ def missing(method: MethodArtifact) -> Missing:
 
 
 def has_kernel(node: Node) -> bool:
-    """Whether this machine's runtime has a kernel for the op of an edge-dialect node."""
+    """Return True if this machine's runtime has a kernel for the op of an edge-dialect node."""
     kernel = _kernel_of(node)
     return kernel is not None and _is_known(kernel)
 
 
 def lacks_kernel(node: Node) -> bool:
-    """Whether an op of torch's has a form for a kernel and this machine's runtime has no such one.
+    """Return True if an ATen op has an out variant that this machine's runtime has no kernel for.
 
-    False where ExecuTorch was built without its runtime for Python.
+    Return False where ExecuTorch was built without its runtime for Python.
     """
     op = overload_of(node.target)
     if op is None or op.namespace != "aten":
@@ -70,7 +70,7 @@ def lacks_kernel(node: Node) -> bool:
 
 
 def _kernel_of(node: Node) -> str | None:
-    """The kernel of an op; None for what is no operator, or one that only makes new tensors."""
+    """Return the name of an op's kernel; None for a target without an out variant."""
     try:
         return node.target.to_out_variant().name()  # type: ignore[union-attr, no-any-return]
     except (AttributeError, RuntimeError):
@@ -84,25 +84,25 @@ def _is_known(kernel: str) -> bool:
 
 
 def load_kernels(*methods: MethodArtifact) -> None:
-    """Load the kernels of quantised ops, which ExecuTorch leaves to its caller."""
+    """Load the kernels of quantised ops, which ExecuTorch doesn't load itself."""
     for module in kernel_modules(*methods):
         import_module(module)
 
 
 def kernel_modules(*methods: MethodArtifact) -> Sequence[str]:
-    """Modules of ExecuTorch whose import loads kernels that methods need."""
+    """Return the modules of ExecuTorch whose import loads kernels that methods need."""
     names = [name for method in methods for name in method.operators]
     needed = any(name.startswith(_QUANTISED) for name in names)
     return ["executorch.kernels.quantized"] if needed else []
 
 
 def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, strict: bool) -> None:
-    """Warn of every op that the runtime has no kernel for, with the lines it comes from.
+    """Warn of every op that the runtime has no kernel for, with the source lines it comes from.
 
-    Copies between devices are not meant: they come with the runtime of a device.
+    Copies between devices are left out, because their kernels come with the device's runtime.
 
     Raises:
-        RunError: There is one, and this is strict.
+        RunError: There is one, and `strict` is set.
     """
     try:
         import executorch.runtime  # noqa: F401
@@ -125,7 +125,7 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
 
 
 def _described(kernels: Sequence[str], program: ExportedProgram | None) -> Iterator[str]:
-    """Each operator with the source line of every node that needs it."""
+    """Yield each operator with the source line of every node that needs it."""
     nodes = [] if program is None else list(program.graph.nodes)
     for kernel in kernels:
         base = kernel.partition(".")[0].replace("::", ".")

@@ -1,4 +1,4 @@
-"""Loading: ExecuTorch's runtime in a process that only runs programs."""
+"""Import of ExecuTorch's runtime into a process that only runs programs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _COMPILER = "executorch.exir"
 def load_runtime() -> None:
     """Import executorch.runtime without ExecuTorch's compiler, which takes three times as long.
 
-    The runtime needs one small file out of executorch.exir, and with it Python would import all
-    of that package. Where that package is needed after all, it is imported as ever.
+    The runtime needs one small file of executorch.exir, and Python would import that whole package
+    for it. A release whose runtime needs more of the package gets all of it.
     """
     spec = None if _COMPILER in sys.modules else find_spec(_COMPILER)
     if spec is None or spec.submodule_search_locations is None:
@@ -26,7 +26,6 @@ def load_runtime() -> None:
     try:
         import_module("executorch.runtime")
     except (AttributeError, ImportError):
-        # A release whose runtime needs more of it, or one that can't be loaded at all.
         del sys.modules[_COMPILER]
         import_module("executorch.runtime")
     finally:

@@ -1,9 +1,8 @@
-"""Runs: a .pte in ExecuTorch's own runtime, timed."""
+"""Runs of programs in ExecuTorch's runtime, in a child process that a program may take down."""
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,14 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from etdev.errors import RunError, first_line
+from etdev.errors import RunError
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
-from etdev.runtime.inputs import check_inputs, laid_out, method_of
-from etdev.runtime.isolation import Job, isolated
+from etdev.runtime.child import CHILD, LIMIT_S, Outcome
+from etdev.runtime.inputs import check_inputs, check_memory, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
-from etdev.runtime.memory_check import check_memory
-from etdev.upstream.versions import load_program
+from etdev.runtime.worker import Program, run_calls, trace_calls
 
 
 @frozen(eq=False)
@@ -27,7 +25,7 @@ class Run:
     """Outputs of one method and how long it took.
 
     Args:
-        outputs: What the method returned, flat.
+        outputs: Outputs of the method, flat.
         latency_ms: Wall time of each timed call in milliseconds.
     """
 
@@ -40,28 +38,6 @@ class Run:
         return statistics.median(self.latency_ms)
 
 
-def run_apart(
-    path: str | Path,
-    inputs: Sequence[Any],
-    method: str = "forward",
-    repeat: int = 1,
-    data: Path | None = None,
-) -> Run:
-    """Do the same as `run` in a process of its own, which the file may take down.
-
-    Raises:
-        ArtifactError: The file is not a .pte, or its .ptd is missing.
-        RunError: The runtime can't load it, refuses the inputs, or dies of it.
-    """
-    facts, data = _checked(path, inputs, method, data)
-    job = Job(Path(path), method, [laid_out(facts, inputs)], data, repeat)
-    (result,) = isolated([job])
-    if result.failure is not None:
-        raise RunError(f"{path}, method {method!r}", result.failure, _cure(facts))
-    (call,) = result.calls
-    return Run(tuple(call.outputs), tuple(call.latency_ms))
-
-
 def run(
     path: str | Path,
     inputs: Sequence[Any],
@@ -69,80 +45,109 @@ def run(
     repeat: int = 1,
     data: Path | None = None,
 ) -> Run:
-    """Execute a method once to warm up, then `repeat` times under the clock.
+    """Execute a method once to warm up, then `repeat` times with a clock.
 
     Args:
         path: A .pte file.
         inputs: Its inputs, flat: tensors, ints, floats and bools.
-        method: Which method.
+        method: Name of the method.
         repeat: Number of timed calls.
         data: Its .ptd; one beside it if it needs one and this is None.
 
     Raises:
         ArtifactError: The file is not a .pte, or its .ptd is missing.
-        RunError: The runtime can't load it, or refuses the inputs.
+        RunError: The runtime can't load it, refuses the inputs, or crashes.
     """
-    facts, data = _checked(path, inputs, method, data)
-    try:
-        # Kept in this frame: the method reads the program's memory as long as it runs.
-        program = load_program(Path(path), data)
-        return _timed(program.load_method(method), laid_out(facts, inputs), repeat)
-    except RuntimeError as error:
-        raise RunError(
-            f"{path}, method {method!r}",
-            f"the runtime failed with {first_line(error)}",
-            _cure(facts),
-        ) from error
+    facts, program = _checked(path, inputs, method, data)
+    outcome = CHILD.run(run_calls, program, [laid_out(facts, inputs)], repeat)
+    call = _value(outcome, path, facts)
+    return Run(tuple(call.outputs), tuple(call.latency_ms))
 
 
-def _checked(
-    path: str | Path, inputs: Sequence[Any], method: str, data: Path | None
-) -> tuple[MethodArtifact, Path | None]:
-    """The method, whose inputs fit and whose kernels are loaded, and its .ptd."""
-    artifact = read(path)
-    facts = method_of(artifact, method)
-    check_inputs(facts, inputs)
-    check_memory(facts)
-    data = data or ptd.find(artifact, Path(path))
-    load_kernels(facts)
-    return facts, data
+def trace(
+    path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None = None
+) -> bytes:
+    """Execute a method once to warm up, then `repeat` times with ExecuTorch's event tracer.
+
+    Arguments and errors are those of `run`.
+
+    Returns:
+        The ETDump, with the warm-up as its first run.
+    """
+    facts, program = _checked(path, inputs, method, data)
+    outcome = CHILD.run(trace_calls, program, laid_out(facts, inputs), repeat + 1)
+    dump: bytes = _value(outcome, path, facts)
+    if not dump:
+        cure = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
+        raise RunError(str(path), "the runtime writes no trace", cure)
+    return dump
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
     """Call a method of a program in memory once and return its outputs.
 
     Raises:
-        RunError: The runtime refused it.
+        RunError: The runtime refused it, or crashed.
     """
-    from executorch.runtime import Runtime
-
-    try:
-        loaded = Runtime.get().load_program(program)
-        facts = {known.name: known for known in methods_in(program)}[method]
-        return _copied(loaded.load_method(method).execute(laid_out(facts, inputs)))
-    except RuntimeError as error:
-        raise RunError(
-            f"method {method!r}", f"the runtime failed with {first_line(error)}", "see etdev check"
-        ) from error
+    facts = {known.name: known for known in methods_in(program)}[method]
+    outcome = run_method(program, facts, [inputs])
+    if outcome.failure is not None:
+        raise RunError(f"method {method!r}", outcome.failure, "see etdev check")
+    return list(outcome.values[0].outputs)
 
 
-def _timed(method: Any, inputs: Sequence[Any], repeat: int) -> Run:
-    outputs = method.execute(inputs)
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        outputs = method.execute(inputs)
-        times.append((time.perf_counter() - start) * 1000)
-    return Run(tuple(_copied(outputs)), tuple(times))
+def run_method(
+    source: Path | bytes,
+    facts: MethodArtifact,
+    calls: Sequence[Sequence[Any]],
+    data: Path | None = None,
+    limit_s: float = LIMIT_S,
+) -> Outcome:
+    """Load a method and call it with each of some inputs; its state is carried from call to call.
+
+    Args:
+        source: Path of the .pte, or its bytes.
+        facts: The method.
+        calls: Inputs of each call, flat.
+        data: Its .ptd, if it has one.
+        limit_s: Time after which a program that hangs is killed.
+
+    Returns:
+        A CallResult for each call that finished, and why the next one did not.
+    """
+    program = _program(source, facts, data)
+    inputs = [laid_out(facts, call) for call in calls]
+    return CHILD.run(run_calls, program, inputs, 0, limit_s=limit_s)
 
 
-def _copied(outputs: Sequence[Any]) -> list[Any]:
-    """Outputs in memory that the method's next call does not overwrite."""
-    return [item.clone() if isinstance(item, torch.Tensor) else item for item in outputs]
+def _checked(
+    path: str | Path, inputs: Sequence[Any], method: str, data: Path | None
+) -> tuple[MethodArtifact, Program]:
+    """Return a method and its program, after checking that this machine can run it."""
+    artifact = read(path)
+    facts = method_of(artifact, method)
+    check_inputs(facts, inputs)
+    check_memory(facts)
+    return facts, _program(Path(path), facts, data or ptd.find(artifact, Path(path)))
 
 
-def _cure(method: MethodArtifact) -> str:
-    backends = ", ".join(sorted({delegate.backend_id for delegate in method.delegates}))
-    if not backends:
-        return "it has no delegates, so a portable kernel failed; see etdev check"
-    return f"it needs the backends {backends}; see etdev check"
+def _program(source: Path | bytes, facts: MethodArtifact, data: Path | None) -> Program:
+    load_kernels(facts)
+    # The child process has another working directory.
+    source = source.absolute() if isinstance(source, Path) else source
+    libraries = sorted(torch.ops.loaded_libraries)
+    return Program(source, facts.name, data.absolute() if data else None, libraries)
+
+
+def _value(outcome: Outcome, path: str | Path, facts: MethodArtifact) -> Any:
+    """Return the only value of a function that ran in the child process.
+
+    Raises:
+        RunError: It failed.
+    """
+    if outcome.failure is None:
+        return outcome.values[0]
+    backends = ", ".join(sorted({delegate.backend_id for delegate in facts.delegates}))
+    needs = f"it needs the backends {backends}" if backends else ""
+    cure = needs or "it has no delegates, so a portable kernel failed"
+    raise RunError(f"{path}, method {facts.name!r}", outcome.failure, f"{cure}; see etdev check")

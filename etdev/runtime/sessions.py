@@ -1,8 +1,9 @@
-"""Sessions: calls of a method in eager PyTorch, which a .pte has to repeat."""
+"""Sessions: series of calls of a method in eager PyTorch, which a .pte has to repeat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,9 +12,8 @@ from attrs import frozen
 from etdev.edge.calls import called, duplicate
 from etdev.edge.reference import Reference
 from etdev.errors import VerifyError
+from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.samples import Samples
-from etdev.runtime.tolerance import Tolerance
-from etdev.runtime.wrong import wrong
 
 
 @frozen(eq=False)
@@ -40,15 +40,15 @@ def sessions_of(
 
     Args:
         reference: The method.
-        given: Inputs of the first calls; later ones are made like them.
-        steps: How many calls carry the state on.
-        edges: Call it with the edge values of each dtype, too.
+        given: Inputs of the first calls; those of later calls are made like them.
+        steps: Number of calls in the first session.
+        edges: Add sessions with the edge values of each dtype.
 
     Returns:
-        The calls that carry the state on, then a session for each edge value.
+        A session whose calls carry the state on, then a session for each edge value.
 
     Raises:
-        VerifyError: Eager PyTorch can't run it.
+        VerifyError: Eager PyTorch can't run the method.
     """
     example, structure = reference.example()
     samples = Samples(reference.program, list(given[-1]) if given else example)
@@ -65,7 +65,7 @@ def sessions_of(
 
 
 def is_random(reference: Reference) -> bool:
-    """Whether two calls that are equal but for the seed of random numbers differ."""
+    """Return True if two calls differ that are equal but for the seed of random numbers."""
     leaves, structure = reference.example()
     results = []
     with torch.random.fork_rng(devices=[]):
@@ -76,42 +76,27 @@ def is_random(reference: Reference) -> bool:
             except Exception:
                 return False
     first, second = results
-    return wrong(first, second, Tolerance(1e-9)) is not None
+    return mismatch(first, second, Tolerance(1e-9)) is not None
 
 
 def _session(
     reference: Reference, attempts: Sequence[Iterator[list[Any]]], structure: Any
 ) -> list[Call]:
-    """Calls with inputs that eager PyTorch takes; a step for which it takes none is left out."""
-    module, calls = reference.module(), []
-    for step in attempts:
-        if ran := _first_that_runs(module, step, structure, reference.state):
-            module, call = ran
-            calls.append(call)
-    return calls
+    """Call a method once per step; a step is left out if eager PyTorch takes none of its inputs.
 
-
-def _first_that_runs(
-    module: torch.nn.Module,
-    attempts: Iterator[list[Any]],
-    structure: Any,
-    state: Mapping[str, Any],
-) -> tuple[torch.nn.Module, Call] | None:
-    """Call a copy of a module with the first inputs that it takes; returns the copy and the call.
-
-    A call that fails may have written to the copy, which is therefore dropped.
+    Each call has a copy of the module, because a call that fails may have written to it.
     """
-    before = {name: value.detach().clone() for name, value in _tensors(module) if name in state}
-    for inputs in attempts:
-        trial = duplicate(module, state)
-        try:
-            outputs, after = called(trial, inputs, structure)
-        except Exception:
-            continue
-        return trial, Call(inputs, outputs, after, before)
-    return None
-
-
-def _tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
+    module, state, calls = reference.module(), reference.state, []
+    for step in attempts:
+        held = chain(module.named_parameters(), module.named_buffers())
+        before = {name: value.detach().clone() for name, value in held if name in state}
+        for inputs in step:
+            trial = duplicate(module, state)
+            try:
+                outputs, after = called(trial, inputs, structure)
+            except Exception:
+                continue
+            calls.append(Call(inputs, outputs, after, before))
+            module = trial
+            break
+    return calls

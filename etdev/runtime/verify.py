@@ -1,4 +1,4 @@
-"""Verification: a .pte computes what eager PyTorch computes, call after call, or is refused."""
+"""Verification: a .pte is called like the model in eager PyTorch, and must give the same values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
 from etdev.runtime.blame import culprit
+from etdev.runtime.child import Outcome
+from etdev.runtime.compare import Tolerance, mismatch, tolerance_of
 from etdev.runtime.decision import Decision
-from etdev.runtime.inputs import check_inputs, laid_out, method_of
-from etdev.runtime.isolation import Job, Result, isolated
+from etdev.runtime.inputs import check_inputs, method_of
 from etdev.runtime.kernels import missing
+from etdev.runtime.run import run_method
 from etdev.runtime.sessions import Call, is_random, sessions_of
-from etdev.runtime.tolerance import Tolerance, tolerance_of
-from etdev.runtime.wrong import wrong
 from etdev.schema.stages import Listener
 
 STEPS = 3
@@ -32,12 +32,12 @@ STEPS = 3
 
 @frozen
 class Verification:
-    """What was verified, and what was not.
+    """Result of a verification.
 
     Args:
         calls: Number of calls that agree with eager PyTorch, over all methods.
         tolerances: The tolerance of each method that was verified.
-        unverified: What was not, and why, in words.
+        unverified: The methods that were not verified, and why, in words.
     """
 
     calls: int
@@ -47,19 +47,19 @@ class Verification:
 
 @frozen(eq=False)
 class Verifier:
-    """Compares a .pte with eager PyTorch.
+    """Comparison of a .pte with eager PyTorch.
 
     Args:
         path: The .pte.
         references: Its methods in eager PyTorch, or some of them.
-        steps: Calls of each method, one after the other, which carry its state on.
+        steps: Number of calls of each method, which carry its state on.
         edges: Also call it with NaN, infinities and the edge values of each dtype, and with dynamic
-            sizes of 0 where their range has that, each time with the state it starts with.
-        tolerance: Relative tolerance, in place of what tolerance.py says.
-        data: Its .ptd; None searches for one beside it.
-        decided: What was decided for it, to name the delegate or kernel that is wrong.
-        listener: Told what is going on.
-        plugins: Asked what the backends of the .pte round float32 to.
+            sizes of 0 where their range has that, each time with its initial state.
+        tolerance: Relative tolerance, instead of the one that compare.py gives.
+        data: Its .ptd; None searches next to it.
+        decided: Its decision, which is used to name the delegate or kernel that is wrong.
+        listener: Called with the progress.
+        plugins: Plugins that know which dtype the backends of the .pte round float32 to.
     """
 
     path: Path
@@ -77,11 +77,11 @@ class Verifier:
 
         Args:
             inputs: Arguments of the first call as a tuple, or of several as a list of tuples; by
-                method in a dict if there are several. The rest is made like them.
-            strict: What can't be verified is an error, too.
+                method in a dict if there are several. Those of later calls are made like them.
+            strict: Raise an error for a method that can't be verified.
 
         Raises:
-            VerifyError: Something differs, fails, or takes the runtime down.
+            VerifyError: A value differs, or a call fails or crashes the runtime.
             ArtifactError: The .pte can't be read.
         """
         if type(self.steps) is not int or self.steps < 1:
@@ -109,23 +109,16 @@ class Verifier:
         given: Sequence[Sequence[Any]],
         data: Path | None,
     ) -> int:
-        """Verify a method; returns the number of calls."""
+        """Verify a method; return the number of calls."""
         name = facts.name
         sessions = sessions_of(self.references[name], given, self.steps, self.edges)
         check_inputs(facts, _flat(sessions[0][0].inputs, facts))
         self._say(name, f"{sum(map(len, sessions))} calls")
-        jobs = [
-            Job(
-                self.path,
-                name,
-                [laid_out(facts, _flat(call.inputs, facts)) for call in calls],
-                data,
-            )
-            for calls in sessions
-        ]
-        for index, result in enumerate(isolated(jobs)):
-            for step, call in enumerate(sessions[index]):
-                if problem := _problem(result, step, call, tolerance):
+        for index, session in enumerate(sessions):
+            inputs = [_flat(call.inputs, facts) for call in session]
+            outcome = run_method(self.path, facts, inputs, data)
+            for step, call in enumerate(session):
+                if problem := _problem(outcome, step, call, tolerance):
                     where = f"edge values {index - 1}" if index else f"step {step}"
                     raise self._error(facts, f"{where}: {problem}", call, tolerance)
         return sum(map(len, sessions))
@@ -155,11 +148,7 @@ class Verifier:
             cause = culprit(calls, tolerance)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
-        return (
-            f"; {cause}"
-            if cause
-            else ("; every delegate and every portable kernel is right by itself")
-        )
+        return f"; {cause or 'every delegate and every portable kernel is right by itself'}"
 
     def _say(self, name: str, detail: str = "") -> None:
         if self.listener:
@@ -167,10 +156,10 @@ class Verifier:
 
 
 def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
-    """Why a method can't be compared here, if so.
+    """Return why a method can't be verified on this machine; None if it can.
 
     Raises:
-        VerifyError: The runtime has no kernel for an op of it.
+        VerifyError: The runtime has no kernel for one of its ops.
     """
     lacks = missing(facts)
     if lacks.kernels:
@@ -184,17 +173,17 @@ def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
     return "it draws random numbers" if is_random(reference) else None
 
 
-def _problem(result: Result, step: int, call: Call, tolerance: Tolerance) -> str | None:
-    if step >= len(result.calls):
-        return result.failure
-    ran = result.calls[step]
-    return wrong(ran.outputs, call.outputs, tolerance) or wrong(
+def _problem(outcome: Outcome, step: int, call: Call, tolerance: Tolerance) -> str | None:
+    if step >= len(outcome.values):
+        return outcome.failure
+    ran = outcome.values[step]
+    return mismatch(ran.outputs, call.outputs, tolerance) or mismatch(
         ran.inputs, call.after, tolerance, "input after the call,"
     )
 
 
 def _flat(inputs: Sequence[Any], facts: MethodArtifact) -> list[Any]:
-    """Inputs as the .pte takes them: it may or may not have an input for one that is None."""
+    """Return inputs as the .pte takes them: it need not have an input for one that is None."""
     if len(inputs) == len(facts.inputs):
         return list(inputs)
     return [value for value in inputs if value is not None]

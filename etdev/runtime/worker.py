@@ -1,68 +1,86 @@
-"""The worker: runs .pte files in a process of its own, which the runtime may take down with it.
-
-`python -m etdev.runtime.worker` reads a folder a line, runs the jobs of FOLDER/jobs.pt, and answers
-with a line. After each call it writes JOB-CALL.pt, and JOB.txt for a job that the runtime refused;
-what ExecuTorch logs goes to JOB.log. It ends with its input.
-"""
+"""Functions that run programs in ExecuTorch's runtime, called in a child process."""
 
 from __future__ import annotations
 
-import os
-import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from etdev.runtime.loading import load_runtime
+import torch
+from attrs import frozen
+
 from etdev.upstream.versions import load_program
 
 
-def main() -> None:
-    """Answer every folder."""
-    # What libraries print must not be taken for an answer.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    # While the other process is busy with something else.
-    load_runtime()
+@frozen(eq=False)
+class Program:
+    """A method of a program, as the runtime loads it.
 
-    for line in sys.stdin:
-        work(Path(line.rstrip("\n")))
-        answers.write("done\n")
-        answers.flush()
+    Args:
+        source: Path of the `.pte`, or its bytes.
+        method: The method.
+        data: Path of its `.ptd`, if it has one.
+        libraries: Libraries of kernels that it may need.
+    """
 
+    source: Path | bytes
+    method: str
+    data: Path | None
+    libraries: Sequence[str]
 
-def work(folder: Path) -> None:
-    """Run all jobs of a folder, those after a refused one too."""
-    import torch
-
-    jobs = torch.load(folder / "jobs.pt", weights_only=True)
-    for library in jobs["libraries"]:
-        torch.ops.load_library(library)  # type: ignore[no-untyped-call]
-    for index, job in jobs["jobs"].items():
-        # The runtime logs from C++ to the file descriptor.
-        log = os.open(folder / f"{index}.log", os.O_WRONLY | os.O_CREAT)
-        os.dup2(log, 2)
-        os.close(log)
-        try:
-            _run(folder, index, job)
-        except Exception as error:
-            (folder / f"{index}.txt").write_text(f"{type(error).__name__}: {error}", "utf-8")
+    def load(self, trace: bool = False) -> Any:
+        """Load the program into ExecuTorch's runtime."""
+        for library in self.libraries:
+            torch.ops.load_library(library)  # type: ignore[no-untyped-call]
+        return load_program(self.source, self.data, trace)
 
 
-def _run(folder: Path, index: int, job: dict[str, Any]) -> None:
-    import torch
+@frozen(eq=False)
+class CallResult:
+    """The result of a call.
 
-    program = load_program(Path(job["path"]), Path(job["data"]) if job["data"] else None)
-    method = program.load_method(job["method"])
-    for call, inputs in enumerate(job["calls"]):
+    Args:
+        outputs: Its outputs, flat; those of the last repetition.
+        inputs: Its inputs after the call, which may have written to them.
+        latency_ms: Wall time of each repetition in milliseconds.
+    """
+
+    outputs: Sequence[Any]
+    inputs: Sequence[Any]
+    latency_ms: Sequence[float]
+
+
+def run_calls(
+    program: Program, calls: Sequence[Sequence[Any]], repeat: int
+) -> Iterator[CallResult]:
+    """Load a method and call it with each of some inputs; state is carried from call to call.
+
+    Args:
+        program: The program and method.
+        calls: Inputs of each call, flat.
+        repeat: How often each call is repeated for its latency.
+    """
+    # The method reads the program's memory as long as it runs.
+    loaded = program.load()
+    method = loaded.load_method(program.method)
+    for inputs in calls:
         outputs, times = method.execute(inputs), []
-        for _ in range(job["repeat"]):
+        for _ in range(repeat):
             start = time.perf_counter()
             outputs = method.execute(inputs)
             times.append((time.perf_counter() - start) * 1000)
-        left = {"outputs": list(outputs), "inputs": inputs, "latency_ms": times}
-        torch.save(left, folder / f"{index}-{call}.pt")
+        yield CallResult(list(outputs), inputs, times)
 
 
-if __name__ == "__main__":
-    main()
+def trace_calls(program: Program, inputs: Sequence[Any], count: int) -> Iterator[bytes]:
+    """Call a method several times and yield its ETDump, empty if the runtime writes none."""
+    loaded = program.load(trace=True)
+    method = loaded.load_method(program.method)
+    for _ in range(count):
+        method.execute(inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        dump = Path(folder) / "run.etdp"
+        loaded.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))
+        yield dump.read_bytes() if dump.exists() else b""

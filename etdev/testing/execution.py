@@ -11,7 +11,9 @@ from executorch.runtime import Runtime
 
 from etdev.files import scratch
 from etdev.lowering.lowered import Lowered
-from etdev.runtime.isolation import Job, isolated
+from etdev.pte.read import read
+from etdev.runtime.inputs import method_of
+from etdev.runtime.run import run_method
 from etdev.testing.fakes import FAKE
 from etdev.testing.simulation import Simulation, Simulator
 from etdev.upstream.trees import pytree
@@ -46,13 +48,13 @@ def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run |
 
 
 def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
-    """In a process of its own, since a delegate that is wrong may end it."""
+    """Run a program in a child process, since a wrong delegate may crash it."""
     with scratch() as folder:
         path = lowered.save(Path(folder) / "net.pte")
         data = next(Path(folder).glob("*.ptd"), None)
-        (result,) = isolated([Job(path, "forward", calls, data)], _LIMIT_S)
-    assert result.failure is None, f"step {len(result.calls) + 1}: {result.failure}"
-    return [call.outputs for call in result.calls]
+        outcome = run_method(path, method_of(read(path), "forward"), calls, data, _LIMIT_S)
+    assert outcome.failure is None, f"step {len(outcome.values) + 1}: {outcome.failure}"
+    return [call.outputs for call in outcome.values]
 
 
 def assert_eager(run: Run, model: torch.nn.Module, calls: Calls, tolerance: float) -> None:

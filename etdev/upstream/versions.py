@@ -12,11 +12,11 @@ from packaging.version import Version
 from etdev.errors import RunError
 
 
-def load_program(path: Path, data: Path | None = None, trace: bool = False) -> Any:
+def load_program(source: Path | bytes, data: Path | None = None, trace: bool = False) -> Any:
     """Load a `.pte` with ExecuTorch's runtime.
 
     Args:
-        path: The `.pte`.
+        source: Path of the `.pte`, or its bytes.
         data: Its `.ptd`, if it has one.
         trace: Have the runtime write an ETDump.
 
@@ -31,9 +31,9 @@ def load_program(path: Path, data: Path | None = None, trace: bool = False) -> A
     if data is not None:
         if "data_path" not in inspect.signature(load).parameters:
             cure = "ExecuTorch loads a .ptd here from 1.5 on"
-            raise RunError(str(path), f"needs {data.name}", cure)
+            raise RunError(str(source), f"needs {data.name}", cure)
         options["data_path"] = data
-    return load(path, **options)
+    return load(source, **options)
 
 
 @cache

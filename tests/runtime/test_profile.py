@@ -16,8 +16,7 @@ from shell import cells, invoke
 
 from etdev import Claim, Group, Lowerer, hookimpl
 from etdev.errors import RunError
-from etdev.pte.steps import steps
-from etdev.runtime import profile as profiles
+from etdev.pte.instructions import steps
 from etdev.runtime.profile import profile
 from etdev.schema.ledger import Ledger
 from etdev.schema.modules import module_times
@@ -115,7 +114,7 @@ def test_each_delegate_event_has_the_handles_of_its_partition(lowered, tmp_path)
     (plan,) = lowered.plan.methods
     told = []
     for event in calls:
-        step = profiles._step(event, steps(pte, "forward"))
+        step = steps(pte, "forward")[event._instruction_id]
         nodes = [name for handle in event.debug_handles for name in handles[handle]]
         owners = {plan.ledger[node].partition for node in nodes}
         assert owners == {plan.delegates[step.delegate]}

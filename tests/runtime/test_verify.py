@@ -15,7 +15,9 @@ from toys.accelerator import Accelerator
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
 from etdev.errors import RunError, SourceError, VerifyError
-from etdev.runtime.isolation import Job, isolated
+from etdev.pte.read import read
+from etdev.runtime.inputs import method_of
+from etdev.runtime.run import run_method
 
 aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -120,8 +122,9 @@ def test_a_runtime_that_dies_is_a_result():
 
 def test_a_process_that_hangs_is_ended(mlp_pte):
     inputs = (torch.randn(1, 8),)
-    (result,) = isolated([Job(mlp_pte, "forward", [inputs])], limit_s=0)
-    assert (result.calls, result.failure) == ([], "the process took longer than 0 s")
+    method = method_of(read(mlp_pte), "forward")
+    outcome = run_method(mlp_pte, method, [inputs], limit_s=0)
+    assert (outcome.values, outcome.failure) == ([], "the process took longer than 0 s")
 
 
 def test_a_kernel_that_refuses_its_inputs_is_named():

@@ -20,12 +20,12 @@ from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.packing import unpacked
 from etdev.errors import EtdevError
 from etdev.pte.embedded_plan import read_ledger
+from etdev.pte.instructions import steps
 from etdev.pte.ptd import keys_of
 from etdev.pte.read import compiled, read
-from etdev.pte.steps import steps
 from etdev.registry import parse
 from etdev.runtime.check import check
-from etdev.runtime.run import run_apart
+from etdev.runtime.run import run
 from etdev.schema.lock import Lock
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
@@ -125,7 +125,7 @@ def test_a_damaged_pte_that_is_run_takes_down_another_process_at_most(good, scra
     path = scratch / "hostile.pte"
     path.write_bytes(data.draw(damaged(front, changes=1)) + rest)
     inputs = nets.mlp()[1]
-    taken(lambda: run_apart(path, inputs))
+    taken(lambda: run(path, inputs))
 
 
 def test_a_name_in_a_pte_is_not_obeyed_by_the_terminal(good, scratch):

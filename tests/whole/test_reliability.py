@@ -32,7 +32,7 @@ from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.errors import EtdevError, EtdevWarning
 from etdev.pte.artifact import Arena, MethodArtifact
 from etdev.registry import parse
-from etdev.runtime.memory_check import check_memory
+from etdev.runtime.inputs import check_memory
 from etdev.schema.device import CPU
 from etdev.schema.lock import Lock
 

@@ -12,7 +12,7 @@ from etdev.errors import RunError
 from etdev.runtime.compare import compare
 from etdev_tune.cases import Case
 
-# Errors of outputs without a larger value are relative to this one, as in runtime/tolerance.py.
+# Errors of outputs without a larger value are relative to this one, as in runtime/compare.py.
 _SMALLEST = 1e-3
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from attrs import asdict
 
-from etdev.errors import RunError
+from etdev.errors import RunError, first_line
 from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
-from etdev.runtime.isolation import save_inputs
 from etdev.runtime.kernels import kernel_modules
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
@@ -80,7 +79,7 @@ class Target:
             sets.append([_own(value) for value in laid_out(method, inputs)])
         with scratch() as folder:
             file = Path(folder) / "inputs.pt"
-            save_inputs(sets, file)
+            _save(sets, file)
             inputs_there, program, *data = self._names(file, request.program, *request.data)
         return {
             **asdict(request, recurse=False),
@@ -137,3 +136,17 @@ def open_runner(text: str) -> Runner:
 def _own(value: Any) -> Any:
     """Copy a tensor, so that it is sent without the rest of a larger one that it is a view of."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _save(inputs: Any, file: Path) -> None:
+    """Write inputs to a file in a temporary folder.
+
+    Raises:
+        RunError: There is no room for it.
+    """
+    try:
+        torch.save(inputs, file)
+    # torch's own writer turns a full disk into a RuntimeError.
+    except (OSError, RuntimeError) as error:
+        what = f"inputs can't be written there ({first_line(error)})"
+        raise RunError(str(file.parents[1]), what, "make room, or set TMPDIR") from error

@@ -1,0 +1,201 @@
+"""A child process that runs functions for this process, and may crash or hang without harm to it.
+
+`python -m etdev.runtime.child` is that process. It reads pickled calls from standard input and
+writes pickled answers to standard output until its input ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Any
+
+from attrs import define, field, frozen
+
+from etdev.files import in_scratch
+from etdev.runtime.loading import load_runtime
+
+# A function that takes longer than this is taken for one that hangs.
+LIMIT_S = 1800.0
+
+
+@frozen(eq=False)
+class Outcome:
+    """The result of a function that ran in a child process.
+
+    Args:
+        values: The values that it yielded.
+        failure: Why it did not finish, in words; None if it did.
+    """
+
+    values: Sequence[Any]
+    failure: str | None = None
+
+
+@define(eq=False)
+class Child:
+    """A Python process with ExecuTorch's runtime, which runs one function at a time.
+
+    It starts when it is first needed and is kept, since loading ExecuTorch takes seconds. After it
+    died it is started again.
+    """
+
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _log: IO[bytes] = field(factory=io.BytesIO, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def start(self) -> None:
+        """Start the process, so that it loads ExecuTorch while this one does something else."""
+        with self._lock:
+            self._started()
+
+    def run(
+        self, function: Callable[..., Iterator[Any]], *args: Any, limit_s: float = LIMIT_S
+    ) -> Outcome:
+        """Run a generator function in the process and collect the values that it yields.
+
+        Args:
+            function: A function of an importable module.
+            args: Its arguments, which are pickled.
+            limit_s: Time after which the process is killed.
+        """
+        call = pickle.dumps((function, args))
+        values: list[Any] = []
+        with self._lock:
+            process = self._started()
+            logged = self._log.seek(0, os.SEEK_END)
+            late = threading.Event()
+            timer = threading.Timer(limit_s, _kill, (process, late))
+            timer.start()
+            try:
+                for value in _answers(process, call):
+                    values.append(value)
+                return Outcome(values)
+            except _Raised as error:
+                failure = f"the runtime failed with {error}"
+            except (EOFError, OSError, pickle.UnpicklingError):
+                code = self._ended()
+                end = f"took longer than {limit_s:g} s" if late.is_set() else _end(code)
+                failure = f"the process {end}"
+            except BaseException:
+                # Such as Ctrl-C: the function may never finish.
+                process.kill()
+                raise
+            finally:
+                timer.cancel()
+            return Outcome(values, f"{failure}{self._first_error(logged)}")
+
+    def close(self) -> None:
+        """Kill the process."""
+        if process := self._process:
+            process.kill()
+            self._ended()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process and self._process.poll() is not None:
+            self._ended()
+        if self._process is None:
+            with in_scratch():
+                self._log = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
+            path = os.pathsep.join(folder for folder in sys.path if folder)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "etdev.runtime.child"],
+                cwd=tempfile.gettempdir(),
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+            )
+        return self._process
+
+    def _ended(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        process, self._process = self._process, None
+        assert process
+        # Closing the pipe to a dead process fails when it still holds data.
+        with suppress(OSError):
+            process.communicate()
+        return process.wait()
+
+    def _first_error(self, start: int) -> str:
+        """Return the first error that ExecuTorch logged after a position, in brackets."""
+        self._log.seek(start)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        errors = [line.partition("] ")[2] for line in lines if line.startswith(("[", "E ", "F "))]
+        return f" ({errors[0].strip()})" if errors else ""
+
+
+class _Raised(Exception):
+    """The function raised an error; the text names it."""
+
+
+def _answers(process: subprocess.Popen[bytes], call: bytes) -> Iterator[Any]:
+    """Send a call and yield what the function yields."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(call)
+    process.stdin.flush()
+    while True:
+        kind, value = pickle.load(process.stdout)
+        if kind == "error":
+            raise _Raised(value)
+        if kind == "end":
+            return
+        yield value
+
+
+def _kill(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    process.kill()
+
+
+def _end(code: int) -> str:
+    """Say how a process ended."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {int(known): known.name for known in signal.Signals}
+    return f"died of {names.get(-code, f'signal {-code}')}"
+
+
+def main() -> None:
+    """Answer calls until there are no more."""
+    calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # Libraries that print must not write into the answers, nor may they read the calls.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    load_runtime()
+    while True:
+        try:
+            function, args = pickle.load(calls)
+        except EOFError:
+            return
+        for answer in _answered(function, args):
+            answers.write(answer)
+            answers.flush()
+
+
+def _answered(function: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> Iterator[bytes]:
+    try:
+        for value in function(*args):
+            yield pickle.dumps(("value", value))
+    except Exception as error:
+        yield pickle.dumps(("error", " ".join(f"{type(error).__name__}: {error}".split())))
+    else:
+        yield pickle.dumps(("end", None))
+
+
+# Shared by all runs of this process.
+CHILD = Child()
+atexit.register(CHILD.close)
+
+if __name__ == "__main__":
+    main()
