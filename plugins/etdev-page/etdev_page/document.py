@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @define
 class Texts:
-    """A table of texts, each of which is stored once and referred to by number."""
+    """A table of texts, which are stored once and referred to by number."""
 
     known: dict[str, int] = field(factory=dict)
 

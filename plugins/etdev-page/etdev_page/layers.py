@@ -13,7 +13,7 @@ from etdev.errors import EtdevError
 # A line across more rows is drawn straight. Otherwise, most of the layout would be bends, of values
 # that every layer of a model reads.
 _LONGEST = 24
-# Most bends: so many for each child, and a few.
+# Most bends: a number for each child, and a few.
 _BENDS, _FEW = 3, 1000
 _MANY = 1000
 # Children without a connection are put in rows of that many.

@@ -1,4 +1,4 @@
-"""Tree of modules of a graph, each of which the page can show as one box."""
+"""Tree of modules of a graph; the page can show each of them as one box."""
 
 from __future__ import annotations
 

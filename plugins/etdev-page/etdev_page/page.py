@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from etdev.files import write_text
 from etdev.schema.plan import Plan
-from etdev_page.charts import charts, data
+from etdev_page.charts import charts
 from etdev_page.document import document
 
 if TYPE_CHECKING:
@@ -58,12 +58,11 @@ class Page:
         """Return the contents of the page as plain data."""
         profile = self.profile
         times = {profile.method: _times(profile)} if profile else {}
-        drawn = charts(self.plan, self.artifact, profile, self.stages)
         return {
             "title": self.title,
             "note": self.note,
             **document(self.plan, times),
-            "charts": list(data(drawn)),
+            "charts": charts(self.plan, self.artifact, profile, self.stages),
             "run": [profile.method, profile.ms] if profile else None,
         }
 

@@ -19,7 +19,7 @@ _SMALLEST = 1e-3
 def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
     """Return the largest error of any output, relative to its largest finite value in PyTorch.
 
-    Integers and bools have to be equal, except for one step of int8 and uint8, to which quantised
+    Integers and bools have to be equal, except for one step of int8 and uint8, since quantised
     models round. The error is infinite for an output that is missing, has another shape or dtype,
     or is NaN on one side alone.
 

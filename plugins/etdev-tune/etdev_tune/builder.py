@@ -31,7 +31,6 @@ from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import REFUSED, Failure
 from etdev_tune.setup import Setup
 from etdev_tune.toml_writer import toml_of
-from etdev_tune.units import Shapes, shapes_of
 
 # Number of conversions that are kept for later candidates.
 _KEPT = 3
@@ -49,7 +48,6 @@ class Build:
         size_bytes: Size of all these files.
         methods: Inputs and outputs of its methods, by name.
         plan: Its plan.
-        shapes: Op and sizes of each node.
         seconds: Seconds that it took.
     """
 
@@ -60,7 +58,6 @@ class Build:
     size_bytes: int
     methods: Mapping[str, MethodArtifact]
     plan: Plan
-    shapes: Shapes
     seconds: float
 
     @property
@@ -200,6 +197,5 @@ def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float
         size_bytes=sum(file.stat().st_size for file in (path, *data)),
         methods={method.name: method for method in read(path).methods},
         plan=lowered.plan,
-        shapes=shapes_of(lowered.decision.programs),
         seconds=seconds,
     )

@@ -84,6 +84,17 @@ class Candidate:
         own = limits.over(self.limits.get(plugin, Limits()))
         return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
 
+    def with_pins(self, pins: Sequence[Pin], plugin: str, words: str) -> Candidate:
+        """Return a copy with pins to a plugin, which is asked last if it was not asked before.
+
+        Args:
+            pins: The pins, which count before those of this candidate.
+            plugin: The plugin, or `portable`.
+            words: Description of the change.
+        """
+        plugins = dict.fromkeys([*self.plugins, *([plugin] if plugin != PORTABLE_OWNER else [])])
+        return self._changed(words, pins=(*pins, *self.pins), plugins=tuple(plugins))
+
     def simplified(self, simplify: bool) -> Candidate:
         """Return a copy with simplification on or off."""
         return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.runtime.sessions import Call, is_random, sessions_of
 
-STEPS = 3
+# Calls of each method that are compared, or as many as are given.
+_CALLS = 3
 # Smaller values are 0 to kernels that flush denormals, and to any tolerance.
 _TINY = 1e-20
 _CURE = "give some with --inputs, or inputs= in Python, that it computes something for"
@@ -68,7 +70,6 @@ def cases_of(
     methods: Mapping[str, Method],
     inputs: Any = None,
     weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
-    steps: int = STEPS,
 ) -> list[Case]:
     """Call every method in eager PyTorch.
 
@@ -78,7 +79,6 @@ def cases_of(
             there are several. None takes the example inputs, and fresh ones like them with dynamic
             sizes at their bounds.
         weights: Weights of the times of several inputs; all the same if None.
-        steps: Calls of each method that are compared, the given ones among them.
 
     Raises:
         TuneError: The model draws random numbers, no inputs exercise it, or the weights make no
@@ -92,37 +92,38 @@ def cases_of(
     for name, method in methods.items():
         given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
         own = weights.get(name) if isinstance(weights, Mapping) else weights
-        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given, own, steps))
+        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given, own))
     return cases
 
 
-def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None, steps: int) -> Case:
-    name = reference.method.name
+def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None) -> Case:
+    who = f"method {reference.method.name!r}"
     if is_random(reference):
         what = "changes its answer between runs, so no candidate can be held against it"
-        raise TuneError(f"method {name!r}", what, "seed it inside, or take the randomness out")
-    given = _given(reference, inputs)
-    try:
-        session = sessions_of(reference, given, max(steps, len(given)), edges=False)[0]
-    except VerifyError as error:
-        raise TuneError(f"method {name!r}", error.what, _CURE) from error
-    if len(session) < len(given) or not _same(session, given):
-        raise TuneError(f"method {name!r}", "eager PyTorch can't run the given inputs", _CURE)
-    _refuse_idle(name, session)
-    own = _given_weights(weights, len(given)) if given else _sampled_weights(session)
-    return Case(name, tuple(session), (*own, *[0.0] * (len(session) - len(own))))
-
-
-def _given(reference: Reference, inputs: Any) -> list[list[Any]]:
-    """Return the given inputs of each call, flat."""
+        raise TuneError(who, what, "seed it inside, or take the randomness out")
     calls = inputs if isinstance(inputs, list) else [] if inputs is None else [inputs]
-    return [
-        _spread(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
+    given = [
+        _flat(reference, call) if isinstance(call, Leaves) else reference.given(call)[0]
         for call in calls
     ]
+    try:
+        session = sessions_of(reference, given, max(_CALLS, len(given)), edges=False)[0]
+    except VerifyError as error:
+        raise TuneError(who, error.what, _CURE) from error
+    # Calls that PyTorch refuses are missing.
+    used = [call.inputs for call in session[: len(given)]]
+    same = len(used) == len(given) and all(
+        len(a) == len(b) and all(map(operator.is_, a, b)) for a, b in zip(used, given, strict=True)
+    )
+    if not same:
+        raise TuneError(who, "eager PyTorch can't run the given inputs", _CURE)
+    _refuse_idle(who, session)
+    own = _given_weights(weights, len(given)) if given else _sampled_weights(session)
+    own += [0.0] * (len(session) - len(own))
+    return Case(reference.method.name, tuple(session), tuple(own))
 
 
-def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
+def _flat(reference: Reference, leaves: Leaves) -> list[Any]:
     """Insert None into flat inputs where the example has it, since files leave it out."""
     example, _ = reference.example()
     if len(leaves) == len(example):
@@ -133,15 +134,6 @@ def _spread(reference: Reference, leaves: Leaves) -> list[Any]:
         raise TuneError(f"method {reference.method.name!r}", what, "check inputs")
     values = iter(leaves)
     return [None if value is None else next(values) for value in example]
-
-
-def _same(session: Sequence[Call], given: Sequence[Sequence[Any]]) -> bool:
-    """Return True if the calls are the given ones; calls that PyTorch refuses are missing."""
-    return all(
-        len(call.inputs) == len(leaves)
-        and all(a is b for a, b in zip(call.inputs, leaves, strict=True))
-        for call, leaves in zip(session, given, strict=False)
-    )
 
 
 def _given_weights(weights: Sequence[float] | None, count: int) -> list[float]:
@@ -166,26 +158,21 @@ def _sampled_weights(session: Sequence[Call]) -> list[float]:
     return weights
 
 
-def _refuse_idle(name: str, session: Sequence[Call]) -> None:
+def _refuse_idle(who: str, session: Sequence[Call]) -> None:
     """Refuse calls whose results a wrong candidate would have, too."""
-    values = [value for call in session for value in _tensors(call.outputs)]
+    outputs = [value for call in session for value in call.outputs]
+    kinds = (torch.Tensor, int, float, bool)
+    tensors = [torch.as_tensor(value).detach() for value in outputs if isinstance(value, kinds)]
+    values = [tensor for tensor in tensors if tensor.numel()]
     if not values:
-        raise TuneError(f"method {name!r}", "returns nothing to compare", "return its result")
+        raise TuneError(who, "returns nothing to compare", "return its result")
     # An index or a flag may well be 0.
     floats = [v for v in values if v.is_floating_point() or v.is_complex()]
     if floats and not any(bool(value.isfinite().any()) for value in floats):
         what = "no inputs exercise it: all it returns is NaN or infinite"
-        raise TuneError(f"method {name!r}", what, _CURE)
+        raise TuneError(who, what, _CURE)
     if floats and not any(bool((v.isfinite() & (v.abs() > _TINY)).any()) for v in floats):
-        raise TuneError(f"method {name!r}", "no inputs exercise it: all it returns is 0", _CURE)
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, (torch.Tensor, int, float, bool)):
-            tensor = torch.as_tensor(value).detach()
-            if tensor.numel():
-                yield tensor
+        raise TuneError(who, "no inputs exercise it: all it returns is 0", _CURE)
 
 
 def _plain(values: Sequence[Any]) -> list[Any]:

@@ -69,7 +69,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> float:
 @options.as_json
 @options.workers
 @options.lowering
-def command(
+def command(  # noqa: PLR0913 - an argument for each option
     source: str | None,
     output: Path | None,
     budget_s: float,
@@ -102,7 +102,7 @@ def command(
     Measurements are kept: stopped and started again, it continues.
 
     Exit codes: 0 when the files are written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C.
-    """
+    """  # noqa: D301 - click reads the escape
     if store and no_store:
         raise click.UsageError("give --store or --no-store, not both")
     if show:

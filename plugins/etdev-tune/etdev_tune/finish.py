@@ -22,7 +22,6 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
         EtdevError: It can't be lowered or written.
     """
     best = search.best()
-    assert best
     chosen, other, confirmation = best, search.fallback(), None
     if other and other.record is best.record:
         other = None
@@ -102,7 +101,7 @@ def _spent(search: Search, chosen: Attempt) -> str:
     """Say which candidates the spent budget left unconfirmed or unmeasured; empty if none."""
     best, name = search.best(), chosen.candidate.name
     untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
-    if best and best is not chosen:
+    if best is not chosen:
         what = f"{best.candidate.name} could be confirmed"
     elif untried:
         what = f"{' and '.join(untried)} could be measured"

@@ -1,4 +1,4 @@
-"""Options of plugins that have few values, each of which is tried."""
+"""Options of plugins that have few values, so that each value can be tried."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from etdev_tune.candidate import Candidate
 def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
     """Return the values of each option of a plugin that has a known, small set of them.
 
-    These are flags, and fields of an attrs class that `attrs.validators.in_` checks; for a list of
-    which it checks the members, the empty list and those of one member.
+    These are flags, and fields of an attrs class that `attrs.validators.in_` checks. If it checks
+    the members of a list, the values are the empty list and those of one member.
 
     Args:
         plugin: A plugin that was made with the registry's options; for an object that the user

@@ -78,7 +78,7 @@ class Trial:
 
 
 @frozen
-class Move:
+class Change:
     """A change of a candidate that was considered.
 
     Args:
@@ -160,5 +160,5 @@ class Report:
     disturbed: int
     notes: tuple[str, ...]
     trials: tuple[Trial, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[Change, ...]
     confirmation: Confirmation | None

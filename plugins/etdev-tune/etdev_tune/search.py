@@ -16,7 +16,7 @@ from etdev_tune.clock import Clock
 from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Contest, is_clear
 from etdev_tune.exchange import BUDGET_SPENT, UNTRIED, Failure
 from etdev_tune.record import Record
-from etdev_tune.report import Estimate, Move
+from etdev_tune.report import Change, Estimate
 from etdev_tune.setup import Setup
 
 # The fewest rounds of the race, for an estimate.
@@ -45,7 +45,7 @@ class Search:
     clock: Clock
     listener: Listener
     attempts: list[Attempt] = field(factory=list)
-    moves: list[Move] = field(factory=list)
+    moves: list[Change] = field(factory=list)
     finished: bool = True
     useful: tuple[str, ...] = ()
     _best: Attempt | None = None
@@ -76,11 +76,17 @@ class Search:
         for start in self._starts():
             for name, words, move in list(self._option_moves(start.candidate)):
                 self.change(move, words, f"options {name}")
+        # Raises an error if no candidate is within the tolerance.
+        self.best()
+
+    def best(self) -> Attempt:
+        """Return the winner of the race of orders, or the last candidate that beat the best one.
+
+        Raises:
+            TuneError: No candidate is within the tolerance.
+        """
         if self._best is None:
             raise hopeless(self.attempts, self.contest.tolerance)
-
-    def best(self) -> Attempt | None:
-        """Return the winner of the race of orders, or the last candidate that beat the best one."""
         return self._best
 
     def fallback(self) -> Attempt | None:
@@ -159,7 +165,7 @@ class Search:
         self, words: str, of: str, taken: bool, why: str, ratio: Estimate | None = None
     ) -> bool:
         """Note the outcome of a change; return `taken`."""
-        self.moves.append(Move(words, of, taken, why, ratio))
+        self.moves.append(Change(words, of, taken, why, ratio))
         return taken
 
     def _fault(self, record: Record) -> str:

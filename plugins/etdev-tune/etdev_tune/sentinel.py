@@ -51,7 +51,7 @@ class Sentinel:
 
     @property
     def is_busy(self) -> bool:
-        """Return True if most measurements were disturbed, so that repeating them is no use."""
+        """Return True if most measurements were disturbed, so that repeating them can't help."""
         return self.disturbed > max(4, self.judged / 2)
 
     @property

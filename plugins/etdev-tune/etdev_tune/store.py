@@ -24,7 +24,7 @@ from etdev_tune.measurement import Measurement
 
 VERSION = 2
 VARIABLE = "ETDEV_MEASUREMENTS"
-_SUFFIX = ".json"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 
 
 def default_folder() -> Path:
@@ -52,11 +52,10 @@ class Store:
         Raises:
             TuneError: The folder can't be written.
         """
-        if self.folder is None:
-            return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try_writing(self.folder)
+            if self.folder:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                try_writing(self.folder)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -64,15 +63,13 @@ class Store:
         """Return the measurement of a key; None if there is none, or its file is torn."""
         if self.folder is None:
             return None
-        try:
-            entry = json.loads(self._path(key).read_text("utf-8"))
-            if entry["version"] != VERSION or entry["key"] != _plain(key):
-                return None
-            if "failure" in entry:
-                return Failure(**entry["failure"])
-            return Measurement.of(entry["measurement"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+        with contextlib.suppress(*_UNREADABLE):
+            entry = _read(self._path(key))
+            if entry["key"] == _plain(key):
+                if "failure" in entry:
+                    return Failure(**entry["failure"])
+                return Measurement.of(entry["measurement"])
+        return None
 
     def save(self, key: Mapping[str, Any], value: Measurement | Failure) -> None:
         """Write a measurement, whole or not at all.
@@ -95,21 +92,27 @@ class Store:
 
     def kept(self) -> Iterator[dict[str, Any]]:
         """Yield the keys of all measurements that can be read."""
-        for file in sorted(self.folder.glob(f"??/*{_SUFFIX}")) if self.folder else ():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                entry = json.loads(file.read_text("utf-8"))
-                if entry["version"] == VERSION:
-                    yield entry["key"]
+        for file in sorted(self.folder.glob("??/*.json")) if self.folder else ():
+            with contextlib.suppress(*_UNREADABLE):
+                yield _read(file)["key"]
 
     def _path(self, key: Mapping[str, Any]) -> Path:
         assert self.folder
         text = json.dumps({"version": VERSION, **_plain(key)}, sort_keys=True)
         digest = blake3(text.encode()).hexdigest()
-        return self.folder / digest[:2] / f"{digest}{_SUFFIX}"
+        return self.folder / digest[:2] / f"{digest}.json"
 
     def _unwritable(self, error: OSError) -> TuneError:
         what = f"the folder for measurements can't be written ({error.strerror})"
         return TuneError(str(self.folder), what, "name another with --store")
+
+
+def _read(file: Path) -> Any:
+    """Return an entry of this version; raise one of `_UNREADABLE` for anything else."""
+    entry = json.loads(file.read_text("utf-8"))
+    if entry["version"] != VERSION:
+        raise ValueError(entry["version"])
+    return entry
 
 
 def _plain(key: Mapping[str, Any]) -> dict[str, Any]:

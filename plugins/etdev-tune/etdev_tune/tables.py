@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def read_report(output: Path) -> Report:
     """Read the report next to a .pte.
 
     Raises:
-        EtdevError: There is none, or it can't be read.
+        EtdevError: It can't be read.
     """
     from etdev_tune.outputs import Outputs
 
@@ -61,16 +60,14 @@ def kept_lines(folder: Path | None) -> Iterator[str]:
     from etdev_tune.store import Store, default_folder
 
     store = Store(folder or default_folder())
-    counts: Counter[str] = Counter()
-    programs: dict[str, set[str]] = {}
+    programs: dict[str, list[str]] = {}
     for key in store.kept():
         target = key["target"]
         name = ", ".join(filter(None, (target.get("cpu", ""), target.get("executorch", ""))))
-        counts[name] += 1
-        programs.setdefault(name, set()).add(key["program"])
-    for name, count in sorted(counts.items()):
-        yield f"{store.folder}: {count} measurements of {len(programs[name])} programs on {name}"
-    if not counts:
+        programs.setdefault(name, []).append(key["program"])
+    for name, own in sorted(programs.items()):
+        yield f"{store.folder}: {len(own)} measurements of {len(set(own))} programs on {name}"
+    if not programs:
         yield f"{store.folder}: no measurements"
 
 

@@ -18,7 +18,7 @@ from etdev_tune.clock import Clock
 from etdev_tune.contest import RESERVE, Contest
 from etdev_tune.exchange import Runner
 from etdev_tune.finish import finish
-from etdev_tune.local_search import LocalSearch
+from etdev_tune.local_search import improve
 from etdev_tune.measurement import Policy
 from etdev_tune.measurer import Measurer
 from etdev_tune.outputs import Outputs, Tuning
@@ -33,7 +33,7 @@ BUDGET_S = 600.0
 TOLERANCE = 1e-3
 
 
-def tune(
+def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     model: object,
     inputs: Any = None,
     path: str | os.PathLike[str] = "model.pte",
@@ -117,7 +117,7 @@ def tune(
             builder = Builder(methods, setup, Path(folder))
             search = Search(setup, builder, contest, clock, say)
             search.run()
-            LocalSearch(search).run()
+            improve(search)
             return finish(search, outputs)
     finally:
         if isinstance(on, str):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from etdev_tune.outputs import report_text
-from etdev_tune.report import TUNING, Confirmation, Estimate, Move, Report, Trial
+from etdev_tune.report import TUNING, Change, Confirmation, Estimate, Report, Trial
 from shell import succeeds
 from shell.outlines import outline
 
@@ -42,7 +42,7 @@ REPORT = Report(
             against_untuned=ESTIMATE,
         ),
     ),
-    moves=(Move("per_op=true", "cpu alone", False, "not taken", ESTIMATE),),
+    moves=(Change("per_op=true", "cpu alone", False, "not taken", ESTIMATE),),
     confirmation=Confirmation("cpu alone", "untuned", ESTIMATE, 8, True),
 )
 GOLDEN = Path(__file__).parent / "documents.txt"

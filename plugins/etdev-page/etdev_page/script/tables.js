@@ -14,7 +14,7 @@ function showWhy() {
 function simplifiedTable() {
   const rows = CURRENT.simplified.map(([kind, nodes, why, where]) => el("tr", {},
     el("td", {}, kind), el("td", { class: "num" }, nodes), el("td", {}, why), el("td", { class: "code" }, where)));
-  const heads = [["kind", ""], ["nodes", "num"], ["each of which", ""], ["lines", ""]];
+  const heads = [["kind", ""], ["nodes", "num"], ["why", ""], ["lines", ""]];
   const table = el("table", {}, el("thead", {}, el("tr", {}, heads.map(([head, kind]) => el("th", { class: kind }, head)))), el("tbody", {}, rows));
   return rows.length ? [el("h2", {}, "Simplified before plugins were asked"), table] : [];
 }

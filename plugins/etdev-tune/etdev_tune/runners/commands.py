@@ -26,7 +26,7 @@ class Command:
 
     Args:
         name: The runner's name, as the user gave it.
-        template: Its words, one of which stands for the Python.
+        template: Its words; one word stands for the Python.
         python: Path of the Python on the target.
         kind: `local`, `ssh`, `adb` or `command`.
         environment: Environment of the command; None for this process' own.
