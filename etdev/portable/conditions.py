@@ -1,4 +1,4 @@
-"""Conditions under which portable kernels fail or are wrong, by what their nodes are given."""
+"""Conditions on the arguments of a node under which its portable kernel fails or is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def always(node: Node) -> bool:
 
 
 def first_is_read(node: Node) -> bool:
-    """Whether only the first result of a node is read."""
+    """Return True if only the first result of a node is read."""
     return all(user.args[1] == 0 for user in node.users)
 
 
@@ -68,7 +68,7 @@ def remains(node: Node) -> bool:
 
 
 def sums_nothing(node: Node) -> bool:
-    """Whether a product sums no numbers, or may for some dynamic size, and has a result then."""
+    """Return True if a product has an inner size of 0, or may have one, and a nonempty result."""
     return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _result(node).shape)
 
 
@@ -81,13 +81,13 @@ def may_have_nothing(node: Node) -> bool:
 
 
 def samples_between(node: Node) -> bool:
-    """Whether a node samples at places that may be NaN, and does not just pick or leave out."""
+    """Return True if a node interpolates, or pads, at places that may be NaN."""
     mode, padding = node.args[2:4]
     return (mode, padding) != (1, 0)
 
 
 def promotes(node: Node) -> bool:
-    """Whether a number beside a tensor makes it one of another dtype."""
+    """Return True if a number beside a tensor makes it one of another dtype."""
     return _result(node).dtype != _input(node).dtype
 
 
@@ -97,7 +97,7 @@ def makes_complex(node: Node) -> bool:
 
 
 def selects_more(node: Node) -> bool:
-    """Whether a mask may select more values than there are, some of them several times."""
+    """Return True if a mask may select more values than there are, some of them several times."""
     x, mask = (_value(value) for value in node.args)
     sizes = zip(reversed(x.shape), reversed(mask.shape), strict=False)
     longer = any(size == 1 and other != 1 for size, other in sizes)
@@ -105,31 +105,31 @@ def selects_more(node: Node) -> bool:
 
 
 def seeks_in_nothing(node: Node) -> bool:
-    """Whether the place of one value among all is asked for, of which there may be none."""
+    """Return True if the best of all values is sought, and there may be none."""
     return _argument(node, 1, "dim") is None and may_have_nothing(node)
 
 
 def joins_nothing(node: Node) -> bool:
-    """Whether what is joined has no values, or may have none, but places where they would be."""
+    """Return True if another dimension than the joined one is 0, or may be 0."""
     sizes = [least(size) for size in _result(node).shape]
     axis = _argument(node, 1, "dim") or 0
     return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
 
 
 def has_nothing_along(node: Node) -> bool:
-    """Whether the dimension along which a node works has no size, or may have none."""
+    """Return True if the dimension along which a node works has no size, or may have none."""
     sizes, axis = _input(node).shape, _argument(node, 1, "dim")
     return bool(sizes) and least(sizes[axis]) <= 0
 
 
 def half_or_uncertain(node: Node) -> bool:
-    """Whether a variance is of halves, or of so few values that it may be infinite."""
+    """Return True if a variance is of halves, or of so few values that it may be infinite."""
     correction = node.kwargs.get("correction")
     return half(node) or (isinstance(correction, (int, float)) and correction > 1)
 
 
 def rounds_steps(node: Node) -> bool:
-    """Whether a range of integers has limits that are not, or that are no floats, or a bool."""
+    """Return True if a range of integers has fractional, huge or bool limits."""
     numbers = node.args[:3]
     if any(isinstance(value, bool) for value in numbers):
         return True
@@ -145,19 +145,19 @@ def sum_fails(node: Node) -> bool:
 
 
 def half_or_unweighted(node: Node) -> bool:
-    """Whether a bias or a product doesn't count, not even where it is NaN; or it is of halves."""
+    """Return True if `alpha` or `beta` is 0, so that PyTorch reads no NaN; or for halves."""
     unweighted = 0 in (node.kwargs.get("beta"), node.kwargs.get("alpha"))
     return half(node) or (floats(node) and unweighted)
 
 
 def scales_in_other_dtypes(node: Node) -> bool:
-    """Whether a quantiser is given scales or zero points that its kernel doesn't take."""
+    """Return True if a quantiser is given scales or zero points that its kernel doesn't take."""
     given = zip(node.args[1:3], quantisers.DTYPES, strict=True)
     return any(isinstance(n, Node) and _value(n).dtype != dtype for n, dtype in given)
 
 
 def sum_rounds(node: Node) -> bool:
-    """Whether a kernel adds integers in float32."""
+    """Return True if a kernel adds integers in float32."""
     dims = _argument(node, 1, "dim")
     axes = len(dims) if dims else _input(node).dim()
     return axes == 1 and integers(node) and _input(node).dtype == _result(node).dtype

@@ -1,4 +1,4 @@
-"""The machine that a lowering runs on, as far as portable kernels need one."""
+"""Requirements of portable kernels on this machine: none."""
 
 from __future__ import annotations
 

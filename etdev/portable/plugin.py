@@ -1,4 +1,4 @@
-"""The hooks of the built-in plugin: portable kernels take what other plugins leave."""
+"""The hooks of the built-in plugin that gives portable kernels the nodes that remain."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Portable:
     def claim_nodes(
         self, program: ExportedProgram, taken: Mapping[str, str], config: EdgeCompileConfig
     ) -> Sequence[Claim]:
-        """The nodes that kernels compute as PyTorch does; as a last resort, those wrong for NaN."""
+        """Claim the nodes that kernels compute right; as a last resort, the rarely wrong ones."""
         from etdev.portable.support import Support
 
         return Support(config).match(program, taken)
 
     @hookimpl
     def decompose(self, node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | None:
-        """How an op without a right kernel is written in ops that have one."""
+        """Return a formula for an op without a right kernel, in ops that have one."""
         from etdev.portable.support import Support
 
         return Support(config).decomposition(node)

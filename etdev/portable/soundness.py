@@ -54,7 +54,7 @@ class Fault:
     rare: bool = False
 
     def within(self, node: Node) -> Fault:
-        """Return the same fault as one of an op with branches, of which a node has it."""
+        """Return the same fault as the fault of an op with branches, one of which has the node."""
         if self.text.startswith("in a branch"):
             return self
         return evolve(self, text=f"in a branch, {op_name(node)} ({node.name}): {self.text}")

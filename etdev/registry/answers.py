@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Keys of `node.meta` that ExecuTorch and the host rely on.
 HOST_META = {"val", "tensor_meta", "spec", "debug_handle", "delegation_tag"}
-# The dtypes to which a backend may round float32.
+# Dtypes that a backend may round float32 to.
 _ROUNDED = ("bfloat16", "float16")
 # Additions to `node.meta`, by the name of the node.
 Annotations = Mapping[str, Mapping[str, Any]]

@@ -31,8 +31,8 @@ def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -
         arguments: Arguments of the hook. Positional, so that a hook may have any argument names.
 
     Raises:
-        PluginError: The plugin raised an error that is no EtdevError, changed the program, took too
-            long, or answered something else.
+        PluginError: The plugin raised another error than an EtdevError, changed the program, took
+            too long, or answered something else.
     """
     if hook not in plugin.hooks:
         return None

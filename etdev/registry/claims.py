@@ -19,7 +19,7 @@ _NAMED = 3
 def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) -> None:
     """Refuse claims that no plan could keep, even without other plugins.
 
-    A node in several claims is no contradiction: the first claim that can have it counts.
+    A node may be in several claims: the first claim that can have it counts.
 
     Raises:
         ClaimError: They name a node that is not there, refuse a node with the host's reason code,

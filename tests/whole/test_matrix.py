@@ -32,7 +32,7 @@ ORDERS = {
     "openvino": [RESTRICTED],
     "xnnpack, openvino": ["cpu", RESTRICTED],
     "openvino, xnnpack": [RESTRICTED, "cpu"],
-    "openvino in bf16": [OpenVinoPlugin()],
+    "openvino in bf16": [OpenVinoPlugin(precision="bf16")],
 }
 # Of eager's largest value, where the CPU rounds to bfloat16; case.tolerance elsewhere.
 BF16_TOLERANCE = 3e-2

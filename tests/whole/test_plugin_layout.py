@@ -15,20 +15,10 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("checks", "compiler", "edges", "empties", "flatbuffer", "layers", "misfits", "mixtures"),
-        *(
-            "notes",
-            "own_weights",
-            "quantisers",
-            "quirks",
-            "reasons",
-            "soundness",
-            "sources",
-            "structure",
-        ),
-        "template",
+        *("compiler", "constraints", "edges", "flatbuffer", "layers", "matching", "notes"),
+        *("own_weights", "quantisers", "quirks", "soundness", "sources", "structure", "template"),
     },
-    "etdev_cuda": {"fallbacks", "kernels", "misfits", "options"},
+    "etdev_cuda": {"fallbacks", "kernels", "options", "soundness"},
     "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }

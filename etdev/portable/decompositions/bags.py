@@ -23,7 +23,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The bags, and three results that only gradients need.
+    """Return the bags, and three results that only gradients need.
 
     Args:
         table: Embeddings, (rows of the table, features).
@@ -61,7 +61,7 @@ def embedding_bag(
 
 
 def _peaks(chosen: Tensor, inside: Tensor) -> Tensor:
-    """The largest in each bag; PyTorch finds nothing larger than a NaN that is first in one."""
+    """Return the maximum of each bag; like PyTorch's, NaN only if the first row is NaN."""
     counted = inside.unsqueeze(2) & ~torch.isnan(chosen)
     first = torch.index_select(chosen, 0, inside.to(torch.int64).argmax(1))
     peak, _ = torch.max(torch.where(counted, chosen, -math.inf), 1)

@@ -43,12 +43,12 @@ def _multilabel_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tenso
 
 
 def _positive(margin: Tensor) -> Tensor:
-    """What counts of a margin: nothing of NaN."""
+    """Return the positive part of a margin; 0 for NaN."""
     return torch.where(margin > 0, margin, 0)
 
 
 def _reduced(loss: Tensor, x: Tensor, reduction: int) -> Tensor:
-    """The loss of rows, or what it is reduced to."""
+    """Return the loss of rows, or what it is reduced to."""
     if reduction == _MEAN:
         return loss.mean()
     if reduction == _SUM:
@@ -65,7 +65,7 @@ def _linear(
 
 
 def _one_hot(labels: Tensor, num_classes: int = -1) -> Tensor:
-    """With a kernel that refuses labels out of range; torch's decomposition has no one for them."""
+    """Scatter ones with a kernel that refuses labels out of range, as eager PyTorch does."""
     if num_classes < 0:
         raise NotImplementedError("as many classes as labels say")
     places = labels.unsqueeze(-1)
@@ -74,7 +74,7 @@ def _one_hot(labels: Tensor, num_classes: int = -1) -> Tensor:
 
 
 def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    """Over what may be nothing, with one more value that counts for nothing."""
+    """Compute `logsumexp` of a possibly empty dimension, by padding it with -inf."""
     reduced = {axis % x.dim() for axis in dim or range(x.dim())} if x.dim() else set()
     if x.dtype.is_floating_point and any(least(x.shape[axis]) <= 0 for axis in reduced):
         pad = [int(axis in reduced) * end for axis in reversed(range(x.dim())) for end in (0, 1)]
@@ -83,26 +83,26 @@ def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
 
 
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """Of what may be nothing without a remainder of its size, which ends the process."""
+    """Compute `roll` of a possibly empty tensor, without a remainder of its size."""
     if all(least(size) > 0 for size in x.shape):
         return _known(aten.roll.default, x, shifts, dims)
     return kernels.roll(x, shifts, dims)
 
 
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Of places that don't count from the end, as torch's decomposition lets them."""
+    """Compute `index_add`; refuse negative places, as eager PyTorch does."""
     places = in_range(index, x.shape[dim] if x.dim() else 1)
     return _known(aten.index_add.default, x, dim, places, source, alpha=alpha)
 
 
 def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """As `_index_add`."""
+    """Compute `index_copy`; refuse negative places, as eager PyTorch does."""
     places = in_range(index, x.shape[dim] if x.dim() else 1)
     return _known(aten.index_copy.default, x, dim, places, source)
 
 
 def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, op: Any) -> Tensor:
-    """Of places that may count from the end, unlike those of the copy that torch makes of it."""
+    """Compute `index_fill`; accept negative places, unlike the copy that torch makes of it."""
     size = x.shape[dim] if x.dim() else 1
     return _known(op, x, dim, torch.where(index < 0, index + size, index), value)
 
@@ -110,14 +110,14 @@ def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, op: Any) -> T
 def _binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Tensor:
-    """Of probabilities, which others than those from 0 to 1 are not."""
+    """Compute the loss; refuse probabilities outside of 0 to 1, as eager PyTorch does."""
     outside = torch.logical_not(((x >= 0) & (x <= 1)).all())
     loss = _known(aten.binary_cross_entropy.default, x, target, weight, reduction)
     return unless(outside, loss)
 
 
 def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
-    """In slices, if the first size of the pieces is dynamic: ExecuTorch's verifier would fix it.
+    """Split into slices if the first size is dynamic: ExecuTorch's verifier would fix it.
 
     It takes the first piece for the list of them, and asks for its length.
     """
@@ -129,7 +129,7 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
 
 
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
-    """What torch has for an op."""
+    """Return the result of torch's own decomposition."""
     reference, _ = further_tables()
     result: Tensor = reference[op](*args, **options)
     return result

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def remainder(x: Tensor, y: Tensor | float) -> Tensor:
-    """With the sign of the divisor."""
+    """Return the remainder with the sign of the divisor."""
     dtype = torch.result_type(x, y)
     divisor = y if isinstance(y, Tensor) else torch.full((), y, dtype=dtype)
     rest = torch.fmod(x, divisor)
@@ -22,7 +22,7 @@ def remainder(x: Tensor, y: Tensor | float) -> Tensor:
 def total(
     x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """A sum; the kernel of the mean does not round."""
+    """Return a sum; the kernel of the mean does not round."""
     dims = list(dim) if dim else list(range(x.dim()))
     count = math.prod(x.shape[axis] for axis in dims)
     if isinstance(count, int) and not count:
@@ -33,7 +33,7 @@ def total(
 def layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Over the last dimensions."""
+    """Normalise the last dimensions."""
     dims = list(range(x.dim() - len(shape), x.dim()))
     value, mean, scale = _normed(x, dims, eps)
     value = value if weight is None else value * weight
@@ -50,7 +50,7 @@ def group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Over groups of channels."""
+    """Normalise groups of channels."""
     value, mean, scale = _normed(x.reshape(batch, groups, -1), [2], eps)
     value = value.reshape(x.shape)
     shape = [1, channels] + [1] * (x.dim() - 2)
@@ -73,7 +73,7 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of batches without statistics of others."""
+    """Normalise a batch without running statistics."""
     value, mean, scale = _normed(x, [0, *range(2, x.dim())], eps)
     shape = [1, -1] + [1] * (x.dim() - 2)
     value = value if weight is None else value * weight.reshape(shape)
@@ -82,12 +82,12 @@ def batch_norm(
 
 
 def unknown(*args: Any) -> Tensor:
-    """Of an op that has none here."""
+    """Refuse an op without a formula for float64."""
     raise NotImplementedError("torch's own decomposition rounds, too")
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Of float64, and of float16 in float32."""
+    """Compute `log_softmax` of float64, and of float16 in float32."""
     if half_to_float:
         return torch.log_softmax(x.to(torch.float32), dim)
     shifted = x - torch.max(x, dim, keepdim=True)[0]

@@ -25,7 +25,7 @@ def _fmin(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _without_nan(x: Tensor, y: Tensor, both: Tensor) -> Tensor:
-    """One of two numbers where the other is NaN, else what both give."""
+    """Return one of two numbers where the other is NaN, else the result for both."""
     if not both.dtype.is_floating_point:
         return both
     return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, both))
@@ -51,7 +51,7 @@ def _trilinear(
 
 
 def signbit(x: Tensor) -> Tensor:
-    """Whether numbers have a sign, zeros included. The sign of a NaN can't be computed."""
+    """Return True if numbers have a sign, zeros included. The sign of a NaN can't be computed."""
     if not x.dtype.is_floating_point:
         return x < 0
     return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
@@ -122,7 +122,7 @@ def _multiply_add(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 
 
 def floating(x: Tensor) -> Tensor:
-    """A tensor as torch promotes it for functions that have no integer results."""
+    """Return a tensor as torch promotes it for functions that have no integer results."""
     return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
 
 

@@ -19,7 +19,7 @@ _Formula = Callable[..., Any]
 
 
 def widened(op: _Formula) -> _Formula:
-    """An op computed in float32, and rounded once."""
+    """Return an op computed in float32, and rounded once."""
 
     def formula(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         wide = pytree.tree_map(_wide, (x, args, kwargs))

@@ -14,13 +14,13 @@ _BITS = 16
 
 
 def remainder(x: Tensor, y: Any) -> Tensor:
-    """With the sign of the divisor."""
+    """Return the remainder with the sign of the divisor."""
     one, two = _integers(x, y)
     return one - _floored(one, two) * two
 
 
 def fmod(x: Tensor, y: Any) -> Tensor:
-    """With the sign of the dividend."""
+    """Return the remainder with the sign of the dividend."""
     x, y = _integers(x, y)
     # Not of absolute values: that of the least integer is negative.
     rest = x - _floored(x, y) * y
@@ -28,7 +28,7 @@ def fmod(x: Tensor, y: Any) -> Tensor:
 
 
 def truncated_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
-    """Rounded towards zero, from what is rounded down."""
+    """Divide and round towards zero, with the kernel that rounds down."""
     x, y = _integers(x, y)
     down = torch.div(x, y, rounding_mode="floor")
     up = torch.logical_and(down < 0, down * y != x)
@@ -36,14 +36,14 @@ def truncated_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
 
 
 def floor_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
-    """Rounded down."""
+    """Divide and round down."""
     return _floored(*_integers(x, y))
 
 
 def _floored(x: Tensor, y: Tensor) -> Tensor:
-    """The kernel ends the process where it divides the least integer by -1.
+    """Divide and round down; the kernel ends the process for the least integer divided by -1.
 
-    Nobody writes that of a number, which would cost each `x // 2` four more ops.
+    A number as divisor is left unguarded, since that would cost each `x // 2` four more ops.
     """
     if y.dim() == 0 or torch.iinfo(x.dtype).bits < torch.iinfo(torch.int32).bits:
         return torch.div(x, y, rounding_mode="floor")
@@ -53,14 +53,14 @@ def _floored(x: Tensor, y: Tensor) -> Tensor:
 
 
 def power(x: Any, y: Any) -> Tensor:
-    """By squaring, which overflows as PyTorch does."""
+    """Compute a power by squaring, which overflows as PyTorch does."""
     base, _ = _integers(x, y)
     if not isinstance(y, Tensor):
         return _power_of_number(base, y)
     limits = torch.iinfo(y.dtype)
     bits = limits.bits - int(y.dtype.is_signed)
     if bits > _BITS:
-        # Powers of an odd number repeat after so many: the order of its group divides that.
+        # Powers of an odd number repeat: the order of its group divides 2 to this power.
         bits = min(bits, torch.iinfo(base.dtype).bits - 2)
     result: Tensor | None = None
     for bit in range(bits):
@@ -100,14 +100,14 @@ def _integers(x: Any, y: Any) -> tuple[Tensor, Tensor]:
 
 
 def whole(x: Tensor) -> Tensor:
-    """Rounding, which changes nothing."""
+    """Copy integers, which rounding doesn't change."""
     return x.clone()
 
 
 def total(
     x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """A sum over one dimension, as one over two: the kernel adds the former in float32."""
+    """Return a sum over one dimension, as one over two: the kernel adds the former in float32."""
     (axis,) = dim or (0,)
     axis %= x.dim()
     result = torch.sum(x.unsqueeze(-1), [axis, x.dim()], dtype=dtype)
@@ -115,7 +115,7 @@ def total(
 
 
 def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Tensor:
-    """A range whose first value and step PyTorch rounds before it adds them.
+    """Return a range whose first value and step PyTorch rounds before it adds them.
 
     A kernel takes no bool for a number.
     """
@@ -131,14 +131,14 @@ def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: 
 
 
 def left_shift(x: Tensor, places: Any) -> Tensor:
-    """With nothing left where it is by more bits than there are."""
+    """Shift left; the result is 0 for shifts out of range."""
     outside = _outside(x, places)
     inside = torch.where(outside, 0, places).to(x.dtype)
     return torch.where(outside, 0, torch.bitwise_left_shift(x, inside))
 
 
 def right_shift(x: Tensor, places: Any) -> Tensor:
-    """With only the sign left where it is by more bits than there are."""
+    """Shift right; only the sign is left for shifts out of range."""
     outside = _outside(x, places)
     near = torch.where(outside, torch.iinfo(x.dtype).bits - 1, places).to(x.dtype)
     shifted = torch.bitwise_right_shift(x, near)
@@ -146,12 +146,12 @@ def right_shift(x: Tensor, places: Any) -> Tensor:
 
 
 def shift_by_all(x: Tensor, places: int) -> Tensor:
-    """To the left by more bits than there are, or by fewer than none."""
+    """Shift left by a number of bits that is out of range."""
     return torch.zeros_like(x)
 
 
 def shift_to_sign(x: Tensor, places: int) -> Tensor:
-    """To the right by more bits than there are, or by fewer than none."""
+    """Shift right by a number of bits that is out of range."""
     if not x.dtype.is_signed:
         return torch.zeros_like(x)
     return torch.bitwise_right_shift(x, torch.iinfo(x.dtype).bits - 1)

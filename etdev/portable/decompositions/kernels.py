@@ -17,23 +17,23 @@ aten = torch.ops.aten
 
 
 def floor_division(x: Tensor, y: Any, *, rounding_mode: str) -> Tensor:
-    """Of floats; the kernel takes what is divided by zero for infinite."""
+    """Divide floats and round down; the kernel returns infinity for NaN divided by zero."""
     down = torch.div(x, y, rounding_mode=rounding_mode)
     return torch.where(torch.eq(y, 0), torch.div(x, y).to(down.dtype), down)
 
 
 def sign(x: Tensor) -> Tensor:
-    """Of floats; that of NaN is zero."""
+    """Return the sign of floats, and zero for NaN."""
     return torch.where(torch.isnan(x), 0.0, torch.sign(x)).to(x.dtype)
 
 
 def root(x: Tensor, exponent: float) -> Tensor:
-    """A power that PyTorch computes as a root: those of -inf are NaN, and that of -0.0 is -0.0."""
+    """Compute a power as a root, as PyTorch does: NaN for -inf, -0.0 for -0.0."""
     return torch.sqrt(x) if exponent > 0 else torch.rsqrt(x)
 
 
 def empty_product(x: Tensor, y: Tensor) -> Tensor:
-    """Sums of nothing, which the kernel doesn't write; of what may be nothing, with a zero more."""
+    """Compute `mm` or `bmm` with inner size 0, where the kernel leaves its output unwritten."""
     if isinstance(x.shape[-1], int):
         return torch.zeros((*x.shape[:-1], y.shape[-1]), dtype=x.dtype)
     rows = torch.cat([x, x.new_zeros((*x.shape[:-1], 1))], -1)
@@ -42,7 +42,7 @@ def empty_product(x: Tensor, y: Tensor) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Along what may be nothing, which the kernel divides by, with one that counts for nothing."""
+    """Compute `log_softmax` along a possibly empty dimension, by padding it with -inf."""
     if x.shape[dim] == 0:
         return x.clone()
     shape = [1 if axis == dim % x.dim() else size for axis, size in enumerate(x.shape)]
@@ -52,7 +52,7 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """Of what may be nothing, by whose size the kernel divides."""
+    """Compute `roll` on a possibly empty dimension; the kernel divides by its size."""
     if not dims:
         return roll(x.reshape(-1), shifts, [0]).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
@@ -63,7 +63,7 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
 
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Of what may be nothing, of which the kernel picks not even nothing."""
+    """Compute `index_select` on a possibly empty dimension; the kernel rejects it."""
     return _picked(x, dim, in_range(index, x.shape[dim]).reshape(-1))
 
 
@@ -73,14 +73,14 @@ def _picked(x: Tensor, dim: int, places: Tensor) -> Tensor:
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
-    """How many coordinates differ, or NaN, which the kernel counts."""
+    """Count the coordinates that differ; NaN for NaN, which the kernel counts."""
     apart = x.unsqueeze(-2) - y.unsqueeze(-3)
     count = (apart != 0).to(x.dtype).sum(-1)
     return torch.where(torch.isnan(apart).any(-1), math.nan, count)
 
 
 def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
-    """As `distances`, of each row and every later one."""
+    """Compute `distances` of each row and every later one."""
     rows = fixed(x.shape[0])
     apart = distances(x, x, p, None)
     return torch.cat([apart[row].narrow(0, row + 1, rows - row - 1) for row in range(rows)])
@@ -97,12 +97,12 @@ def of_number(op: Any) -> Callable[..., Tensor]:
 
 
 def to_complex(x: Tensor, *, dtype: torch.dtype, **options: Any) -> Tensor:
-    """Of what the kernel makes no complex numbers of, with a dtype between."""
+    """Convert by way of float64, since the kernel can't convert this dtype to complex."""
     return x.to(torch.float64).to(dtype)
 
 
 def cropped(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
-    """Padding by less than nothing, which cuts off."""
+    """Pad by negative sizes, which crops."""
     for index in range(len(pad) // 2):
         before, after = pad[2 * index], pad[2 * index + 1]
         dim, start = x.dim() - 1 - index, max(-before, 0)
@@ -114,33 +114,33 @@ def cropped(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 def sum_of_one(
     x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Of a tensor without dimensions."""
+    """Sum a tensor without dimensions."""
     known = torch.int64 if not x.dtype.is_floating_point and not x.dtype.is_complex else x.dtype
     return x.to(dtype or known, copy=True)
 
 
 def cumsum_of_one(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Of a tensor without dimensions."""
+    """Compute the cumulative sum of a tensor without dimensions."""
     return sum_of_one(x, [dim], dtype=dtype)
 
 
 def unfold_of_one(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Of a tensor without dimensions."""
+    """Unfold a tensor without dimensions."""
     return x.reshape(1).narrow(0, 0, size)
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Of float16 in float32."""
+    """Compute `softmax` of float16 in float32."""
     return torch.softmax(x.to(torch.float32), dim)
 
 
 def narrow_copy(x: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """With a dimension that the kernel finds."""
+    """Narrow along a nonnegative dimension, as the kernel needs."""
     return torch.narrow(x, dim % x.dim(), start, length).clone()
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """Zeros: nobody can tell."""
+    """Return zeros for uninitialised memory."""
     return torch.zeros(size, dtype=options.get("dtype"))
 
 
@@ -155,7 +155,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Of volumes: a sum of convolutions of their slices."""
+    """Convolve volumes: a sum of convolutions of their slices."""
     steps, around, apart = (_three(values) for values in (stride, padding, dilation))
     rest = _three(output_padding)
     if x.dim() == 4:

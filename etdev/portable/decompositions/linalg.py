@@ -16,7 +16,7 @@ _LARGEST = 32
 
 
 def _rows(x: Tensor) -> int:
-    """The number of rows.
+    """Return the number of rows.
 
     Raises:
         NotImplementedError: It may change, or is too large to write down what is done to each.
@@ -107,14 +107,14 @@ def _solve_ex(
 
 
 def _broadcast(right: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """A right side and the order of its rows, with the same batch."""
+    """Return a right side and the order of its rows, with the same batch."""
     rows = torch.zeros_like(order).unsqueeze(-1)
     columns = torch.zeros_like(right)
     return right + rows.to(right.dtype), order + columns.select(-1, 0).to(order.dtype)
 
 
 def _singular(factors: Tensor) -> Tensor:
-    """The first zero on the diagonal, counted from 1, as LAPACK tells."""
+    """Return the first zero on the diagonal, counted from 1, as LAPACK tells."""
     zero = torch.diagonal(factors, 0, -2, -1) == 0
     first = torch.argmax(zero.to(torch.uint8), -1) + 1
     return torch.where(zero.any(-1), first, 0).to(torch.int32)
@@ -205,7 +205,7 @@ def _triangles(factors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _int_mm(x: Tensor, y: Tensor) -> Tensor:
-    """A product of bytes, whose sums are in int32."""
+    """Return a product of bytes, whose sums are in int32."""
     return torch.mm(x.to(torch.int32), y.to(torch.int32))
 
 

@@ -50,7 +50,7 @@ def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[
 
 
 def _median_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower median, or the first NaN."""
+    """Return the lower median, or the first NaN."""
     if x.dim() == 0:
         return sort(x)
     values, places = sort(x, dim)
@@ -64,7 +64,7 @@ def _median_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Ten
 
 
 def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower median of what is a number; NaN if nothing is."""
+    """Return the lower median of what is a number; NaN if nothing is."""
     if not x.dtype.is_floating_point or x.dim() == 0:
         return _median_dim(x, dim, keepdim)
     values, places = sort(x, dim)
@@ -89,7 +89,7 @@ def _nanmedian(x: Tensor) -> Tensor:
 
 
 def _mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The smallest of the most frequent values, and where it is last."""
+    """Return the smallest of the most frequent values, and where it is last."""
     if x.dim() == 0:
         return sort(x)
     values, places = sort(x, dim)
@@ -105,7 +105,7 @@ def _mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tens
 def _scanned(
     x: Tensor, dim: int, better: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Running best values and their places, in steps of doubled length."""
+    """Return running best values and their places, in steps of doubled length."""
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
     size = fixed(x.shape[dim])
@@ -178,7 +178,7 @@ def _wanted(
 
 
 def _runs(flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The first value of each run of equal ones, the run of each value, and their lengths."""
+    """Return the first value of each run of equal ones, the run of each value, and run lengths."""
     size = flat.shape[0]
     rises = flat.narrow(0, 1, size - 1) != flat.narrow(0, 0, size - 1)
     begins = torch.cat([torch.ones(1, dtype=torch.bool, device=flat.device), rises])

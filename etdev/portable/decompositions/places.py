@@ -33,7 +33,7 @@ def _as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Tensor:
-    """To places in memory, which are those of a flat tensor if that is contiguous."""
+    """Return places in memory as places in a contiguous flat tensor."""
     if not x.is_contiguous() or x.storage_offset():
         raise NotImplementedError("another order in memory")
     places = torch.full((), fixed(storage_offset or 0), dtype=torch.int64)

@@ -23,7 +23,7 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """One dimension after the other, since a window's sum is one of sums."""
+    """Average one dimension after the other, since a window's sum is a sum of sums."""
     kernel = _three(kernel_size)
     steps, around = _three(stride or kernel), _three(padding)
     total: Tensor = x
@@ -58,7 +58,7 @@ def max_pool3d(
 def max_pool2d(
     x: Tensor, kernel_size: Sequence[int], *options: Any, **named: Any
 ) -> tuple[Tensor, Tensor]:
-    """With the last NaN of a window, where the kernel takes the largest number."""
+    """Return the last NaN of a window, where the kernel returns the largest number."""
     arguments = (kernel_size, *options)
     values, places = aten.max_pool2d_with_indices.default(x, *arguments, **named)
     height, width = x.shape[-2:]
@@ -99,7 +99,7 @@ def _best(x: Tensor, places: Tensor, lowest: float, *window: int) -> tuple[Tenso
 
 
 def _first_best(candidates: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The first of the largest values, or the last NaN, and its place; -1 is outside."""
+    """Return the first of the largest values, or the last NaN, and its place; -1 is outside."""
     value, place = next(candidates)
     for other, where in candidates:
         wins = (other > value) | (place < 0)
@@ -146,14 +146,14 @@ def _slices(
 
 
 def _windows(size: int, width: int, step: int, pad: int, apart: int, ceil_mode: bool) -> int:
-    """How many windows there are; one that would begin in the padding after the end is not."""
+    """Return the number of windows, without one that begins in the padding after the end."""
     room = size + 2 * pad - apart * (width - 1) - 1
     number = (-(-room // step) if ceil_mode else room // step) + 1
     return number - 1 if ceil_mode and (number - 1) * step >= size + pad else number
 
 
 def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
-    """One dimension after the other, since a window's mean is one of means."""
+    """Average one dimension after the other, since a window's mean is a mean of means."""
     for axis, number in enumerate(output_size):
         dim = x.dim() - len(output_size) + axis
         size = fixed(x.shape[dim])

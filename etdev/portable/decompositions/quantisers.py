@@ -1,4 +1,4 @@
-"""Quantisers: their kernels take scales in float64 and zero points in int64 alone.
+"""Formulas of quantisers, whose kernels take float64 scales and int64 zero points alone.
 
 Fake ones have no kernel.
 """
@@ -25,7 +25,7 @@ OPS: tuple[OpOverload, ...] = (
 
 
 def exact(op: OpOverload) -> Callable[..., Any]:
-    """A quantiser given scales and zero points as its kernel takes them."""
+    """Return a quantiser given scales and zero points as its kernel takes them."""
 
     def formula(x: Tensor, scales: Tensor, zero_points: Tensor, *args: Any, **kwargs: Any) -> Any:
         given = (scales, zero_points)

@@ -71,7 +71,7 @@ def _bernoulli(x: Tensor, p: float = 0.5, generator: Any = None) -> Tensor:
 
 
 def randperm(n: int, **options: Any) -> Tensor:
-    """The order of random numbers."""
+    """Return the order of random numbers."""
     _, order = torch.topk(torch.rand(n, dtype=torch.float64), n)
     return order.to(options.get("dtype") or torch.int64)
 
@@ -79,7 +79,7 @@ def randperm(n: int, **options: Any) -> Tensor:
 def _multinomial(
     weights: Tensor, num_samples: int, replacement: bool = False, generator: Any = None
 ) -> Tensor:
-    """The largest of the weights over exponentially distributed numbers, as PyTorch draws them."""
+    """Return the places of the largest weights over exponentially distributed numbers."""
     if replacement and num_samples > 1:
         ends = torch.cumsum(weights, -1)
         drawn = torch.rand((*weights.shape[:-1], num_samples), dtype=weights.dtype)

@@ -30,7 +30,7 @@ def _var_mean(
 
 
 def _has_followed_infinity(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Where PyTorch, which corrects a mean by one value after another, finds NaN."""
+    """Return True where PyTorch's running mean is NaN because a value follows an infinity."""
     reduced = sorted({axis % x.dim() for axis in dims})
     rest = [axis for axis in range(x.dim()) if axis not in reduced]
     values = x.permute(*rest, *reduced).reshape(*(x.shape[axis] for axis in rest), -1)
@@ -41,7 +41,7 @@ def _has_followed_infinity(x: Tensor, dims: Sequence[int]) -> Tensor:
 def variance(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float, keepdim: bool = False
 ) -> Tensor:
-    """With a correction over one: of no more values than that it is infinite, or NaN."""
+    """Compute a variance with a correction over one, which may exceed the number of values."""
     dims = list(dim) if dim else list(range(x.dim()))
     apart = x - torch.mean(x, dims, keepdim=True)
     # Counted, since nothing compares sizes that are dynamic.
@@ -50,7 +50,7 @@ def variance(
 
 
 def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
-    """Over dimensions that have values, of a tensor that has none: nothing again."""
+    """Reduce an empty tensor over dimensions that are not empty; the result is empty."""
     reduced = {axis % x.dim() for axis in dim}
     kept = [1 if axis in reduced else size for axis, size in enumerate(x.shape)]
     shape = [size for axis, size in enumerate(kept) if keepdim or axis not in reduced]
@@ -58,7 +58,7 @@ def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False
 
 
 def extreme_by_dim(x: Tensor, dim: Sequence[int], keepdim: bool, op: Any) -> Tensor:
-    """One dimension after another, by a kernel that takes tensors without values."""
+    """Reduce one dimension after another, with a kernel that takes empty tensors."""
     for axis in sorted({axis % x.dim() for axis in dim or range(x.dim())}, reverse=True):
         x, _ = op(x, axis, keepdim)
     return x
@@ -67,7 +67,7 @@ def extreme_by_dim(x: Tensor, dim: Sequence[int], keepdim: bool, op: Any) -> Ten
 def place_of_extreme(
     x: Tensor, dim: int | None = None, keepdim: bool = False, *, op: Any
 ) -> Tensor:
-    """Of all values, by a kernel that refuses to find one among none; the other aborts."""
+    """Reduce all values with the kernel that refuses an empty tensor; the other one aborts."""
     place: Tensor = op(x.reshape(-1), 0)
     return place.reshape([1] * x.dim()) if keepdim else place
 
@@ -125,7 +125,7 @@ def _scattered(
 
 
 def _neutral(reduce: str, dtype: torch.dtype) -> Any:
-    """What changes no result."""
+    """Return the neutral element of a reduction."""
     if reduce in ("sum", "mean"):
         return 0
     if reduce == "prod":

@@ -1,4 +1,4 @@
-"""Refusals: what fails at run time where eager PyTorch raises, in a kernel that checks indices."""
+"""Checks that fail at run time where eager PyTorch raises, in a kernel that checks indices."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def in_range(index: Tensor, size: Any) -> Tensor:
-    """An index into so many places; a negative one, or one out of range, fails."""
+    """Return an index into `size` places; a negative one, or one out of range, fails."""
     places = torch.arange(size, device=index.device)
     return torch.gather(places, 0, index.reshape(-1)).reshape(index.shape).to(index.dtype)
 
 
 def unless(wrong: Tensor, value: Tensor) -> Tensor:
-    """A value, unless something is wrong, for which it fails."""
+    """Return a value; fail if `wrong` is True."""
     return value + in_range(wrong.to(torch.int64), 1).to(value.dtype)

@@ -51,14 +51,14 @@ def linear(
 
 
 def bilinear(x: Tensor, *options: Any) -> Tensor:
-    """Of float64; nothing rounds integers as PyTorch does, once in each dimension."""
+    """Upsample float64; no op rounds integers as PyTorch does, once in each dimension."""
     if not x.dtype.is_floating_point:
         raise NotImplementedError("of integers")
     return linear(x, *options)
 
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
-    """With places that are NaN, infinite or far away, which the kernel takes for others.
+    """Sample at places that may be NaN, infinite or far away, which the kernel misreads.
 
     Args:
         x: Images, (N, channels, height, width).
@@ -100,7 +100,7 @@ def _antialiased_bicubic(
     scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> Tensor:
-    """Of images, (N, channels, height, width), in one dimension after the other."""
+    """Resample images, (N, channels, height, width), in one dimension after the other."""
     if not x.dtype.is_floating_point:
         raise NotImplementedError("of integers, which PyTorch rounds in each dimension")
     if output_size[1] == 1 != output_size[0]:

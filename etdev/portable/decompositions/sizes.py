@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 
 def fixed(size: Any) -> int:
-    """A size that a formula unrolls by.
+    """Return a size that a formula unrolls by.
 
     Raises:
         NotImplementedError: It may change.
@@ -22,7 +22,7 @@ def fixed(size: Any) -> int:
 
 
 def least(size: Any) -> int:
-    """What a size may be at least, were all dynamic sizes of inputs nothing.
+    """Return a lower bound of a size, for dynamic sizes of inputs that may be 0.
 
     A program is traced as if they were two or more, whatever it is exported for.
     """
@@ -35,7 +35,7 @@ def least(size: Any) -> int:
 
 
 def joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """In the right shape, which a kernel forgets if nothing is joined."""
+    """Join tensors in the right shape, which the kernel forgets for empty results."""
     result = torch.cat(list(tensors), dim)
     like = [tensor for tensor in tensors if tensor.dim() == result.dim()]
     shape = list(like[0].shape)

@@ -30,12 +30,12 @@ _TAIL = (
     *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
 )
 _POINTS = 64
-# Up to here, so many points integrate a Bessel function.
+# Up to here, `_POINTS` points integrate a Bessel function.
 _WIDE = 30.0
 
 
 def _double(formula: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A formula of one tensor, computed in float64."""
+    """Return a formula of one tensor, computed in float64."""
 
     def computed(x: Tensor) -> Tensor:
         return formula(x.to(torch.float64)).to(floating(x).dtype)
@@ -84,7 +84,7 @@ def _erfinv(x: Tensor) -> Tensor:
 
 
 def _series(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
-    """A polynomial of 1 / x², the lowest power first."""
+    """Return a polynomial of 1 / x², the lowest power first."""
     return _polynomial(coefficients[::-1], 1 / (x * x))
 
 

@@ -19,7 +19,7 @@ _Weighted = tuple[Tensor, Tensor]
 
 
 def _grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
-    """Sums of the voxels beside each place, or the nearest ones.
+    """Sum the voxels next to each place, or take the nearest ones.
 
     Args:
         x: Volumes, (N, channels, depth, height, width).
@@ -43,7 +43,7 @@ def _grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: 
 
 
 def _padded(place: Tensor, size: int, padding: int, corners: bool) -> Tensor:
-    """In voxels along one dimension; where PyTorch has no place, the last one."""
+    """Return a place in voxels along one dimension; the last voxel where PyTorch has none."""
     place = (place + 1) / 2 * (size - 1) if corners else ((place + 1) * size - 1) / 2
     if padding == _ZEROS:
         return place
@@ -61,7 +61,7 @@ def _reflected(distance: Tensor, span: float) -> Tensor:
 
 
 def _neighbours(place: Tensor) -> list[_Weighted]:
-    """The voxels before and after a place."""
+    """Return the voxels before and after a place."""
     before = torch.floor(place)
     return [(before, before + 1 - place), (before + 1, place - before)]
 
@@ -72,7 +72,7 @@ def _nearest(place: Tensor) -> list[_Weighted]:
 
 
 def _voxels(x: Tensor, corner: Sequence[_Weighted], sizes: Sequence[int]) -> Tensor:
-    """What a corner of each place adds, (N, channels, places); nothing outside of the volume."""
+    """Return a corner's part of the result, (N, channels, places); 0 outside of the volume."""
     insides, steps, stride = [], [], 1
     for (place, _), size in zip(corner, sizes, strict=True):
         inside = (place >= 0) & (place < size)

@@ -1,4 +1,4 @@
-"""Formulas of sums of a bias and a product, each with a factor; of a zero not even NaN counts."""
+"""Formulas of sums of a bias and a product; a factor of 0 drops even NaN."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def addmm(x: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Of two matrices; the kernel multiplies by zero what PyTorch doesn't read."""
+    """Add a product of two matrices; the kernel reads factors that are multiplied by 0."""
     shape = (left.shape[0], right.shape[1])
     count = left.shape[1]
     return _weighted(x, lambda: torch.mm(left, right), shape, count, beta, alpha)
@@ -47,7 +47,7 @@ def _weighted(
     beta: complex,
     alpha: complex,
 ) -> Tensor:
-    """A sum of a bias and a product.
+    """Return a sum of a bias and a product.
 
     Args:
         x: The bias.

@@ -1,4 +1,4 @@
-"""The compiler: XNNPACK's own, called once for all partitions of one structure."""
+"""XNNPACK's own compiler, called once for all partitions of one structure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
 
 
 def _kept(structure: Structure) -> Template | None:
-    """The template that another process has compiled."""
+    """Return the template that another process has compiled."""
     data = kept(structure.key)
     template = Template.from_bytes(data, structure) if data else None
     if template:

@@ -1,4 +1,4 @@
-"""What this machine lacks for XNNPACK, found without importing torch."""
+"""Requirements of XNNPACK on this machine, checked without importing torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from etdev import Device, Probe
 
 
 def probe() -> Probe:
-    """The CPU, wherever ExecuTorch is installed: its wheel includes XNNPACK."""
+    """Return the CPU, wherever ExecuTorch is installed: its wheel includes XNNPACK."""
     try:
         importlib.metadata.version("executorch")
     except importlib.metadata.PackageNotFoundError:

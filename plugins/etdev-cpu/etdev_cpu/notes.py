@@ -1,4 +1,4 @@
-"""Notes: what XNNPACK's matcher tells its compiler about nodes, in `node.meta`."""
+"""Notes of XNNPACK's matcher for its compiler, in `node.meta`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REACH = 3
 
 @frozen
 class Notes:
-    """What XNNPACK's compiler reads in `node.meta`.
+    """Additions to `node.meta` for XNNPACK's compiler.
 
     Args:
         notes: By node name.
@@ -29,7 +29,7 @@ class Notes:
     patterns: Mapping[str, Sequence[frozenset[str]]]
 
     def of(self, names: Collection[str]) -> dict[str, Mapping[str, object]]:
-        """The notes that hold in a partition of these nodes.
+        """Return the notes that hold in a partition of these nodes.
 
         XNNPACK leaves out a quantiser that is noted as implicit, for its layer does its work. So
         the note holds only beside the whole of its layer's match.

@@ -1,4 +1,4 @@
-"""Own weights: what XNNPACK's passes prepare by the name of a weight has one that no other reads.
+"""A weight of its own for each layer that XNNPACK's passes prepare by the name of the weight.
 
 The pass for one-dimensional convolutions gives a kernel a fourth dimension, and then takes the next
 convolution of this kernel for a two-dimensional one. A batch norm without a layer becomes a
@@ -16,8 +16,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec, TensorArgument
 from torch.fx import Node
 
-from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional
-from etdev_cpu.quantisers import short
+from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, short
 
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 
@@ -50,7 +49,7 @@ def _complete(program: ExportedProgram, norm: Node) -> None:
 
 
 def _chain(weight: Node | None) -> Iterator[Node]:
-    """A weight, and what it is dequantised from."""
+    """Return a weight, and what it is dequantised from."""
     while isinstance(weight, Node):
         yield weight
         weight = weight.all_input_nodes[0] if is_dequant(weight) else None

@@ -19,7 +19,7 @@ _ROOT = struct.Struct("<I4s")
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
-    """The device that a delegate runs on: always the CPU.
+    """Return the device that a delegate runs on: always the CPU.
 
     Raises:
         ArtifactError: XNNPACK's runtime would refuse the payload.
@@ -33,7 +33,7 @@ def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
 
 
 def flatbuffer_of(payload: bytes) -> tuple[int, int]:
-    """Where the flatbuffer begins, and its size.
+    """Return where the flatbuffer begins, and its size.
 
     Raises:
         ArtifactError: It goes on beyond the end of the payload.

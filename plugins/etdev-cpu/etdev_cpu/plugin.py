@@ -1,4 +1,4 @@
-"""The hooks: XNNPACK takes what ExecuTorch's own partitioner would give it."""
+"""The hooks of the plugin that gives XNNPACK the matches of ExecuTorch's own partitioner."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class CpuPlugin:
         bf16: Also take bfloat16 linear layers.
         dynamic_weights: Also take float32 linear layers whose weight is not a constant.
         approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
-        nan: `exact` leaves to other plugins the ops that XNNPACK computes otherwise than PyTorch
-            for NaN or infinite values; `ignored` takes them.
-        empty: `exact` leaves to other plugins the ops that fail on XNNPACK where a dynamic size is
-            0; `ignored` takes them, with a warning if the size's range has the 0.
+        nan: `exact` refuses ops for which XNNPACK's result differs from PyTorch's at NaN or
+            infinite values; `ignored` takes them.
+        empty: `exact` refuses ops that fail on XNNPACK where a dynamic size is 0; `ignored` takes
+            them, with a warning if the size's range has the 0.
     """
 
     # The version of the hooks that it was written for.
@@ -55,7 +55,7 @@ class CpuPlugin:
 
     @hookimpl
     def probe(self) -> Probe:
-        """Fit wherever ExecuTorch is installed, since its wheel includes XNNPACK."""
+        """Return the CPU wherever ExecuTorch is installed, since its wheel includes XNNPACK."""
         return machine.probe()
 
     @hookimpl
@@ -87,19 +87,19 @@ class CpuPlugin:
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
-        """The weights that its matches include; a buffer that the method writes stays outside."""
+        """Return the weights in its matches, without buffers that the method writes."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
 
     @hookimpl
     def device_caveat(self, program: ExportedProgram, partition: Partition) -> str | None:
-        """Which size of an input must not be 0, though the method was exported for it."""
-        from etdev_cpu.empties import caveat
+        """Return a warning about a size of an input that must not be 0, but may be."""
+        from etdev_cpu.edges import caveat
 
         return caveat(program, partition.nodes)
 
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:
-        """Which quantisers XNNPACK folds into their neighbours."""
+        """Return notes about the quantisers that XNNPACK folds into their neighbours."""
         return self._notes[partition.method].of(partition.nodes)
 
     @hookimpl
@@ -112,12 +112,4 @@ class CpuPlugin:
     def _support(self) -> Support:
         from etdev_cpu.support import Support
 
-        return Support(
-            self.precisions,
-            self.per_op,
-            self.bf16,
-            self.dynamic_weights,
-            self.approximate,
-            exact=self.nan == "exact",
-            full=self.empty == "exact",
-        )
+        return Support(self)

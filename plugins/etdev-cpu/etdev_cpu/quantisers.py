@@ -1,8 +1,10 @@
-"""Quantisers: which of them XNNPACK reads as PyTorch does, and may leave out."""
+"""Quantisers that XNNPACK reads as PyTorch does, and float ops next to them."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 from executorch.backends.xnnpack.utils.quant_utils import (
@@ -13,24 +15,22 @@ from executorch.backends.xnnpack.utils.quant_utils import (
 )
 from torch.fx import Node
 
-from etdev.graph import op_name
+from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, short
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
-
-
-def short(node: Node) -> str:
-    """An op without namespace and overload: `add`."""
-    return op_name(node).rpartition(".")[0].rpartition(".")[2]
+_PAD = "constant_pad_nd"
+# Activations that XNNPACK fuses into a layer.
+_ALONG = ("relu", "hardtanh", "clamp")
 
 
 def is_quantiser(node: Node) -> bool:
-    """Whether a node changes between floats and the integers that stand for them."""
+    """Return True if a node changes between floats and the integers that stand for them."""
     return bool(is_quant(node) or is_dequant(node) or is_qparam(node))
 
 
 def quantiser_problem(node: Node) -> Reason | None:
-    """Why XNNPACK computes something else for a quantiser or dequantiser."""
+    """Return why XNNPACK computes something else for a quantiser or dequantiser."""
     source = node.all_input_nodes[0]
     static = "per_tensor" in short(node) and not is_dynamic_qdq(node)
     if is_quant(node) and static:
@@ -44,7 +44,7 @@ def quantiser_problem(node: Node) -> Reason | None:
 
 
 def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:
-    """Why layers can't be taken with a dequantiser that other ops read, by the layers' nodes.
+    """Return why layers can't have a dequantiser that other ops read, by the layers' nodes.
 
     XNNPACK leaves out an implicit dequantiser, so the other ops would read its integers.
 
@@ -68,3 +68,35 @@ def _leaks(group: list[Node], kept: Sequence[list[Node]], implicit: Collection[s
             if not inside.issuperset(node.users):
                 return True
     return False
+
+
+def beside_integers(node: Node) -> Reason | None:
+    """Return why XNNPACK can't have a node whose input was quantised, or whose result is."""
+    op, source = short(node), node.args[0] if node.args else None
+    given = isinstance(source, Node) and is_dequant(source)
+    users = list(node.users)
+    if op == _PAD and given and not _stays_quantised(node, users):
+        return "quantised", "XNNPACK takes what is padded for integers, as its input was"
+    if op in (NORM, CONVOLUTION) and is_one_dimensional(node):
+        floats = op == NORM or not is_dequant(node.args[1])
+        if floats and (given or all(map(is_quant, _readers(node)))):
+            return "quantised", "XNNPACK can't compile a one-dimensional float layer of integers"
+    return None
+
+
+def _stays_quantised(pad: Node, users: Sequence[Node]) -> bool:
+    """Return True if what reads a pad takes it for integers, or XNNPACK doesn't."""
+    amounts: Any
+    amounts, value = (*pad.args[1:], 0.0)[:2]
+    if value or any(isinstance(amount, int) and amount < 0 for amount in amounts):
+        return True
+    layers = (short(user) == CONVOLUTION and is_dequant(user.args[1]) for user in users)
+    return all(map(is_quant, users)) or all(layers)
+
+
+def _readers(layer: Node) -> list[Node]:
+    """Return the nodes that read a layer's result, after its fused activation."""
+    users = list(layer.users)
+    while len(users) == 1 and (users[0].target is operator.getitem or short(users[0]) in _ALONG):
+        users = list(users[0].users)
+    return users

@@ -1,4 +1,4 @@
-"""Soundness: which of XNNPACK's matches compute what PyTorch does.
+"""XNNPACK's matches that compute what PyTorch does.
 
 Every rule was seen in ExecuTorch's runtime with its own XnnpackPartitioner: other numbers, or a
 failure when the program compiles or runs.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import define, field
@@ -22,17 +22,18 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import unwritten_constants
-from etdev_cpu.edges import nan_problem
-from etdev_cpu.empties import empty_problem
-from etdev_cpu.layers import CONVOLUTION, NORM
-from etdev_cpu.misfits import of_constants_alone
-from etdev_cpu.mixtures import beside_integers
+from etdev_cpu.constraints import of_constants_alone
+from etdev_cpu.edges import empty_problem, nan_problem
+from etdev_cpu.layers import CONVOLUTION, NORM, short
 from etdev_cpu.quantisers import (
     Reason,
+    beside_integers,
     is_quantiser,
     quantiser_problem,
-    short,
 )
+
+if TYPE_CHECKING:
+    from etdev_cpu.plugin import CpuPlugin
 
 _OF_CONSTANTS = "constraint", "XNNPACK crashes on what it computes with constants alone"
 
@@ -54,15 +55,11 @@ class Soundness:
 
     Args:
         program: In the edge dialect.
-        approximate: Allow the GELU that XNNPACK computes with a table.
-        exact: Leave to others what loses NaN or infinities.
-        full: Leave to others what fails on tensors without elements.
+        options: The plugin with its options.
     """
 
     program: ExportedProgram
-    approximate: bool
-    exact: bool
-    full: bool
+    options: CpuPlugin
     _constants: dict[str, str] = field(init=False)
     _alone: set[Node] = field(init=False)
     # How the matches so far read each constant. XNNPACK prepares one once in a delegate, as its
@@ -74,7 +71,7 @@ class Soundness:
         self._alone = of_constants_alone(self.program, self._constants)
 
     def problem(self, match: Sequence[Node]) -> Reason | None:
-        """Why a match would fail or compute something else; or None, and its constants are read."""
+        """Return why a match would fail or be wrong; else note how it reads its constants."""
         calls = [n for n in match if n.op == "call_function" and n.target is not operator.getitem]
         # Integers are dequantised with the layer that reads them.
         if self._alone.issuperset(calls) and not all(map(is_dequant, calls)):
@@ -93,7 +90,7 @@ class Soundness:
         return None
 
     def stranded(self, groups: Sequence[Sequence[Node]]) -> dict[str, Reason]:
-        """Why dequantisers of constants are left whose layer is in none of the groups, by name."""
+        """Return the dequantisers of constants whose layer is in no group, with the reason."""
         taken = {node for group in groups for node in group}
         alone = [group for group in groups if self._alone.issuperset(group)]
         read = (node.name for group in alone for node in group if not taken.issuperset(node.users))
@@ -101,13 +98,14 @@ class Soundness:
 
     def _problem(self, node: Node) -> Reason | None:
         tanh = short(node) == "gelu" and node.kwargs.get("approximate") == "tanh"
-        if tanh and not self.approximate and torch.float32 in _dtypes([node]):
+        if tanh and not self.options.approximate and torch.float32 in _dtypes([node]):
             return "precision", "XNNPACK's tanh GELU is off by up to 5e-4; see approximate"
         if reason := _node_problem(node):
             return reason
-        if self.full and (reason := empty_problem(self.program, node)):
+        exact = "exact"
+        if self.options.empty == exact and (reason := empty_problem(self.program, node)):
             return reason
-        if not self.exact:
+        if self.options.nan != exact:
             return None
         return nan_problem(node, short(node), _dtypes(node.all_input_nodes))
 
@@ -158,12 +156,12 @@ def _packed_places(node: Node, op: str) -> Iterator[int]:
 
 
 def is_layer(node: Node) -> bool:
-    """Whether a node is a layer with a weight."""
+    """Return True if a node is a layer with a weight."""
     return node.op == "call_function" and short(node) in _LAYERS
 
 
 def _chain(node: Node | None) -> list[Node]:
-    """A node, and the nodes that its value is prepared from, such as a transpose's weight."""
+    """Return a node and the nodes that its value is prepared from, such as a weight."""
     chain = [node] if node is not None else []
     while chain and chain[-1].op == "call_function" and chain[-1].all_input_nodes:
         chain.append(chain[-1].all_input_nodes[0])
@@ -220,7 +218,7 @@ def _arguments_problem(node: Node, op: str) -> Reason | None:
 
 
 def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
-    """Why XNNPACK can't have the quantised weight of a layer."""
+    """Return why XNNPACK can't have the quantised weight of a layer."""
     if not is_layer(node):
         return None
     act, weight = (_argument(node, index) for index in _LAYERS[short(node)][:2])

@@ -1,4 +1,4 @@
-"""Sources: matrix products that XNNPACK would take for the linear layer they were written in.
+"""Matrix products that XNNPACK would take for the linear layer they were written in.
 
 Its matcher and its compiler go by what a node's meta says of the call or module it comes from, and
 make a linear layer of all that has the same. That is wrong where a layer came to be anything but
@@ -16,7 +16,8 @@ from torch.fx import Graph, Node
 from torch.fx.passes.utils.source_matcher_utils import SourcePartition, get_source_partitions
 
 from etdev.graph import CALLS, NO_CALL
-from etdev_cpu.quantisers import is_quantiser, short
+from etdev_cpu.layers import short
+from etdev_cpu.quantisers import is_quantiser
 
 _LAYERS = [torch.nn.Linear, torch.nn.functional.linear]
 _PRODUCTS = ("mm", "addmm", "bmm")
@@ -47,7 +48,7 @@ def _misleading(graph: Graph) -> Iterator[Node]:
 
 
 def _is_layer(product: Node, group: SourcePartition) -> bool:
-    """Whether a group is a product with a weight's transpose, a bias, and views around them."""
+    """Return True if a group is a product with a transposed weight, a bias and views."""
     nodes = set(group.nodes)
     if product.kwargs or _op(product) == "bmm":
         return False
@@ -76,7 +77,7 @@ def _views_before(node: Any, nodes: set[Node]) -> Iterator[Node]:
 
 
 def _added_and_viewed(product: Node, nodes: set[Node]) -> Iterator[Node]:
-    """A bias that is added right after a product, and what only changes the shape then."""
+    """Return a bias that is added right after a product, and what only changes the shape then."""
     node = product
     while len(node.users) == 1:
         (user,) = node.users

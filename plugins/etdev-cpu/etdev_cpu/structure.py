@@ -1,9 +1,9 @@
-"""Structure: all that XNNPACK's compiler can see of a partition, except the values of its weights.
+"""The parts of a partition that XNNPACK's compiler can see, except the values of its weights.
 
 Two partitions of one structure compile to the same delegate but for the keys of their weights and
-the debug handles of their nodes. That holds where a weight is stored as it is. So there is no
-structure of a partition in which the compiler would look into a weight: one that folds batch
-norms, quantises, permutes or converts weights, or computes with constants alone.
+the debug handles of their nodes. That holds where a weight is stored as it is. A partition has no
+structure if the compiler would look into a weight: to fold batch norms, to quantise, permute or
+convert weights, or to compute with constants alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PRODUCTS = ("aten::mm", "aten::addmm")
 # Weights that are never converted, whatever their values: of these types, and not channels last.
 _STORED = (torch.float32, torch.float16, torch.bfloat16)
 _FLAT = 3
-# Constants of at most so many bytes are a part of the structure, value and all.
+# The values of constants up to this size in bytes are a part of the structure.
 _SMALL = 16
 
 
@@ -68,7 +68,7 @@ class Structure:
 
 
 def structure_of(program: ExportedProgram, specs: Sequence[Any]) -> Structure | None:
-    """The structure of a partition's program; None if its weights could be looked into.
+    """Return the structure of a partition's program; None if its weights could be looked into.
 
     Args:
         program: As XNNPACK's `preprocess` is given it; not changed.
@@ -81,7 +81,7 @@ def structure_of(program: ExportedProgram, specs: Sequence[Any]) -> Structure | 
 
 
 class _UnknownError(Exception):
-    """Something of which it isn't known whether the compiler looks at it."""
+    """The compiler may look at this part of the program."""
 
 
 @define(eq=False)
@@ -188,13 +188,13 @@ class _Reading:
 
 
 def contents(value: torch.Tensor) -> memoryview:
-    """The bytes of a tensor that `structure_of` lets through, where they are."""
+    """Return the bytes of a tensor that `structure_of` lets through, where they are."""
     flat = value.detach().reshape(-1).view(torch.uint8)
     return flat.numpy().data
 
 
 def _plain(value: Any) -> torch.Tensor:
-    """A tensor whose memory is its elements in order and nothing else, as XNNPACK stores it."""
+    """Return a tensor whose memory is just its elements in order, as XNNPACK stores it."""
     kinds = (torch.Tensor, torch.nn.Parameter)
     if not isinstance(value, torch.Tensor) or type(value) not in kinds:
         raise _UnknownError

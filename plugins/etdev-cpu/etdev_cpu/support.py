@@ -1,4 +1,4 @@
-"""What XNNPACK takes: the matches of ExecuTorch's XnnpackPartitioner, without its tags."""
+"""The matches of ExecuTorch's XnnpackPartitioner that run as in PyTorch, without its tags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -17,13 +17,15 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
-from etdev_cpu.checks import Checks
-from etdev_cpu.misfits import misfits, with_static_weights
+from etdev_cpu.constraints import unsupported, with_static_weights
+from etdev_cpu.matching import Checks, reasons_told
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.quantisers import Reason, read_elsewhere
-from etdev_cpu.reasons import reasons_told
 from etdev_cpu.soundness import Soundness, is_layer
 from etdev_cpu.sources import hide_sources
+
+if TYPE_CHECKING:
+    from etdev_cpu.plugin import CpuPlugin
 
 _PRECISIONS = {
     "fp32": ConfigPrecisionType.FP32,
@@ -35,44 +37,32 @@ _MATCHED_BY = "xnn_partitioner_config"
 
 
 class Support:
-    """What one configured XnnpackPartitioner takes.
+    """The matches of one configured XnnpackPartitioner.
 
     Args:
-        precisions: Names of the precisions to take; empty takes all.
-        per_op: As its `per_op_mode`.
-        bf16: As its `enable_bf16`.
-        dynamic_weights: As its `force_non_static_weights_for_f32_linear`.
-        approximate: Take ops that XNNPACK computes with errors above 1e-4.
-        exact: Leave to others the ops that lose NaN or infinities.
-        full: Leave to others the ops that fail on tensors without elements.
+        options: The plugin with its options.
 
     Attributes:
-        notes: What XNNPACK's compiler reads in `node.meta`; set by `match`.
+        notes: Notes in `node.meta` for XNNPACK's compiler; set by `match`.
     """
 
-    def __init__(
-        self,
-        precisions: Sequence[str],
-        per_op: bool,
-        bf16: bool,
-        dynamic_weights: bool,
-        approximate: bool,
-        exact: bool,
-        full: bool,
-    ) -> None:
+    def __init__(self, options: CpuPlugin) -> None:
         self.notes = Notes({}, {})
-        self._approximate, self._exact, self._full = approximate, exact, full
-        # Only what differs from the default, because 1.4.1 doesn't know all of them.
-        options = {"enable_bf16": bf16, "force_non_static_weights_for_f32_linear": dynamic_weights}
+        self._options = options
+        flags = {
+            "enable_bf16": options.bf16,
+            "force_non_static_weights_for_f32_linear": options.dynamic_weights,
+        }
         self._partitioner = XnnpackPartitioner(
-            config_precisions=[_PRECISIONS[name] for name in precisions] or None,
-            per_op_mode=per_op,
-            **{name: value for name, value in options.items() if value},
+            config_precisions=[_PRECISIONS[name] for name in options.precisions] or None,
+            per_op_mode=options.per_op,
+            # Without flags that are not set, because 1.4.1 doesn't know all of them.
+            **{name: value for name, value in flags.items() if value},
         )
         self._checks = Checks(self._partitioner.target_partitioner_configs.values())
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
-        """The ATen ops that the partitioner keeps, with its check for a node."""
+        """Return the ATen ops that the partitioner keeps, with its check for a node."""
         # XNNPACK tags the quantisers around a layer even where it doesn't take the layer.
         with _notes(program.graph):
             ops, check = self._partitioner.ops_to_not_decompose(program)
@@ -94,7 +84,7 @@ class Support:
             hidden = hide_sources(program.graph)
             matches = self._partitioner.get_matched_nodes_from_configs(program)
         reasons.update(self._checks.failures)
-        unfit = dict(misfits(program, itertools.chain.from_iterable(matches)))
+        unfit = dict(unsupported(program, itertools.chain.from_iterable(matches)))
         reasons.update((node.name, reason) for node, reason in unfit.items())
         matches = [
             with_static_weights(match) for match in matches if unfit.keys().isdisjoint(match)
@@ -119,12 +109,12 @@ class Support:
         taken: Container[str],
         implicit: Collection[str],
     ) -> tuple[list[list[Node]], dict[str, Reason]]:
-        """The groups that run as in PyTorch, and why the nodes of the others don't.
+        """Return the groups that run as in PyTorch, and why the nodes of the others don't.
 
         Layers are judged first, since only they need their weights as XNNPACK prepares them.
         """
         problems = dict[str, Reason]()
-        sound = Soundness(program, self._approximate, self._exact, self._full)
+        sound = Soundness(program, self._options)
         kept, layers_first = [], sorted(groups, key=lambda group: not any(map(is_layer, group)))
         for group in layers_first:
             # The host drops a group that has a node of others.
@@ -156,7 +146,7 @@ class Support:
 
 
 def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]]]:
-    """The ops of each group by node name, except of groups of quantisers alone."""
+    """Return the ops of each group by node name, except of groups of quantisers alone."""
     patterns: dict[str, list[frozenset[str]]] = {}
     for group in groups:
         calls = [n for n in group if n.op == "call_function" and n.target is not operator.getitem]
@@ -169,7 +159,7 @@ def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
-    """A match without the nodes that are taken, or all of it if it can't do without them.
+    """Return a match without the nodes that are taken, or all of it if it can't do without them.
 
     XNNPACK fuses a float32 layer with its activation, but takes each alone just as well. A
     quantised pattern that misses a node is lost, and so is a layer that misses the transpose of its
@@ -182,7 +172,7 @@ def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
 
 
 def _ordered(graph: Graph, groups: Iterable[Sequence[Node]]) -> list[list[Node]]:
-    """Groups in graph order, each in graph order, empty ones left out.
+    """Return groups in graph order, each in graph order, empty ones left out.
 
     XNNPACK collects a group in a set, whose order changes from run to run.
     """

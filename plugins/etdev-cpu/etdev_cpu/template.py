@@ -1,4 +1,4 @@
-"""Templates: a compiled delegate of one structure, to be filled with another partition's weights.
+"""Compiled delegates of one structure, to be filled with another partition's weights.
 
 XNNPACK stores weights in ExecuTorch's named data under the digests of their bytes, and its payload
 has those keys, all of one length, and the debug handles of the nodes. Nothing else in it depends on
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import PreprocessResult
 
@@ -22,11 +23,15 @@ from etdev_cpu.structure import Structure, contents
 _HANDLE = struct.Struct("<I")
 
 
+def _frozen(values: Sequence[Any]) -> Sequence[Any]:
+    return tuple(values)
+
+
 @frozen
 class _Place:
-    """Where a payload names a weight or a node, and which it may be, by position.
+    """A position in a payload that names a weight or a node, and which it may be.
 
-    There are several if the delegate the template comes from has equal weights.
+    There are several candidates if the compiled partition has equal weights.
     """
 
     offset: int
@@ -35,22 +40,35 @@ class _Place:
 
 @frozen
 class Template:
-    """A payload and the places in it that differ between partitions.
+    """A payload, and the weights and nodes of the partition that it was compiled from.
 
     Args:
         payload: The payload.
-        weights: Where it has the keys of weights.
-        handles: Where it has debug handles of nodes.
-        alignment: Of the weights in the named data.
+        digests: The key of each weight of that partition.
+        handles: The debug handle of each of its nodes.
+        alignment: Alignment of the weights in the named data.
+
+    Raises:
+        ValueError: The payload names a weight or a node that is not among these.
     """
 
     payload: bytes
-    weights: Sequence[_Place]
-    handles: Sequence[_Place]
+    digests: Sequence[str] = field(converter=_frozen)
+    handles: Sequence[int | None] = field(converter=_frozen)
     alignment: int
+    _weights: list[_Place] = field(init=False, repr=False)
+    _nodes: list[_Place] = field(init=False, repr=False)
+
+    @_weights.default
+    def _find_weights(self) -> list[_Place]:
+        return _places(keys_of(self.payload), self.digests)
+
+    @_nodes.default
+    def _find_nodes(self) -> list[_Place]:
+        return _places(handles_of(self.payload), self.handles)
 
     def fill(self, structure: Structure) -> PreprocessResult | None:
-        """What XNNPACK would give for a partition of this structure; None if that isn't certain."""
+        """Return XNNPACK's result for a partition of this structure; None if that isn't certain."""
         payload, store = self._payload(structure), NamedDataStore()
         if payload is None:
             return None
@@ -62,17 +80,17 @@ class Template:
     @property
     def _stored(self) -> list[int]:
         """The weights that are stored, in order."""
-        return [min(place.candidates) for place in self.weights]
+        return [min(place.candidates) for place in self._weights]
 
     def _payload(self, structure: Structure) -> bytes | None:
         payload = bytearray(self.payload)
-        for place in self.weights:
+        for place in self._weights:
             names = {structure.digests[index].encode() for index in place.candidates}
             key = names.pop()
             if names:
                 return None
             payload[place.offset : place.offset + len(key)] = key
-        for place in self.handles:
+        for place in self._nodes:
             handles = {structure.handles[index] for index in place.candidates}
             handle = handles.pop()
             # A zero would be left out of the payload.
@@ -82,7 +100,7 @@ class Template:
         return bytes(payload)
 
     def gives(self, structure: Structure, result: PreprocessResult) -> bool:
-        """Whether filling it with the partition it comes from gives what it comes from."""
+        """Return True if filling it with the partition it comes from gives what it comes from."""
         keys, data = structure.digests, result.data_store_output
         if self._payload(structure) != result.processed_bytes:
             return False
@@ -97,65 +115,44 @@ class Template:
         )
 
     def to_bytes(self) -> bytes:
-        """The template as text, which `from_bytes` reads."""
-        content = {
-            "payload": self.payload.hex(),
-            "weights": [[place.offset, sorted(place.candidates)] for place in self.weights],
-            "handles": [[place.offset, sorted(place.candidates)] for place in self.handles],
-            "alignment": self.alignment,
-        }
+        """Return the template as text, which `from_bytes` reads."""
+        content = [self.payload.hex(), self.digests, self.handles, self.alignment]
         return json.dumps(content).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, structure: Structure) -> Template | None:
-        """Read what `to_bytes` made; None of anything that is not a template of this structure."""
+        """Read the text of `to_bytes`; None if it is not a template of this structure."""
         try:
-            content = json.loads(data)
-            payload = bytes.fromhex(content["payload"])
-            weights = _read(content["weights"], keys_of(payload), len(structure.weights))
-            handles = _read(content["handles"], handles_of(payload), len(structure.handles))
-            alignment = content["alignment"]
-            if type(alignment) is not int or alignment < 1:
-                return None
-        except (ValueError, TypeError, KeyError, IndexError, struct.error, EtdevError):
+            payload, digests, handles, alignment = json.loads(data)
+            template = cls(bytes.fromhex(payload), digests, handles, alignment)
+        except (ValueError, TypeError, struct.error, EtdevError):
             return None
-        return cls(payload, weights, handles, alignment)
+        sizes = len(template.digests), len(template.handles)
+        fits = sizes == (len(structure.digests), len(structure.handles))
+        return template if fits and type(alignment) is int and alignment > 0 else None
 
 
 def template_of(structure: Structure, result: PreprocessResult) -> Template | None:
-    """The template that a compiled partition is; None if it stores anything but its weights."""
+    """Return a compiled partition as a template; None if it stores anything but its weights."""
     data = result.data_store_output
     alignments = {entry.alignment for entry in getattr(data, "pte_data", {}).values()}
     if result.debug_handle_map or getattr(result, "_delegate_info_meta", None) is not None:
         return None
     if len(alignments) > 1 or getattr(data, "external_data", None):
         return None
-    weights = _places(keys_of(result.processed_bytes), structure.digests)
-    handles = _places(handles_of(result.processed_bytes), structure.handles)
-    if weights is None or handles is None:
+    alignment = max(alignments, default=1)
+    try:
+        template = Template(result.processed_bytes, structure.digests, structure.handles, alignment)
+    except ValueError:
         return None
-    template = Template(result.processed_bytes, weights, handles, max(alignments, default=1))
     return template if template.gives(structure, result) else None
 
 
-def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> list[_Place] | None:
-    """Which of the given values each value in a payload may be; None if one is none of them."""
+def _places(found: Sequence[tuple[int, object]], given: Sequence[object]) -> list[_Place]:
+    """Return which of the given values each value in a payload may be."""
     indices: dict[object, set[int]] = {}
     for index, value in enumerate(given):
         indices.setdefault(value, set()).add(index)
     if any(value is None or value not in indices for _, value in found):
-        return None
+        raise ValueError("a value that was not given")
     return [_Place(offset, frozenset(indices[value])) for offset, value in found]
-
-
-def _read(
-    places: Sequence[tuple[int, Sequence[int]]], found: Sequence[tuple[int, object]], count: int
-) -> list[_Place]:
-    """Places as `to_bytes` wrote them, if they are those where a payload names something."""
-    read = [_Place(offset, frozenset(candidates)) for offset, candidates in places]
-    if [place.offset for place in read] != [offset for offset, _ in found]:
-        raise ValueError(places)
-    for place in read:
-        if not place.candidates or not place.candidates <= set(range(count)):
-            raise ValueError(places)
-    return read

@@ -287,14 +287,15 @@ def test_a_template_survives_and_a_spoiled_one_is_refused():
     template = template_of(structure, XnnpackBackend.preprocess(copy.deepcopy(program), []))
     data = template.to_bytes()
     assert Template.from_bytes(data, structure) == template
-    content = json.loads(data)
-    (first, *rest), payload = content["weights"], content["payload"]
+    payload, digests, handles, alignment = json.loads(data)
     spoiled = [
-        *({**content, "weights": [[first[0], spot], *rest]} for spot in ([99], [-1], [], None)),
-        *({**content, "weights": [[at, first[1]], *rest]} for at in (10**9, first[0] + 1, -1)),
-        *({**content, "weights": rest}, {**content, "handles": []}, {**content, "handles": None}),
-        *({**content, "alignment": value} for value in (0, "16", None)),
-        *({**content, "payload": value} for value in ("", "00", payload[:80], "no hex", 3)),
+        *([payload, bad, handles, alignment] for bad in ([], ["a"], digests[:-1], None, [[1]])),
+        *(
+            [payload, digests, bad, alignment]
+            for bad in ([], [1], handles[:-1], None, [*handles, 1])
+        ),
+        *([payload, digests, handles, bad] for bad in (0, "16", None)),
+        *([bad, digests, handles, alignment] for bad in ("", "00", payload[:80], "no hex", 3)),
         *([], {}, None),
     ]
     texts = [b"", b"\xff", data[:-1], *(json.dumps(bad).encode() for bad in spoiled)]

@@ -1,4 +1,4 @@
-"""Calls for which Inductor has code in general, and calls ATen's kernel for these arguments.
+"""Calls with arguments for which Inductor calls ATen's kernel instead of generating code.
 
 Inductor decides it inside of its lowerings, where nothing can be asked. Each rule says when, for a
 GPU; tests hold the rules against Inductor itself.
@@ -29,12 +29,12 @@ _WINDOW = 25
 
 
 def falls_back(op: OpOverload, arguments: Arguments, autotuned: bool) -> bool:
-    """Whether Inductor calls ATen's kernel although it has a lowering of the op.
+    """Return True if Inductor calls ATen's kernel although it has a lowering of the op.
 
     Args:
         op: An ATen op that Inductor has a lowering of.
         arguments: Its arguments by name, defaults included; tensors are fake.
-        autotuned: Whether matrix products and convolutions become Triton kernels.
+        autotuned: Matrix products and convolutions become Triton kernels.
     """
     name = op._schema.name.removeprefix("aten::").removesuffix("_")
     if name in ("mm", "addmm", "bmm", "baddbmm"):
@@ -66,7 +66,7 @@ def _convolution(arguments: Arguments) -> bool:
 
 
 def _is_product(weight: torch.Tensor, arguments: Arguments) -> bool:
-    """Whether Inductor may take a matrix product of Python's for it; of images it makes its own."""
+    """Return True if Inductor may compute it as a product with a template of its own."""
     ones = (*weight.shape[2:], *arguments["stride"])
     return set(ones) == {1} and not any(arguments["padding"]) and bool(arguments["groups"] == 1)
 

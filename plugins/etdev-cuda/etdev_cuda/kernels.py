@@ -1,4 +1,4 @@
-"""Kernels that AOTInductor calls where it generates no code, held against those of CudaBackend.
+"""Kernels that AOTInductor calls, compared with those that CudaBackend's runtime has.
 
 ExecuTorch's CUDA runtime has a handful of ATen's kernels. A call of any other stops the compilation
 of a whole delegate, so ops are taken apart here as Inductor does it, and each piece is looked up.
@@ -39,17 +39,17 @@ _TRITON = "triton"
 
 @define(eq=False)
 class Kernels:
-    """What AOTInductor would call of CudaBackend's runtime.
+    """The kernels of CudaBackend's runtime that AOTInductor would call.
 
     Args:
-        autotuned: Whether matrix products and convolutions become Triton kernels.
+        autotuned: Matrix products and convolutions become Triton kernels.
     """
 
     autotuned: bool = True
     _known: dict[Hashable, str | None] = field(factory=dict, init=False)
 
     def missing(self, node: Node) -> str | None:
-        """The ATen op whose kernel would be called for a node, and is not there; or None."""
+        """Return the ATen op whose kernel would be called for a node, and is not there; or None."""
         op = aten_op(node.target)
         if not isinstance(op, OpOverload) or op.namespace == _TRITON:
             return None
@@ -74,7 +74,7 @@ class Kernels:
 
 
 def _pieces(op: OpOverload, args: Any, kwargs: Any) -> list[tuple[OpOverload, Mapping[str, Any]]]:
-    """The calls of ATen ops that Inductor makes of a call."""
+    """Return the calls of ATen ops that Inductor makes of a call."""
     table = _table()
     if op in lowerings and op not in table:
         return [(op, _named(op, args, kwargs))]
@@ -149,7 +149,7 @@ def supported() -> frozenset[str]:
 
 
 def _concrete(value: Any) -> Any:
-    """A value to compute with: a fake tensor of numbers, or a number, for what a node reads."""
+    """Return a fake tensor or a number to compute with, for an argument of a node."""
     if isinstance(value, Node):
         return pytree.tree_map(_concrete, value.meta["val"])
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""What this machine lacks for compiling with AOTInductor, found without importing torch."""
+"""Requirements of AOTInductor on this machine, checked without importing torch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DRIVER = "libcuda.so.1"
 
 
 def probe() -> Probe:
-    """The GPUs of this machine, and the first thing that compiling lacks here."""
+    """Return the GPUs of this machine, and the first thing that compiling lacks here."""
     count = gpus()
     return Probe([Device("cuda", index) for index in range(count)], unfit=_missing(count))
 
 
 def gpus() -> int:
-    """How many GPUs the NVIDIA driver shows to this process."""
+    """Return the number of GPUs that the NVIDIA driver shows to this process."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
@@ -68,7 +68,7 @@ def _version(command: str | None) -> str:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that torch is built for, such as `13.0`; None without CUDA."""
+    """Return the CUDA version that torch is built for, such as `13.0`; None without CUDA."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

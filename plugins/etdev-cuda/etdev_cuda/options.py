@@ -35,7 +35,7 @@ def variables(options: Mapping[str, bool | int | str]) -> dict[str, str]:
 
 
 def inductor() -> dict[str, str]:
-    """What AOTInductor reads beside its options: torch's settings and the environment."""
+    """Return torch's settings and environment variables that AOTInductor reads."""
     from torch._inductor import config
 
     settings = {
@@ -51,7 +51,7 @@ def _text(value: bool | int | str) -> str:
 
 
 def _sources() -> str:
-    """The source code of CudaBackend, because it lists its options nowhere else."""
+    """Return the source code of CudaBackend, because it lists its options nowhere else."""
     spec = importlib.util.find_spec("executorch.backends.cuda")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     files = [file for folder in folders for file in sorted(Path(folder).glob("*.py"))]

@@ -16,7 +16,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
-    """The device that a delegate runs on: cuda:0, since the payload names none.
+    """Return the device that a delegate runs on: cuda:0, since the payload names none.
 
     The runtime opens every delegate on the current CUDA device of the process.
 
@@ -30,7 +30,7 @@ def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
 
 
 def keys(payload: bytes) -> tuple[str, ...]:
-    """Keys under which a delegate finds its library and its weights.
+    """Return the keys under which a delegate finds its library and its weights.
 
     Args:
         payload: Untrusted; every length in it is checked.

@@ -1,4 +1,4 @@
-"""The hooks: AOTInductor takes all that earlier plugins left."""
+"""The hooks of the plugin that gives AOTInductor all nodes that earlier plugins left."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class CudaPlugin:
 
     @hookimpl
     def resolve_device(self, program: ExportedProgram, partition: Partition) -> Device | None:
-        """The device of its values, or the default if they are on the CPU."""
+        """Return the device of its values, or the default if they are on the CPU."""
         from etdev_cuda.support import devices
 
         known = devices(program)
@@ -135,7 +135,7 @@ class CudaPlugin:
 
     @hookimpl
     def cache_key(self) -> Mapping[str, str]:
-        """The compilers and torch's settings: AOTInductor reads them and gives code for them."""
+        """Return the compilers and torch's settings, by which AOTInductor generates code."""
         return {**machine.compilers(), **options.inductor()}
 
     @hookimpl
@@ -147,7 +147,7 @@ class CudaPlugin:
 
     @hookimpl
     def payload_data(self, backend_id: str, payload: bytes) -> Sequence[str] | None:
-        """The keys of its library, which is in the .pte, and of its weights, in the .ptd."""
+        """Return the keys of its library, which is in the .pte, and of its weights, in the .ptd."""
         return keys(payload) if backend_id == BACKEND_ID else None
 
     @contextmanager
@@ -181,7 +181,7 @@ class CudaPlugin:
 
 
 def _shares_weights() -> bool:
-    """Whether CudaBackend names weights one by one, so that its delegates store each once."""
+    """Return True if CudaBackend names weights one by one, so that each is stored once."""
     from importlib.util import find_spec
 
     return find_spec("executorch.backends.cuda.cuda_weight_collector") is not None

@@ -1,4 +1,4 @@
-"""What AOTInductor takes: what ExecuTorch's AotiPartitioner would, and where its values are."""
+"""Nodes that AOTInductor takes: those of ExecuTorch's AotiPartitioner, by device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from etdev import Device, Group, KeepWhole, Refusal
 from etdev_cuda.kernels import Kernels
-from etdev_cuda.misfits import misfit
+from etdev_cuda.soundness import problem_of
 
 _NUMBER = "scalar"
 _DTYPE = "dtype"
@@ -28,7 +28,7 @@ _devices: WeakKeyDictionary[ExportedProgram, dict[str, Device]] = WeakKeyDiction
 
 
 class Support:
-    """What AotiPartitioner takes, and AOTInductor compiles.
+    """The nodes that AotiPartitioner takes and AOTInductor compiles.
 
     Args:
         backend_id: The backend to partition for.
@@ -74,7 +74,7 @@ class Support:
     def _refusal(self, nodes: Sequence[Node]) -> tuple[str, str] | None:
         """Code and text of why a group can't be compiled, or None."""
         for node in nodes:
-            if why := misfit(node, self._kernels):
+            if why := problem_of(node, self._kernels):
                 return "op", why
         crossing = next(_crossing(nodes), None)
         if crossing is None:
@@ -87,14 +87,14 @@ class Support:
 
 
 def devices(program: ExportedProgram) -> dict[str, Device]:
-    """The CUDA device of each value that is on one, by node name."""
+    """Return the CUDA device of each value that is on one, by node name."""
     if program not in _devices:
         _devices[program] = dict(_on_cuda(program))
     return _devices[program]
 
 
 def by_device(program: ExportedProgram, groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups sorted by the device of their values; those on the CPU go with the first device."""
+    """Return groups by the device of their values; groups on the CPU go with the first device."""
     known = devices(program)
     first = min(known.values(), default=Device("cuda"))
     groups_on: dict[Device, list[Group]] = {first: []}
@@ -113,7 +113,7 @@ def _on_cuda(program: ExportedProgram) -> Iterator[tuple[str, Device]]:
 
 
 def _by_inner_values(nodes: Sequence[Node]) -> Iterable[list[Node]]:
-    """Lists of nodes in graph order; nodes that pass an inner value to each other are in one."""
+    """Return lists of nodes in graph order that pass inner values to each other."""
     leader = {node: node for node in nodes}
 
     def find(node: Node) -> Node:
@@ -146,7 +146,7 @@ def _inner_values_read(node: Node) -> Iterator[Node]:
 
 
 def _stays_inside(node: Node) -> bool:
-    """Whether a delegate may compute a value, but neither take nor return it."""
+    """Return True if a delegate may compute a value, but neither take nor return it."""
     value = node.meta.get("val")
     return _is_number(node) or (isinstance(value, torch.Tensor) and value.dtype not in _DTYPES)
 

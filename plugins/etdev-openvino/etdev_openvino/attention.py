@@ -1,4 +1,4 @@
-"""Attention: which `scaled_dot_product_attention` OpenVINO computes whole, as PyTorch does.
+"""The calls of `scaled_dot_product_attention` that OpenVINO computes whole, as PyTorch does.
 
 Every rule was seen with OpenVINO 2025.4 in ExecuTorch's runtime. What is refused is decomposed, and
 OpenVINO is then asked for the pieces.
@@ -24,18 +24,18 @@ _EXPAND = "aten.expand_copy.default"
 
 
 def is_attention(node: Node) -> bool:
-    """Whether a node is attention as a whole."""
+    """Return True if a node is attention as a whole."""
     return node.op == "call_function" and op_name(node) == NAME
 
 
 def draws_nothing(node: Node) -> bool:
-    """Whether this is attention without dropout, for which it is tagged as random."""
+    """Return True if this is attention without dropout, for which it is tagged as random."""
     args: Any = node.args
     return is_attention(node) and not any(args[4:5]) and not node.kwargs.get("dropout_p")
 
 
 def problem(node: Node, program: ExportedProgram, constants: Mapping[str, str]) -> Reason | None:
-    """Why OpenVINO can't have attention as a whole; or None, as for every other op.
+    """Return why OpenVINO can't have attention as a whole; or None, as for every other op.
 
     Args:
         node: The node.
@@ -59,7 +59,7 @@ def _mask_of(node: Node) -> Any:
 
 
 def _shows_every_row(mask: Any, program: ExportedProgram, constants: Mapping[str, str]) -> bool:
-    """Whether no row of the scores is hidden altogether, as a mask may do that isn't known yet."""
+    """Return True if the mask, if any, is known to hide no row of the scores altogether."""
     if mask is None:
         return True
     value = _known(mask, program, constants)
@@ -72,7 +72,7 @@ def _shows_every_row(mask: Any, program: ExportedProgram, constants: Mapping[str
 def _known(
     node: Node, program: ExportedProgram, constants: Mapping[str, str]
 ) -> torch.Tensor | None:
-    """The value of a constant, or of one that is only expanded; None of anything else."""
+    """Return the value of a constant, or of one that is only expanded; None of anything else."""
     if node.op == "call_function" and op_name(node) == _EXPAND:
         source: Any = node.args[0]
         value = _known(source, program, constants)

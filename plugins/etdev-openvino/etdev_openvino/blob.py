@@ -1,4 +1,4 @@
-"""Blobs: what OpenVINO's CPU device exports, without the names that differ between processes.
+"""Exports of OpenVINO's CPU device, without the names that differ between processes.
 
 A blob is a header of three pairs of offset and size, a short document, the weights, and last the
 model as XML, which OpenVINO disguises. In the XML every layer has a name. Those that OpenVINO makes
@@ -23,7 +23,7 @@ _PRECISE = {"name": "precise", "version": "0"}
 
 
 def canonical(blob: bytes, known: Collection[str], precise: bool = False) -> bytes:
-    """A blob whose names say the same in every process.
+    """Return a blob whose names say the same in every process.
 
     Args:
         blob: What `export_model` gave; that of a device with another format stays as it is.
@@ -46,14 +46,14 @@ def canonical(blob: bytes, known: Collection[str], precise: bool = False) -> byt
 
 
 def text_of(blob: bytes) -> bytes:
-    """The model of a blob, as XML; nothing if the blob has another format."""
+    """Return the model of a blob, as XML; nothing if the blob has another format."""
     start = _start_of_model(blob)
     text = _disguised(blob[start:]) if start else b""
     return text if text.startswith(b"<?xml") else b""
 
 
 def _start_of_model(blob: bytes) -> int:
-    """Where the model begins, which is the last part; 0 if this is not such a blob."""
+    """Return where the model begins, which is the last part; 0 if this is not such a blob."""
     if len(blob) < _HEADER.size:
         return 0
     document, _, weights, _, model, size = _HEADER.unpack_from(blob)
@@ -69,7 +69,7 @@ def _disguised(text: bytes) -> bytes:
 
 
 def generates_products(blob: bytes) -> bool:
-    """Whether OpenVINO is to generate code in which there are products, as for some attention."""
+    """Return True if OpenVINO will generate code for products, as for some attention."""
     text = text_of(blob)
     if b'type="Subgraph"' not in text:
         return False
@@ -87,7 +87,7 @@ def _text(net: ElementTree.Element) -> bytes:
 
 
 def _renamed(text: bytes, known: Collection[str], precise: bool) -> ElementTree.Element:
-    """The model with layers named by their node, type and number."""
+    """Return the model with layers named by their node, type and number."""
     net = _parsed(text)
     net.set("name", "Model")
     for layer in net.iter("layer"):
@@ -110,5 +110,5 @@ def _mark(layer: ElementTree.Element) -> None:
 
 
 def _origins(names: str, known: Collection[str]) -> list[str]:
-    """The nodes of the program that layers were made of, which their names begin with, if any."""
+    """Return the nodes of the program that layers come from; their names begin with the node's."""
     return sorted({name.partition("/")[0] for name in names.split(", ")}.intersection(known))

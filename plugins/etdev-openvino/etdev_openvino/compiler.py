@@ -1,4 +1,4 @@
-"""The compilers: OpenVINO's own, with bytes that are the same in every process."""
+"""OpenVINO's own compiler, with bytes that are the same in every process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges: arguments, bools, NaN and infinities that OpenVINO treats otherwise than PyTorch.
+"""Arguments, bools, NaN and infinities that OpenVINO treats otherwise than PyTorch.
 
 Each rule was measured by tests/test_operators.py: every op of OpenVINO's list at the edges of its
 arguments, in ExecuTorch's runtime, against eager PyTorch.
@@ -39,7 +39,7 @@ _LOSES_NAN = (
 
 
 def arguments_problem(op: str, node: Node) -> Reason | None:
-    """Why an op can't have its arguments; or None."""
+    """Return why an op can't have its arguments; or None."""
     args: Any = node.args
     numbers = [arg for arg in args[1:] if isinstance(arg, float)]
     if op in _FINITE and not all(map(math.isfinite, numbers)):
@@ -75,7 +75,7 @@ def arguments_problem(op: str, node: Node) -> Reason | None:
 def bool_problem(
     op: str, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Reason | None:
-    """Why an op can't be had for bools; or None."""
+    """Return why an op can't be had for bools; or None."""
     dtypes = {tensor.dtype for tensor in (*inputs, *outputs[:1])}
     if op in _NOT_BOOLS and dtypes == {torch.bool}:
         return "bool", f"OpenVINO can't compile {op} of bools"
@@ -89,7 +89,7 @@ def bool_problem(
 def nan_problem(
     op: str, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Reason | None:
-    """Why an op must not see NaN or infinities; or None."""
+    """Return why an op must not see NaN or infinities; or None."""
     if not any(tensor.dtype.is_floating_point for tensor in inputs):
         return None
     rounded = op == "div" and node.kwargs.get("rounding_mode") is not None
@@ -106,14 +106,14 @@ def _halves(node: Node) -> bool:
 
 
 def _counted(node: Node) -> int:
-    """How many elements each result is computed from."""
+    """Return the number of elements that each result is computed from."""
     source, result = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
     first = result[0] if isinstance(result, tuple) else result
     return int(source.numel() // max(first.numel(), 1))
 
 
 def _picks_part(node: Node) -> bool:
-    """Whether a gather's index is smaller than its input where it doesn't pick."""
+    """Return True if a gather's index is smaller than its input where it doesn't pick."""
     table, dim, index = cast("tuple[Node, int, Node]", node.args[:3])
     sizes, picked = list(table.meta["val"].shape), list(index.meta["val"].shape)
     del sizes[dim], picked[dim]
@@ -121,7 +121,7 @@ def _picks_part(node: Node) -> bool:
 
 
 def _is_float_by_chance(node: Node) -> bool:
-    """Whether an arange of floats has its type only from one of several numbers."""
+    """Return True if an arange of floats has its type only from one of several numbers."""
     value: Any = node.meta["val"]
     typed = node.kwargs.get("dtype") is not None
     whole = any(isinstance(number, int) for number in node.args)
@@ -129,7 +129,7 @@ def _is_float_by_chance(node: Node) -> bool:
 
 
 def _divides_a_reduction(node: Node) -> bool:
-    """Whether a scalar divides what comes, element by element, from a sum over dimension 1 of 3."""
+    """Return True if a scalar divides a sum over dimension 1 of 3, or a value computed from it."""
     dividend, divisor = node.args[:2]
     if isinstance(divisor, Node) and divisor.meta["val"].dim():
         return False
@@ -145,7 +145,7 @@ def _divides_a_reduction(node: Node) -> bool:
 
 
 def _from_the_middle(node: Node, source: torch.Tensor) -> bool:
-    """Whether a reduction is over dimension 1 of 3, and not over dimension 0."""
+    """Return True if a reduction is over dimension 1 of 3, and not over dimension 0."""
     dims: Any = node.args[1] if len(node.args) > 1 else None
     if source.dim() != 3 or dims is None or source.shape[0] == 1:
         return False
@@ -159,7 +159,7 @@ def _repeats_its_condition(node: Node) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are one node, or computed alike, which OpenVINO finds out."""
+    """Return True if two values are one node, or computed alike, which OpenVINO finds out."""
     if one is other:
         return True
     if not isinstance(one, Node) or not isinstance(other, Node) or one.op != "call_function":

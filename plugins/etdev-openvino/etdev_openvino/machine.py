@@ -1,4 +1,4 @@
-"""What this machine lacks for OpenVINO, found without importing torch."""
+"""Requirements of OpenVINO on this machine, checked without importing torch."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from etdev import CPU, Probe
 # Distribution, first version that works, first later one that doesn't. OpenVINO 2026.4 goes on
 # reading the memory that it was given a delegate in, which ExecuTorch's runtime frees once it is
 # loaded: a .pte that is loaded by its path crashes. 2026.3 copies it, but what it computes
-# otherwise than PyTorch is not known. ExecuTorch imports nncf, of which 3.0 fails with torch 2.13
+# otherwise than PyTorch is not known. ExecuTorch imports nncf; 3.0 fails with torch 2.13
 # and 3.3 with openvino 2025.
 _NEEDED = (("openvino", (2025, 4), (2026,)), ("nncf", (3, 1), (3, 2)))
 
 
 def probe() -> Probe:
-    """The CPU, and the first package that is missing here or in the wrong version."""
+    """Return the CPU, and the first package that is missing here or in the wrong version."""
     return Probe([CPU], unfit="; ".join(problem()) or None)
 
 
 def device_kind(device: str) -> dict[str, str]:
-    """What OpenVINO says of a device of this machine."""
+    """Return OpenVINO's properties of a device of this machine."""
     from openvino import Core
 
     core = Core()
@@ -37,7 +37,7 @@ def has_bfloat16() -> bool:
 
 
 def problem() -> tuple[str, ...]:
-    """The first package that is missing here or in the wrong version, and the cure; or empty."""
+    """Return the first package that is missing or in the wrong version, and the cure; or empty."""
     for name, first, end in _NEEDED:
         cure = f'pip install "{name}>={_text(first)},<{_text(end)}"'
         try:

@@ -12,7 +12,7 @@ COMPILER_IN_FLOAT32 = "OpenvinoInFloat32"
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
-    """The device whose memory a delegate reads and writes: the CPU, wherever OpenVINO computes.
+    """Return the device whose memory a delegate reads and writes: always the CPU.
 
     Raises:
         ArtifactError: There is nothing in the payload. Its format is each OpenVINO device's own, so

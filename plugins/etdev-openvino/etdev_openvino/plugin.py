@@ -1,4 +1,4 @@
-"""The hooks: OpenVINO takes the nodes that it computes as PyTorch does."""
+"""The hooks of the plugin that gives OpenVINO the nodes that it computes as PyTorch does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etdev_openvino.support import Support
 
 # In the order in which `etdev tune` tries them, as long as its budget lasts.
-PRECISIONS = ("bf16", "f32_all", "f32")
+PRECISIONS = ("f32_all", "bf16", "f32")
 NAN = ("exact", "ignored")
 _OP = re.compile(r"\w+(\.\w+){1,2}", re.ASCII)
 
@@ -37,30 +37,32 @@ class OpenVinoPlugin:
     """OpenVINO delegates.
 
     Args:
-        precision: `bf16` takes every op that OpenVINO supports; on a CPU that has bfloat16,
-            OpenVINO then rounds the inputs of products and convolutions to it, and what is computed
-            for them. `f32` leaves those ops to other plugins; the rest is float32 on every CPU.
-            `f32_all` takes them, too, and marks every layer, so that all is float32 on every CPU; a
-            partitioner can't ask that of ExecuTorch.
-        skip: Ops to leave to other plugins: `aten.mm` for all its overloads, `aten.add.Tensor` for
-            one.
         device: Where OpenVINO runs its delegates: `CPU`, `GPU`, `GPU.1`, `NPU`. The machine that
             compiles them must have it. A delegate takes and returns tensors in host memory, so for
             etdev it is on the CPU whatever this option says.
-        nan: `exact` leaves to other plugins the ops that OpenVINO computes otherwise than PyTorch
-            where a value is NaN or infinite: its relu of NaN is 0, its clamp the lower bound, a
-            maximum may drop it. `ignored` takes them, for models that compute finite values.
+        precision: `f32_all` marks every layer as precise, so that OpenVINO computes in float32 on
+            every CPU; `etdev.partitioner()` can't ask that of ExecuTorch. `bf16` lets OpenVINO
+            round the inputs of products and convolutions on a CPU that has bfloat16. `f32` refuses
+            products and convolutions; the rest is float32 on every CPU. The default is `f32_all` on
+            the CPU and `bf16` on other devices.
+        skip: Ops to refuse: `aten.mm` for all its overloads, `aten.add.Tensor` for one.
+        nan: `exact` refuses ops for which OpenVINO's result differs from PyTorch's where a value is
+            NaN or infinite: its relu of NaN is 0, its clamp the lower bound, a maximum may drop it.
+            `ignored` takes them, for models that compute finite values.
     """
 
     # The version of the hooks that it was written for.
     etdev_api: ClassVar[int] = 1
-    precision: str = field(default="bf16", validator=validators.in_(PRECISIONS))
-    skip: tuple[str, ...] = field(default=(), converter=tuple, validator=_op_names)
     device: str = field(
         default="CPU", validator=validators.matches_re(r"(CPU|GPU|NPU)(\.[0-9]{1,2})?")
     )
-
+    precision: str = field(validator=validators.in_(PRECISIONS))
+    skip: tuple[str, ...] = field(default=(), converter=tuple, validator=_op_names)
     nan: str = field(default="ignored", validator=validators.in_(NAN))
+
+    @precision.default
+    def _exact_where_possible(self) -> str:
+        return "f32_all" if self.device == "CPU" else "bf16"
 
     def __attrs_post_init__(self) -> None:
         if self.precision != "bf16" and self.device != "CPU":
@@ -70,17 +72,17 @@ class OpenVinoPlugin:
 
     @hookimpl
     def probe(self) -> Probe:
-        """Fit where OpenVINO's packages are installed in versions that ExecuTorch can use."""
+        """Return the CPU, if OpenVINO's packages are installed in versions that fit ExecuTorch."""
         return machine.probe()
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
-        """Ops that OpenVINO has as one and ExecuTorch would decompose."""
+        """Return ops that OpenVINO has as one and ExecuTorch would decompose."""
         return self._support().keep_whole(program)
 
     @hookimpl
     def claim_nodes(self, program: ExportedProgram, method: str, taken: Mapping[str, str]) -> Claim:
-        """Every node that OpenVINO runs as PyTorch does; a quantiser with its dequantisers."""
+        """Claim every node that OpenVINO computes as PyTorch does."""
         groups, refusals = self._support().match(program, taken)
         specs = {"device": self.device.encode()}
         compiler = COMPILER_IN_FLOAT32 if self.precision == "f32_all" else COMPILER
@@ -88,25 +90,26 @@ class OpenVinoPlugin:
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
-        """All but the buffers that the method writes, which an OpenVINO model can't hold."""
+        """Return all constants but the buffers that the method writes."""
         return [constant for constant in partition.constants if not constant.mutated]
 
     @hookimpl
     def cache_key(self) -> Mapping[str, str]:
-        """The device it compiles for: a model that is compiled for one CPU may not fit another."""
+        """Return the kind of the device: a model compiled for one CPU may not fit another."""
         return machine.device_kind(self.device)
 
     @hookimpl
     def payload_device(
         self, backend_id: str, payload: bytes, arguments: int | None
     ) -> Device | None:
-        """OpenVINO works on host memory, whatever the label says."""
+        """Return the CPU: OpenVINO works on host memory, whatever the label says."""
         return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     @hookimpl
     def rounds_to(self, backend_id: str) -> str | None:
-        """bfloat16, on a CPU that computes in it."""
-        return "bfloat16" if backend_id == BACKEND_ID and machine.has_bfloat16() else None
+        """Return bfloat16, if the option asks for it and this CPU computes in it."""
+        rounds = backend_id == BACKEND_ID and self.precision == "bf16" and machine.has_bfloat16()
+        return "bfloat16" if rounds else None
 
     def _support(self) -> Support:
         if problem := machine.problem():

@@ -1,4 +1,4 @@
-"""Soundness: which nodes run in an OpenVINO delegate as they do in PyTorch, wherever it ends.
+"""Nodes that run in an OpenVINO delegate as they do in PyTorch, wherever it ends.
 
 Every rule was seen with OpenVINO 2025.4 in ExecuTorch's runtime, many without an error: zeros,
 clamped integers, tensors in another order. A delegate may end at any tensor, so each node is judged
@@ -66,7 +66,7 @@ class Soundness:
         self.quantised = _quantised_by_torchao(self.program)
 
     def problem(self, node: Node) -> Reason | None:
-        """Why a node that OpenVINO has would fail at run time or return something else; or None."""
+        """Return why OpenVINO would fail on a node or return something else; or None."""
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if random and not attention.draws_nothing(node):
             return "random", "OpenVINO draws other random numbers than PyTorch"
@@ -101,7 +101,7 @@ class Soundness:
         )
 
     def is_scalar(self, node: Node) -> bool:
-        """Whether a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.
+        """Return True if a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.
 
         The two are in one group, so that it never enters or leaves a delegate.
         """
@@ -112,7 +112,7 @@ class Soundness:
         return isinstance(value, torch.Tensor) and value.dim() == 0 and not quantised
 
     def _is_small_integer(self, source: Node) -> bool:
-        """Whether a constant is an integer that a float32 holds."""
+        """Return True if a constant is an integer that a float32 holds."""
         target = self.constants[source.name]
         value: Any = self.program.state_dict.get(target, self.program.constants.get(target))
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
@@ -121,28 +121,28 @@ class Soundness:
 
 
 def names(node: Node) -> tuple[str, str]:
-    """An op with and without its overload: `aten.add.Tensor` and `aten.add`."""
+    """Return an op with and without its overload: `aten.add.Tensor` and `aten.add`."""
     name = op_name(node)
     return name, name.rpartition(".")[0]
 
 
 def short(node: Node) -> str:
-    """An op without namespace and overload: `add`."""
+    """Return an op without namespace and overload: `add`."""
     return names(node)[1].rpartition(".")[2]
 
 
 def is_quantiser(node: Node) -> bool:
-    """Whether a node makes integers of floats."""
+    """Return True if a node makes integers of floats."""
     return short(node) in ("quantize_per_tensor", "quantize_per_channel")
 
 
 def is_dequantiser(node: Node) -> bool:
-    """Whether a node makes floats of a quantiser's integers."""
+    """Return True if a node makes floats of a quantiser's integers."""
     return short(node) in ("dequantize_per_tensor", "dequantize_per_channel")
 
 
 def is_nothing(node: Node) -> bool:
-    """Whether a node returns its input as it is."""
+    """Return True if a node returns its input as it is."""
     source: Any = node.args[0] if node.args else None
     if short(node) not in _NOTHINGS or not isinstance(source, Node):
         return False
@@ -237,7 +237,7 @@ def _quantiser_problem(node: Node) -> Reason | None:
 
 
 def _is_quantised_again(quantiser: Node) -> bool:
-    """Whether another quantiser reads a quantised value, half of which lie between its steps."""
+    """Return True if another quantiser reads a quantised value between its own steps."""
     others = {user for dequantiser in quantiser.users for user in dequantiser.users}
     others.update(source for source in quantiser.all_input_nodes if is_dequantiser(source))
     others = {node for node in others if is_quantiser(node) or is_dequantiser(node)}

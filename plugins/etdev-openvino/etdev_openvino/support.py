@@ -1,4 +1,4 @@
-"""What OpenVINO takes: what ExecuTorch's OpenvinoPartitioner would, if it runs as in PyTorch."""
+"""Nodes that OpenVINO takes: those of ExecuTorch's OpenvinoPartitioner that run as in PyTorch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PRODUCTS = (
 
 
 class Support:
-    """What OpenVINO takes and computes as PyTorch does.
+    """The nodes that OpenVINO takes and computes as PyTorch does.
 
     Args:
         skip: Ops not to take, with or without overload.
@@ -58,7 +58,7 @@ class Support:
         self._ops.add(attention.NAME)
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
-        """The ATen ops that the partitioner keeps, if OpenVINO has them.
+        """Return the ATen ops that the partitioner keeps, if OpenVINO has them.
 
         Without products linear layers too: OpenVINO would take the view that a linear layer is
         decomposed into, and other plugins could no longer take the layer.
@@ -95,7 +95,7 @@ class Support:
     def _reasons(
         self, ops: Collection[Node], sound: Soundness, unpacking: Collection[str]
     ) -> dict[Node, Reason]:
-        """Why nodes are not taken, each judged by itself but for its scalars."""
+        """Return why nodes are not taken, each judged by itself but for its scalars."""
         reasons: dict[Node, Reason] = {}
         for node in ops:
             reason = self._unwanted(node, unpacking) or sound.problem(node)
@@ -120,7 +120,7 @@ class Support:
 
 
 def _reads_table(node: Node, fixed: Collection[str]) -> bool:
-    """Whether an op picks rows of what is constant."""
+    """Return True if an op picks rows of what is constant."""
     return short(node) in READ_POSITIONS and node.all_input_nodes[0].name in fixed
 
 
@@ -215,7 +215,7 @@ class _Groups:
             self._group_of[node] = group
 
     def _is_returned_twice(self, node: Node) -> bool:
-        """Whether a copy leaves the delegates, and so does its source or another copy of that."""
+        """Return True if a copy leaves the delegates, and its source or another copy does too."""
         if not any(map(self._leaves, _copies(node))):
             return False
         source: Any = node
@@ -228,7 +228,7 @@ class _Groups:
 
 
 def _copies(node: Node) -> Iterator[Node]:
-    """A node and its copies, which to OpenVINO are one value."""
+    """Return a node and its copies, which to OpenVINO are one value."""
     yield node
     for user in filter(is_nothing, node.users):
         yield from _copies(user)

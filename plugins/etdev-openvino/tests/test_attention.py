@@ -13,7 +13,7 @@ from etdev_openvino.plugin import OpenVinoPlugin
 from etdev import Lowerer
 
 OP = "aten.scaled_dot_product_attention.default"
-FLOAT32 = OpenVinoPlugin(precision="f32_all")
+FLOAT32 = OpenVinoPlugin()
 
 
 def drawn(*sizes):

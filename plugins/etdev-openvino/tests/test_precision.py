@@ -22,7 +22,7 @@ import etdev
 from etdev import Lowerer
 from etdev.errors import CompileError, PluginError
 
-EVERYWHERE = OpenVinoPlugin(precision="f32_all")
+EVERYWHERE, ROUNDED = OpenVinoPlugin(), OpenVinoPlugin(precision="bf16")
 
 
 class Attention(nn.Module):
@@ -109,7 +109,7 @@ def test_everything_is_computed_in_float32(name):
 
 def test_attention_that_openvinos_generator_fails_on_is_compiled_without_it():
     module, inputs = attention()
-    lowered = Lowerer([OpenVinoPlugin()], cache=False).lower(module, inputs)
+    lowered = Lowerer([ROUNDED], cache=False).lower(module, inputs)
     assert len(lowered.plan["forward"].partitions) == 1
     assert_agrees(lowered, module, inputs, tolerance=5e-2)
 
@@ -128,6 +128,12 @@ def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
 
 
 def test_what_this_cpu_rounds_to_is_allowed_for():
-    lowered = Lowerer([OpenVinoPlugin()], cache=False).lower(*nets.mlp())
-    tolerance = lowered.verify(steps=1).tolerances["forward"].relative
-    assert tolerance == (3e-2 if machine.has_bfloat16() else 1e-4)
+    rounded = 3e-2 if machine.has_bfloat16() else 1e-4
+    for plugin, expected in ((ROUNDED, rounded), (EVERYWHERE, 1e-4)):
+        lowered = Lowerer([plugin], cache=False).lower(*nets.mlp())
+        assert lowered.verify(steps=1).tolerances["forward"].relative == expected
+
+
+def test_float32_is_the_default_where_it_can_be_had():
+    assert OpenVinoPlugin().precision == "f32_all"
+    assert OpenVinoPlugin(device="GPU").precision == "bf16"

@@ -1,4 +1,4 @@
-"""The compiler: builds an engine of a partition, as the payload that TensorRTBackend runs."""
+"""The compiler that builds an engine of a partition, as the payload of TensorRTBackend."""
 
 from __future__ import annotations
 

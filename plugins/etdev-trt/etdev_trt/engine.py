@@ -1,4 +1,4 @@
-"""An engine node: a TensorRT engine in a graph, described by its fields.
+"""The fields of an engine node, which is a TensorRT engine in a graph.
 
 Read from the graph alone. torch-tensorrt writes the fields of an engine as the arguments of its
 placeholder op, in the order of its `SerializedInfoIndex`; newer versions add some at the end. One
@@ -55,21 +55,21 @@ class Engine:
         return source.name if isinstance(source, Node) and source.op == "placeholder" else None
 
     def device(self) -> Device | None:
-        """The GPU it was built for; None if the field is not a number or no label can hold it."""
+        """Return the GPU it was built for; None if a label can't hold the index."""
         try:
             return Device("cuda", self._index())
         except (DeviceError, ValueError):
             return None
 
     def _index(self) -> int:
-        """The index of the GPU, read as torch-tensorrt reads it to write it into the payload.
+        """Return the index of the GPU, read as torch-tensorrt reads it for the payload.
 
         It takes `+1`, ` 1` and `1_0`, and what is not a number for 0.
         """
         return int(self.device_field.split(_SEPARATOR)[0])
 
     def fault(self) -> tuple[str, str] | None:
-        """Why no ExecuTorch runtime can run it, and the cure; None if a runtime can."""
+        """Return why no ExecuTorch runtime can run it, and the cure; None if a runtime can."""
         if self._text(_NEEDS_ALLOCATOR) == "1":
             return (
                 "needs an output allocator, because the shape of an output depends on the data",
@@ -91,13 +91,13 @@ class Engine:
         read = [getitem.args[1] for getitem in getitems]
         if read != list(range(len(outputs))):
             return (
-                f"has {len(outputs)} outputs, of which {read} are read, in this order",
+                f"has {len(outputs)} outputs, and {read} are read, in this order",
                 "read all of them in their order, or compile the model without the others",
             )
         return None
 
     def _impossible_gpu(self) -> str | None:
-        """The index of a GPU that would be in the payload and that no label can hold."""
+        """Return the index of a GPU that would be in the payload and that no label can hold."""
         try:
             index = self._index()
         except ValueError:
@@ -117,7 +117,7 @@ _KNOWN: WeakKeyDictionary[ExportedProgram, dict[str, Engine]] = WeakKeyDictionar
 
 
 def engines(program: ExportedProgram) -> dict[str, Engine]:
-    """The engines of a method by node name in graph order, without those in branches."""
+    """Return the engines of a method by node name in graph order, without those in branches."""
     if program not in _KNOWN:
         _KNOWN[program] = {e.node.name: e for e in _engines(program.graph_module)}
     return _KNOWN[program]
@@ -131,7 +131,7 @@ def engines_in_branches(program: ExportedProgram) -> Iterator[Engine]:
 
 
 def holds_objects(program: ExportedProgram) -> bool:
-    """Whether a program has engine objects, as torch-tensorrt's exporter leaves them."""
+    """Return True if a program has engine objects, as torch-tensorrt's exporter leaves them."""
     return any(_schema(node) == _OBJECT for node in program.graph.nodes)
 
 

@@ -1,4 +1,4 @@
-"""What this machine lacks for TensorRT, found without importing torch."""
+"""Requirements of TensorRT on this machine, checked without importing torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarc
 
 
 def probe(budget: bool = False) -> Probe:
-    """The GPUs of this machine, and the first thing that compiling lacks here.
+    """Return the GPUs of this machine, and the first thing that compiling lacks here.
 
     Args:
         budget: A budget for weight streaming is asked for.
@@ -45,7 +45,7 @@ def versions() -> dict[str, str]:
 
 
 def unfit(budget: bool = False) -> str | None:
-    """Why engines can't be compiled here, in one line with the cure; None if they can.
+    """Return why engines can't be compiled here, in one line with the cure; None if they can.
 
     Read from the packages' metadata, in milliseconds. torch-tensorrt is imported to find out the
     rest, but only where torch is loaded anyway, as it is before compiling.
@@ -89,7 +89,7 @@ def import_backend() -> str | None:
 
 
 def gpus() -> list[Device]:
-    """The GPUs of this machine, found without a driver call."""
+    """Return the GPUs of this machine, found without a driver call."""
     files = sorted(Path("/dev").glob("nvidia[0-9]*"))
     return [Device("cuda", index) for index, _ in enumerate(files)]
 
@@ -104,7 +104,7 @@ def _distribution() -> importlib.metadata.Distribution | None:
 
 
 def _misfit(distribution: importlib.metadata.Distribution) -> str | None:
-    """The first requirement of torch-tensorrt that is not met here, and the cure."""
+    """Return the first requirement of torch-tensorrt that is not met here, and the cure."""
     for text in distribution.requires or ():
         pin = Requirement(text)
         if pin.name not in _PINNED or (pin.marker and not pin.marker.evaluate({"extra": pin.name})):

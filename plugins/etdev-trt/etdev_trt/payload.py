@@ -1,4 +1,4 @@
-"""The bytes of a TensorRTBackend delegate: what torch-tensorrt writes in front of an engine.
+"""The bytes of a TensorRTBackend delegate: torch-tensorrt's header and an engine.
 
 The layout is that of its `executorch/serialization.py`: a header, metadata as JSON, the engine.
 TR02 has aliased outputs in the metadata, TR01 has none; the rest is the same.
@@ -21,7 +21,7 @@ _CURE = "lower the model again"
 
 
 def device_of(payload: bytes, arguments: int | None = None) -> Device | None:
-    """The device that a delegate runs on.
+    """Return the device that a delegate runs on.
 
     The payload is not trusted: nothing outside it is read, and nothing in it is run.
 
@@ -73,7 +73,7 @@ def _metadata(payload: bytes) -> dict[str, Any]:
 
 
 def _entries(metadata: dict[str, Any], name: str, keys: tuple[str, ...]) -> list[dict[str, Any]]:
-    """A list of objects in the metadata, each with some keys at least."""
+    """Return a list of objects in the metadata, each with some keys at least."""
     entries = metadata.get(name, [])
     whole = isinstance(entries, list) and all(
         isinstance(entry, dict) and all(key in entry for key in keys) for entry in entries
@@ -88,5 +88,5 @@ def _damaged(what: str) -> ArtifactError:
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as the runtime reads it: of equal keys the first counts."""
+    """Return a JSON object as the runtime reads it: of equal keys the first counts."""
     return dict(reversed(pairs))

@@ -1,4 +1,4 @@
-"""The hooks: TensorRT takes the engines in a program, and with `compile` ops to build more of."""
+"""The hooks of the plugin that gives TensorRT engines, and with `compile` ops to build more."""
 
 from __future__ import annotations
 
@@ -96,15 +96,14 @@ class TrtPlugin:
 
     @hookimpl
     def keep_whole(self, program: ExportedProgram) -> KeepWhole | None:
-        """Ops that torch-tensorrt converts as one, with `compile`."""
+        """Return ops that torch-tensorrt converts as one, with `compile`."""
         return self._support().keep_whole(program) if self.compile else None
 
     @hookimpl
     def claim_nodes(
         self, program: ExportedProgram, method: str, taken: Mapping[str, str]
     ) -> list[Claim]:
-        """Every engine, in an atomic group with the constant that holds its bytes; and with
-        `compile` the ops to build engines of.
+        """Claim every engine with the constant of its bytes, and with `compile` other ops.
 
         Raises:
             ClaimError: No runtime can run an engine, and no other plugin can compute it.
@@ -119,7 +118,7 @@ class TrtPlugin:
 
     @hookimpl
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
-        """The bytes of an engine, or the weights of one to be built.
+        """Return the bytes of an engine, or the weights of one to be built.
 
         Everything else that an engine reads is passed in, a cache that it writes too: an engine
         keeps nothing from one run to the next.
@@ -131,7 +130,7 @@ class TrtPlugin:
     def resolve_device(
         self, program: ExportedProgram, partition: Partition
     ) -> Device | Assumed | None:
-        """The GPU that an engine was built for; the default for one to be built."""
+        """Return the GPU that an engine was built for; the default for one to be built."""
         if partition.compiler == BUILDER:
             return None
         from etdev_trt.engine import engines
@@ -142,7 +141,7 @@ class TrtPlugin:
 
     @hookimpl
     def device_caveat(self, program: ExportedProgram, partition: Partition) -> str | None:
-        """The runtime takes the GPU from the engine, whatever the label says."""
+        """Return the runtime takes the GPU from the engine, whatever the label says."""
         if partition.compiler == BUILDER:
             return None
         from etdev_trt.engine import engines
@@ -162,7 +161,7 @@ class TrtPlugin:
     def payload_device(
         self, backend_id: str, payload: bytes, arguments: int | None
     ) -> Device | None:
-        """The GPU in the payload, which is the one that the runtime takes."""
+        """Return the GPU in the payload, which is the one that the runtime takes."""
         return device_of(payload, arguments) if backend_id == BACKEND_ID else None
 
     def _engines(self, program: ExportedProgram, method: str) -> Claim:

@@ -1,4 +1,4 @@
-"""What torch-tensorrt could build engines of: what its own partitioner would."""
+"""Nodes that torch-tensorrt's own partitioner would build engines of."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPIES = {
 
 
 class Support:
-    """What torch-tensorrt takes with some options.
+    """The nodes that torch-tensorrt takes with some options.
 
     Args:
         options: The plugin's build options.
@@ -85,7 +85,7 @@ def _why_not(
 
 
 def aten_graph(program: ExportedProgram) -> Graph:
-    """A program's graph with ATen ops in place of the edge dialect's; nodes keep their names."""
+    """Return a program's graph with ATen ops instead of edge ops; nodes keep their names."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     for node in program.graph.nodes:

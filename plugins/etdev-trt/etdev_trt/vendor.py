@@ -1,4 +1,4 @@
-"""torch-tensorrt: all calls into it. Only `machine` imports it too, to see whether it loads."""
+"""All calls into torch-tensorrt; only `machine` imports it too, to see if it loads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def with_placeholders(program: ExportedProgram) -> ExportedProgram:
-    """A copy of a program whose engine objects are placeholders that hold the engines' bytes.
+    """Return a copy of a program in which placeholders hold the bytes of the engines.
 
     torch-tensorrt does the same before it hands a program to ExecuTorch.
     """
@@ -66,13 +66,13 @@ def _drop_unused_objects(program: ExportedProgram) -> None:
 
 
 def converts(options: Options) -> Callable[[Node], bool]:
-    """The check whether torch-tensorrt has a converter that takes an ATen node as it is."""
+    """Return the check whether torch-tensorrt has a converter that takes an ATen node as it is."""
     converters = _converters(options)
     return lambda node: _accepted(lambda: node in converters)
 
 
 def _accepted(check: Callable[[], bool]) -> bool:
-    """What a check of torch-tensorrt's says of a node; a check that fails does not take it.
+    """Return the answer of a torch-tensorrt check about a node; False if the check fails.
 
     That of sort reads the dimension, which a call may leave out.
     """
@@ -83,7 +83,7 @@ def _accepted(check: Callable[[], bool]) -> bool:
 
 
 def decompositions() -> Container[Any]:
-    """The ops that torch-tensorrt decomposes before it converts them."""
+    """Return the ops that torch-tensorrt decomposes before it converts them."""
     from torch_tensorrt.dynamo.lowering import get_decompositions
 
     table: Container[Any] = get_decompositions()
@@ -165,7 +165,7 @@ def _payload(compiled: GraphModule, device: Device) -> bytes:
 
 
 def _only_engine(compiled: GraphModule) -> Node:
-    """The node that runs the one engine that a partition became."""
+    """Return the node that runs the one engine that a partition became."""
     calls = [node for node in compiled.graph.nodes if node.op.startswith("call_")]
     engines = [node for node in calls if node.op == "call_module"]
     rest = [node for node in calls if node not in engines and engines[:1] != node.all_input_nodes]
@@ -198,7 +198,7 @@ def _converters(options: Options) -> Any:
 
 
 def _arguments(options: Options, device: Device) -> dict[str, Any]:
-    """The options under torch-tensorrt's names."""
+    """Return the options under torch-tensorrt's names."""
     from torch_tensorrt import Device as Gpu
 
     arguments = dict(options)

@@ -296,7 +296,7 @@ def test_a_partitioner_made_of_the_plugin_gives_the_same_delegates(two_gpus):
         ),
         (
             Engines("0", outputs="y%z", known=metadata("x", "y")),
-            "has 2 outputs, of which [0] are read, in this order; "
+            "has 2 outputs, and [0] are read, in this order; "
             "read all of them in their order, or compile the model without the others",
         ),
         (

@@ -78,7 +78,7 @@ class FakeAoti:
             self._current = before
 
     def compile(self, module: Any, args: Any, options: dict[str, Any]) -> list[Any]:
-        """As torch._inductor.aot_compile: the library's path, and the weights in its format."""
+        """Return the library's path and the weights, as torch._inductor.aot_compile does."""
         nodes = [node.name for node in module.graph.nodes if node.op == "call_function"]
         library = Path(tempfile.mkdtemp()) / "fake.wrapper.so"
         library.write_text(str(module.graph))

@@ -104,7 +104,7 @@ class CompiledProgram(Simulation):
 
 
 def _loaded(module: LoweredBackendModule) -> Any:
-    """The library of a delegate with its weights, both out of its named data."""
+    """Return the library of a delegate with its weights, both out of its named data."""
     stored = named_data(module)
     library, weights = _payload(module.processed_bytes)
     folder = Path(tempfile.mkdtemp())
@@ -119,7 +119,7 @@ def _loaded(module: LoweredBackendModule) -> Any:
 
 
 def _payload(payload: bytes) -> tuple[str, list[tuple[str, str, Any]]]:
-    """The key of its library; name, key, and (dtype, offset, sizes, strides) of each weight."""
+    """Return the key of its library, and name, key and layout of each weight."""
     assert payload.startswith(_MAGIC)
     at = len(_MAGIC)
 

@@ -30,7 +30,7 @@ class FakeEngine(torch.nn.Module):
         self.output_binding_names = [f"output{index}" for index, _ in enumerate(outputs)]
 
     def set_output_tensors_as_unowned(self, _: bool) -> None:
-        """Called on every engine whose outputs are the program's."""
+        """Do nothing: the host runs no engine."""
 
 
 @define(eq=False)
@@ -44,14 +44,14 @@ class FakeBuilder:
     built: list[tuple[Any, Any, Any]] = field(factory=list)
 
     def build(self, module: Any, inputs: Any, settings: Any, **_: Any) -> FakeEngine:
-        """Replaces torch-tensorrt's `convert_module`, the first function that needs the library."""
+        """Replace torch-tensorrt's `convert_module`, the first function that needs the library."""
         self.built.append((module, inputs, settings))
         return FakeEngine(module, settings)
 
 
 @contextmanager
 def installed() -> Iterator[FakeBuilder]:
-    """The fake builder, on a machine without a GPU."""
+    """Return the fake builder, on a machine without a GPU."""
     builder = FakeBuilder()
     with (
         mock.patch("torch_tensorrt.dynamo._compiler.convert_module", builder.build),

@@ -60,7 +60,7 @@ def installed(site: Path | None = None) -> Iterator[None]:
 
 
 def _home(site: Path | None) -> Path:
-    """The folder of torch-tensorrt's package, which is not imported."""
+    """Return the folder of torch-tensorrt's package, which is not imported."""
     path = None if site is None else [str(site)]
     spec = PathFinder.find_spec("torch_tensorrt", path)
     if spec is None or spec.origin is None:
@@ -105,7 +105,7 @@ def _first_gpu() -> Iterator[None]:
 
 @functools.cache
 def _modules(home: Path) -> dict[str, ModuleType]:
-    """The modules of torch-tensorrt and of the fake, imported once."""
+    """Return the modules of torch-tensorrt and of the fake, imported once."""
     # First, because they look through the loaded modules and would find the fake.
     import executorch.exir  # noqa: F401
     import torch

@@ -1,4 +1,4 @@
-"""Programs with engine nodes, as torch-tensorrt leaves them; the engines are fakes and can't run.
+"""Programs with engine nodes, as torch-tensorrt leaves them; the engines are fakes.
 
     with library.installed():
         lowered = Lowerer(["trt", "cpu"]).lower(exported(Engines("0%9", "1%9")))
@@ -27,7 +27,7 @@ def _shapes(*tensors: torch.Tensor, names: str) -> list[dict[str, Any]]:
 
 
 def metadata(inputs: str = "x", outputs: str = "y", like: torch.Tensor = X) -> str:
-    """An engine's shapes as torch-tensorrt keeps them: a pickle, in base64."""
+    """Return an engine's shapes as torch-tensorrt keeps them: a pickle, in base64."""
     expressions = {
         "inputs": _shapes(*[like] * len(inputs.split("%")), names=inputs),
         "outputs": _shapes(*[like] * len(outputs.split("%")), names=outputs),
@@ -35,7 +35,7 @@ def metadata(inputs: str = "x", outputs: str = "y", like: torch.Tensor = X) -> s
     return base64.b64encode(pickle.dumps({"inout_symexprs": expressions})).decode()
 
 
-def run_engine(
+def run_engine(  # noqa: PLR0913  The fields of an engine.
     tensors: list[torch.Tensor],
     engine: torch.Tensor,
     device: str = "0%9%0%0%NVIDIA H200",
@@ -50,10 +50,10 @@ def run_engine(
     """Call the placeholder op with the fields of an engine.
 
     Args:
-        tensors: What it reads.
+        tensors: Its inputs.
         engine: Its bytes, as a tensor.
         device: Its GPU, as torch-tensorrt writes one: index, compute capability and name.
-        name: What it is called.
+        name: Its name.
         inputs: Names of its bindings, with % between them.
         outputs: The same of its outputs.
         allocator: `1` if it needs an output allocator.
@@ -74,7 +74,7 @@ def run_engine(
 # torch.export traces into `run_engine` inside control flow, and can't look at a schema.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _takes_aliases() -> bool:
-    """Whether engines have the field that torch-tensorrt 2.14 added."""
+    """Return True if engines have the field that torch-tensorrt 2.14 added."""
     op = torch.ops.tensorrt.no_op_placeholder_for_execute_engine.default
     return any(argument.name == "serialized_aliased_io" for argument in op._schema.arguments)
 
@@ -84,7 +84,7 @@ class Engines(nn.Module):
 
     Args:
         devices: As `run_engine` takes one.
-        engine: The bytes of each, to which its number is added.
+        engine: The bytes of each; its number is appended.
         fields: What else `run_engine` takes.
     """
 
@@ -96,7 +96,7 @@ class Engines(nn.Module):
             self.register_buffer(f"engine_{index}", data)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The engines, called in turn."""
+        """Return the engines, called in turn."""
         for index, device in enumerate(self.devices):
             engine = getattr(self, f"engine_{index}")
             (x,) = run_engine([x + 1], engine, device, name=f"net_{index}", **self.fields)
@@ -104,6 +104,6 @@ class Engines(nn.Module):
 
 
 def exported(module: nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
-    """The ATen program of a module, for X if there are no inputs."""
+    """Return the ATen program of a module, for X if there are no inputs."""
     with torch.no_grad():
         return torch.export.export(module.eval(), inputs or (X,))

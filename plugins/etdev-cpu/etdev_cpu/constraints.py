@@ -1,4 +1,4 @@
-"""Misfits: what XNNPACK's matcher takes and its compiler or its runtime then refuses."""
+"""Nodes that XNNPACK's matcher takes and its compiler or its runtime then refuses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _STATIC = (CONVOLUTION, NORM)
 _RESHAPES = ("squeeze_copy", "unsqueeze_copy")
 
 
-def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
-    """The nodes among some that XNNPACK's matcher takes and its compiler or runtime can't."""
+def unsupported(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
+    """Yield the nodes among some that XNNPACK's compiler or runtime refuses, with the reason."""
     constants = unwritten_constants(program)
     signature = program.graph_signature
     buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
@@ -43,9 +43,9 @@ def misfits(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[N
 
 
 def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> set[Node]:
-    """The nodes that compute with constants and nothing else, such as the transpose of a weight.
+    """Return the nodes that compute with constants alone, such as the transpose of a weight.
 
-    What is made of nothing, such as `arange`, is computed at run time.
+    Ops without inputs, such as `arange`, are computed at run time.
     """
     alone: set[Node] = set()
     for node in program.graph.nodes:
@@ -57,7 +57,7 @@ def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> s
 
 
 def with_static_weights(match: Sequence[Node]) -> list[Node]:
-    """A match with all weights of its convolutions and batch norms.
+    """Return a match with all weights of its convolutions and batch norms.
 
     A partitioner that may leave the weights of linear layers outside forgets the bias of these, and
     weights that a match before had, too.
@@ -77,7 +77,7 @@ def _name(node: Node) -> str:
 
 
 def _bias(node: Node) -> Node | None:
-    """The bias of a linear layer."""
+    """Return the bias of a linear layer."""
     places = {"linear": 2, "addmm": 0}
     place = places.get(_name(node).split(".")[0], len(node.args))
     bias = node.args[place] if place < len(node.args) else None
@@ -85,7 +85,7 @@ def _bias(node: Node) -> Node | None:
 
 
 def _origin(node: Node) -> Node:
-    """The input that a weight is, before it is dequantised or transposed."""
+    """Return the input that a weight is, before it is dequantised or transposed."""
     while node.op == "call_function" and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
@@ -96,14 +96,14 @@ def _is_channels_last(weight: Node) -> bool:
 
 
 def _reshapes_two_dynamic_sizes(node: Node) -> bool:
-    """Whether a node is a reshape with several dynamic sizes, or a layer that gets reshapes."""
+    """Return True if a node has several dynamic sizes and is, or gets, a reshape."""
     reshape = _name(node).startswith(_RESHAPES)
     layer = _name(node).startswith(_STATIC) and is_one_dimensional(node)
     return (reshape or layer) and sum(not isinstance(size, int) for size in shape_of(node)) > 1
 
 
 def _starts_before(node: Node) -> bool:
-    """Whether a slice starts further from the end than there are rows, as `x[-100:]` may."""
+    """Return True if a slice starts further from the end than there are rows, as `x[-100:]` may."""
     if not _name(node).startswith("slice_copy"):
         return False
     source, dim, start = (*node.args, 0, None)[:3]
@@ -112,7 +112,7 @@ def _starts_before(node: Node) -> bool:
 
 
 def _leaves_with_its_source(node: Node, matched: Container[Node]) -> bool:
-    """Whether a delegate returns a copy, and perhaps also its source or another copy of that.
+    """Return True if a delegate returns a copy, and its source or another copy of it, too.
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """

@@ -1,4 +1,4 @@
-"""Misfits: what AotiPartitioner takes and AOTInductor or CudaBackend's runtime then can't."""
+"""Nodes that AotiPartitioner takes, and AOTInductor or CudaBackend's runtime fails on."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAMESPACES = (
 )
 
 
-def misfit(node: Node, kernels: Kernels) -> str | None:
-    """Why a node, or one in its branches if it is control flow, can't be compiled; or None."""
+def problem_of(node: Node, kernels: Kernels) -> str | None:
+    """Return why a node, or one in its branches, can't be compiled; or None."""
     if not _is_known(node):
         return f"AOTInductor has neither a lowering nor a C shim for {op_name(node)}"
     if aten_op(node.target) is torch.ops.aten.detach.default:
@@ -44,7 +44,7 @@ def misfit(node: Node, kernels: Kernels) -> str | None:
                 "pass it to the branch as an operand"
             )
         for inner in branch.graph.nodes:
-            if inner.op == "call_function" and (why := misfit(inner, kernels)):
+            if inner.op == "call_function" and (why := problem_of(inner, kernels)):
                 return f"{inner.name} in {name}: {why}"
     return None
 
@@ -54,7 +54,7 @@ def _not_there(kernel: str) -> str:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether AOTInductor can generate code for a node, or CudaBackend's runtime has its kernel.
+    """Return True if AOTInductor can generate code for a node, or the runtime has its kernel.
 
     A custom op, such as TensorRT's execute_engine, would need a kernel that the runtime lacks.
     """
@@ -65,7 +65,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _reader_of_rows(node: Node) -> Node | None:
-    """The first op that reads the stacked results of a map or scan; torch 2.13 names two alike."""
+    """Return the first op that reads the stacked results of a map or scan (torch 2.13)."""
     if node.target is torch.ops.higher_order.map_impl:
         carried = 0
     elif node.target is torch.ops.higher_order.scan:
@@ -81,7 +81,7 @@ def _reader_of_rows(node: Node) -> Node | None:
 
 
 def _branches(node: Node) -> Iterator[tuple[str, GraphModule]]:
-    """The graphs that a node runs, by name."""
+    """Return the graphs that a node runs, by name."""
     for source in node.all_input_nodes:
         if source.op == "get_attr":
             module = getattr(node.graph.owning_module, str(source.target), None)
@@ -90,7 +90,7 @@ def _branches(node: Node) -> Iterator[tuple[str, GraphModule]]:
 
 
 def _tensor_constant(branch: GraphModule) -> str | None:
-    """The name of a tensor that a branch reads as its own; ExecuTorch makes one of each number."""
+    """Return the name of a constant tensor of a branch, which ExecuTorch makes of each number."""
     for node in branch.graph.find_nodes(op="get_attr"):
         if isinstance(getattr(branch, str(node.target), None), torch.Tensor):
             return str(node.name)
