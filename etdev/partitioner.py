@@ -1,24 +1,33 @@
-"""The composition as one ExecuTorch Partitioner, for code that calls ExecuTorch itself."""
+"""The composition as one ExecuTorch Partitioner, for code that calls ExecuTorch itself.
+
+ExecuTorch has a partitioner rewrite the ATen program, then converts it, and then has the edge
+program partitioned, which may not be changed. So the program is first converted as `Lowerer` would
+and written in ATen again; its quirks that remain are refused once the edge program is planned.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
-from etdev.completion import completed
+from etdev.delegate.backends import check_compiler
+from etdev.delegate.split import split
 from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.errors import PluginError
-from etdev.graph.nodes import op_name
+from etdev.errors import EtdevWarning, LoweringError, PluginError
+from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import edge_name
 from etdev.graph.source import where
-from etdev.hazards import outside, portable, refuse_hazards, say, unclaimed
+from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
+from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
@@ -30,6 +39,7 @@ from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 
 _ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOOP)
+_PLANNED = (Stage.PLANNED, Stage.EMIT)
 
 
 def partitioner(
@@ -43,16 +53,16 @@ def partitioner(
     budget: Budget | Mapping[str, Any] | None = None,
     strict: bool | None = None,
 ) -> ComposedPartitioner:
-    """All plugins as one Partitioner: several backends and devices, decided once.
+    """Return one Partitioner for all plugins: several backends and devices, decided once.
 
-    ExecuTorch's own loop then splits and compiles, so this is no faster than it; `Lowerer` is.
-    ExecuTorch's own emission follows too: with `enable_non_cpu_memory_planning` off it labels a
+    ExecuTorch's own loop then splits and compiles, and takes its time; `Lowerer` is faster.
+    ExecuTorch's own emission follows, too: with `enable_non_cpu_memory_planning` off it labels a
     tensor that two devices read for one of them, which `Lowerer` refuses.
 
     Args:
-        method: The method it partitions, since ExecuTorch doesn't tell a partitioner. For several
-            methods give ExecuTorch a dict with a partitioner for each.
-        plugins: As for `Lowerer`, and so are the others.
+        plugins: As for `Lowerer`, and so are the options that are not listed here.
+        method: The method that it partitions, which ExecuTorch doesn't pass to a partitioner. For
+            several methods give ExecuTorch a dict with a partitioner for each.
 
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
@@ -70,7 +80,7 @@ def partitioner(
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]
-    """What `etdev.partitioner` returns. `plan` holds the last decision."""
+    """The result of `etdev.partitioner`. `plan` holds the last decision."""
 
     def __init__(self, composition: Composition, method: str) -> None:
         super().__init__()
@@ -82,16 +92,11 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._ranges: dict[Any, Any] = {}
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Inputs and weights in the order that the runtime and backends read, and what torch and
-        ExecuTorch would not convert.
-
-        ExecuTorch 1.4 doesn't ask for it.
-        """
-        program = self._composition.quirks.ahead(exported_program, self._method)
-        return completed(program, self._method, self._composition)
+        """Return an ATen program that ExecuTorch converts as `Lowerer` would; from 1.5 on."""
+        return completed(exported_program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
-        """The wishes of all plugins."""
+        """Return the ops that plugins want whole."""
         ops, wanted = branches.whole_ops(
             ep, lambda program: Wishes(program, self._method, self._composition.delegating)
         )
@@ -99,29 +104,38 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             self._composition.quirks.refuse(_ATEN, ep, self._method)
             self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in ops}
-        # What ExecuTorch has us partition has no data.
+        # ExecuTorch takes the data out of the program that is partitioned.
         self._zero |= {name for name, value in ep.state_dict.items() if is_zero(value)}
         return ops, wanted
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag every planned partition."""
-        self._composition.quirks.refuse([Stage.EDGE], exported_program, self._method)
-        mark_initial(list(initial_values(exported_program, self._zero)))
+        """Tag the nodes and constants of every planned partition."""
+        program, quirks = exported_program, self._composition.quirks
+        quirks.refuse([Stage.EDGE], program, self._method)
+        mark_initial(list(initial_values(program, self._zero)))
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
-        sized = widen(exported_program, narrowed_since(exported_program, self._ranges))
+        sized = widen(program, narrowed_since(program, self._ranges))
         plan, _ = self._composition.planner().plan(sized, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
-        self._refuse_whole_ops(exported_program, plan)
-        refuse_hazards(exported_program, plan, self._composition.rules.strict)
-        self._say_missing(exported_program, plan)
-        given = outside(exported_program, plan)
+        self._refuse_whole_ops(program, plan)
+        refuse_unclaimed(
+            "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
+        )
+        called = _with_calls(program, plan)
+        quirks.refuse(_PLANNED, called, self._method)
+        self._warn(called, plan)
         self.plan = plan
-        nodes = {node.name: node for node in exported_program.graph.nodes}
+        return self._tagged(program, plan)
+
+    def _tagged(self, program: ExportedProgram, plan: MethodPlan) -> PartitionResult:
+        given = _given(program, plan)
+        nodes = {node.name: node for node in program.graph.nodes}
         annotations = self._composition.annotations(plan)
         specs = {}
         for partition in plan.partitions:
+            check_compiler(partition)
             tag = f"etdev_{self._method}_{partition.name}"
             inside = [constant.name for constant in partition.constants if constant.inside]
             for name in (*partition.nodes, *(name for name in inside if name not in given)):
@@ -131,24 +145,83 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                 nodes[name].meta.update(meta)
             own = [CompileSpec(spec.key, spec.value) for spec in partition.compile_specs]
             specs[tag] = DelegationSpec(partition.backend_id, own)
-        return PartitionResult(exported_program, specs)
-
-    def _say_missing(self, program: ExportedProgram, plan: MethodPlan) -> None:
-        """Say which ops no kernel computes; the .pte fails to load without it."""
-        for node in filter(lacks_kernel, portable(program, plan)):
-            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
-            cure = "leave out that op, or give it to a plugin"
-            say(self._composition.rules.strict, what, cure)
+        return PartitionResult(program, specs)
 
     def _refuse_whole_ops(self, program: ExportedProgram, plan: MethodPlan) -> None:
-        """Refuse by name what ExecuTorch would leave without a kernel.
+        """Refuse an op that was kept whole for a plugin, which doesn't claim it.
 
-        It keeps more whole than it is asked to: an op that is wanted whole in some places only.
+        ExecuTorch keeps more whole than it is asked to: an op that is wanted whole in some places
+        only.
         """
-        for node in unclaimed(program, plan):
-            if op_name(node) in self._kept and (wishers(node) or not has_kernel(node)):
+        fallback = set(plan.fallback)
+        for node in program.graph.nodes:
+            if node.name not in fallback or op_name(node) not in self._kept:
+                continue
+            if wishers(node) or not has_kernel(node):
                 raise PluginError(
                     "partitioner",
                     f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it",
                     "lower with etdev.Lowerer, which decomposes it",
                 )
+
+    def _warn(self, called: ExportedProgram, plan: MethodPlan) -> None:
+        """Warn of missing kernels and of kernels that are wrong for some values.
+
+        Raises:
+            LoweringError: There are some, and the composition is strict.
+        """
+        for what, cure in (*_missing(called), *_rarely_wrong(plan)):
+            error = LoweringError("partitioner", what, cure)
+            if self._composition.rules.strict:
+                raise error
+            warnings.warn(str(error), EtdevWarning, stacklevel=3)
+
+
+def _missing(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    for module in graph_modules(program.graph_module):
+        for node in filter(lacks_kernel, module.graph.nodes):
+            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
+            yield what, "leave out that op, or give it to a plugin"
+
+
+def _rarely_wrong(plan: MethodPlan) -> Iterator[tuple[str, str]]:
+    for entry in plan.ledger:
+        if entry.reluctance:
+            place = f" at {entry.line}" if entry.line else ""
+            what = f"{entry.op} ({entry.node}){place}: {entry.reluctance}"
+            yield what, "etdev.Lowerer writes it with other ops"
+
+
+def _with_calls(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:
+    """Return a program that calls delegates, none of them compiled, as ExecuTorch emits it."""
+    taken = split(program, plan.partitions)
+    pairs = zip(taken.programs, plan.partitions, strict=True)
+    return taken.join([LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs])
+
+
+def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:
+    """Return the constants that delegates are given as inputs, instead of having them inside.
+
+    ExecuTorch can't copy a constant for each partition that reads it in a list.
+
+    Raises:
+        LoweringError: A constant would have to be both.
+    """
+    nodes = {node.name: node for node in program.graph.nodes}
+    given = set()
+    for partition in plan.partitions:
+        for constant in partition.constants:
+            readers = list(nodes[constant.name].users) if constant.inside else []
+            apart = any(reader.name not in partition.nodes for reader in readers)
+            direct = [n for n in readers if nodes[constant.name] in (*n.args, *n.kwargs.values())]
+            if not apart or len(direct) == len(readers):
+                continue
+            if direct:
+                raise LoweringError(
+                    "partitioner",
+                    f"ExecuTorch can't copy {constant.target!r} for each partition that reads it, "
+                    "since one reads it in a list",
+                    "lower with etdev.Lowerer, or register a clone of it",
+                )
+            given.add(constant.name)
+    return given

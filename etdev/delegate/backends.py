@@ -9,7 +9,7 @@ from typing import Any
 
 from executorch.exir.backend.backend_details import BackendDetails
 
-from etdev.errors import CompileError
+from etdev.errors import CompileError, PluginError
 from etdev.registry.plugin import Plugin
 from etdev.schema.partition import Partition
 
@@ -70,6 +70,29 @@ def refuse_namesake(
     other = known.setdefault(partition.backend_id, backend)
     if other is not backend and other.__name__ == backend.__name__:
         raise ambiguous(partition, [other, backend])
+
+
+def check_compiler(partition: Partition) -> None:
+    """Check that ExecuTorch's own loop finds the compiler of a partition.
+
+    It has the first backend with the partition's id compile, and writes that id into the .pte.
+
+    Raises:
+        PluginError: Another backend compiles the partition, with other bytes.
+        CompileError: Several backends have the name.
+    """
+    found = namesakes(compiler_of(partition))
+    # A compiler may say that the backend itself writes the same bytes.
+    same = any(getattr(backend, "equals", None) == partition.backend_id for backend in found)
+    if partition.compiler and not same:
+        raise PluginError(
+            partition.plugin,
+            f"has {partition.compiler} compile {partition.where} for {partition.backend_id}, "
+            "which a partitioner can't ask of ExecuTorch",
+            "lower with etdev.Lowerer",
+        )
+    if len(found) > 1:
+        raise ambiguous(partition, found)
 
 
 def has_own(backend: type[BackendDetails], method: str) -> bool:

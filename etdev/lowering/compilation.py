@@ -18,7 +18,6 @@ from etdev.delegate.executors.request import WorkerError
 from etdev.delegate.forecast import forecast
 from etdev.delegate.split import Split, split
 from etdev.delegate.tasks import Done
-from etdev.edge.orders import settle_orders
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.weights import Weights
@@ -126,8 +125,6 @@ class Compilation:
 
         def build() -> Any:
             joined = {name: taken.join(lowered[name]) for name, taken in splits.items()}
-            for program in joined.values():
-                settle_orders(program)
             apply = decision.quirks.apply
             planned = {n: apply(Stage.PLANNED, program, n) for n, program in joined.items()}
             return decision.rebuilt(planned)

@@ -12,7 +12,6 @@ from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.expander import expander_of
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
-from etdev.edge.shared_state import tell_of_shared_state
 from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method
 from etdev.edge.stored import refuse_without_values
@@ -59,7 +58,8 @@ class Decider:
         sources = {name: reference.program for name, reference in references.items()}
         manager = self._to_edge(sources)
         edge = {name: manager.exported_program(name) for name in manager.methods}
-        tell_of_shared_state(sources, edge, self.composition.rules.strict)
+        composed = self.composition
+        composed.quirks.apply(Stage.METHODS, edge, "", sources, composed.rules.strict)
         with self._stages.stage("plan"):
             whole = {name: take_marks(program) for name, program in edge.items()}
             plan, programs = self.composition.plan(edge, whole, self._expander)

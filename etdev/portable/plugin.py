@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+    from etdev.quirks import Quirk
+
 
 @frozen
 class Portable:
@@ -27,6 +29,13 @@ class Portable:
     def probe(self) -> Probe:
         """Fit everywhere, since ExecuTorch includes the kernels."""
         return machine.probe()
+
+    @hookimpl
+    def quirks(self) -> Sequence[Quirk]:
+        """Return the faults of kernels that are fixed around them."""
+        from etdev.portable.quirks import QUIRKS
+
+        return QUIRKS
 
     @hookimpl
     def keep_whole(self) -> KeepWhole:

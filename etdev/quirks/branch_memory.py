@@ -17,7 +17,8 @@ from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.operators import edge_ops
 
 _COND, _MAP, _SCAN = (getattr(torch.ops.higher_order, n) for n in ("cond", "map_impl", "scan"))
-_VIEW = "aten.view_copy.default"
+# In the edge dialect, and in ATen.
+_VIEWS = ("aten.view_copy.default", "aten.reshape.default")
 
 
 def misplaced_views(program: ExportedProgram) -> list[Node]:
@@ -41,17 +42,18 @@ def _misplaced_views(module: GraphModule) -> Iterator[Node]:
         branch: Any = module.get_submodule(body.target)
         inputs = branch.graph.find_nodes(op="placeholder")
         for bound in (*inputs[:first], *inputs[first + given[-2] :]):
-            yield from [user for user in bound.users if op_name(user) == _VIEW]
+            yield from [user for user in bound.users if op_name(user) in _VIEWS]
 
 
 def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Copy what is viewed."""
+    permute = _op(program, "permute_copy" if program.dialect == "EDGE" else "permute")
     for view in found:
         source = view.all_input_nodes[0]
         with view.graph.inserting_before(view):
             # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
             same = (source, list(range(source.meta["val"].dim())))
-            copied = view.graph.call_function(edge_ops.edge.aten.permute_copy.default, same)
+            copied = view.graph.call_function(permute, same)
         copied.meta = {"val": source.meta["val"]}
         view.replace_input_with(source, copied)
         _recompile(view)
@@ -64,21 +66,21 @@ def viewed_results(program: ExportedProgram) -> list[Node]:
         result
         for module in graph_modules(program.graph_module)
         for _, result in _results(module.graph)
-        if any(op_name(user) == _VIEW for user in result.users)
+        if any(op_name(user) in _VIEWS for user in result.users)
     ]
 
 
 def overwritten_results(program: ExportedProgram) -> list[Node]:
     """Return the results of `torch.cond` that are read after another flow has run."""
     modules = graph_modules(program.graph_module)
-    return [result for module in modules for result in _overwritten(module.graph, {})]
+    return [result for module in modules for result in _overwritten(module.graph)]
 
 
-def _overwritten(graph: Graph, late: Mapping[str, int]) -> Iterator[Node]:
+def _overwritten(graph: Graph) -> Iterator[Node]:
     conds = [(flow, result) for flow, result in _results(graph) if flow.target is _COND]
     if not conds:
         return
-    position = {node: late.get(node.name, index) for index, node in enumerate(graph.nodes)}
+    position = {node: index for index, node in enumerate(graph.nodes)}
     flows = [index for node, index in position.items() if is_flow(node.target)]
     for cond, result in conds:
         last = _last_read(result, position)
@@ -99,31 +101,19 @@ def _last_read(node: Node, position: Mapping[Node, int]) -> int:
     """Return the position of the last node that reads a value, or a view of it."""
     return max(
         (
-            max(position[user], _last_read(user, position) if op_name(user) == _VIEW else 0)
+            max(position[user], _last_read(user, position) if op_name(user) in _VIEWS else 0)
             for user in node.users
         ),
         default=position[node],
     )
 
 
-def overwritten_with(program: ExportedProgram, late: Mapping[str, int]) -> list[Node]:
-    """Return the results that would be viewed or overwritten once a method is partitioned.
-
-    Args:
-        program: An edge-dialect program.
-        late: Positions of nodes that run later than the graph says, by name: those of partitions.
-    """
-    found = [*viewed_results(program), *overwritten_results(program)]
-    found += _overwritten(program.graph, late)
-    return [each for each in found if each.graph is not program.graph or each.name not in late]
-
-
 def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Clone results of flows right after them."""
-    names = {}
+    names, op = {}, _op(program, "clone")
     for result in found:
         with result.graph.inserting_after(result):
-            clone = result.graph.call_function(edge_ops.edge.aten.clone.default, (result,))
+            clone = result.graph.call_function(op, (result,))
         clone.meta = {"val": result.meta["val"]}
         result.replace_all_uses_with(clone)
         clone.args = (result,)
@@ -133,6 +123,12 @@ def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedPr
     specs = program.graph_signature.output_specs
     specs[:] = [renamed(spec, names) for spec in specs]
     return program
+
+
+def _op(program: ExportedProgram, name: str) -> Any:
+    """Return an op in the dialect of a program."""
+    ops = edge_ops.edge.aten if program.dialect == "EDGE" else torch.ops.aten
+    return getattr(ops, name).default
 
 
 def _recompile(node: Node) -> None:
@@ -146,23 +142,13 @@ def _in_reach(find: Callable[[ExportedProgram], list[Node]]) -> Callable[[Any], 
     return lambda program: find(program) if len(graph_modules(program.graph_module)) > 1 else []
 
 
-def keep_results(program: ExportedProgram) -> ExportedProgram:
-    """Copy what ExecuTorch's memory planning would misplace or overwrite, in the program itself."""
-    for row in QUIRKS:
-        assert callable(row.find)
-        assert row.fix is not None
-        if found := list(row.find(program)):
-            program = row.fix(program, found)
-    return program
-
-
 _OVERWRITTEN = Refusal(
     "ExecuTorch would overwrite {found.name}, the result of a torch.cond, in the next one",
     "lower with etdev.Lowerer, which keeps it",
 )
 MISPLACED_VIEWS = Quirk(
     name="misplaced-views",
-    stage=Stage.PLANNED,
+    stage=(Stage.PLANNED, Stage.LOOP),
     summary="The body of a map or scan that views what it captures or carries reads the memory of "
     "an input that is never written.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
@@ -178,7 +164,7 @@ MISPLACED_VIEWS = Quirk(
 )
 VIEWED_RESULTS = Quirk(
     name="viewed-results",
-    stage=Stage.PLANNED,
+    stage=(Stage.PLANNED, Stage.LOOP),
     summary="A view of a result of control flow is read where nothing was put.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
     affects="executorch<1.6",
@@ -189,7 +175,7 @@ VIEWED_RESULTS = Quirk(
 )
 OVERWRITTEN_RESULTS = Quirk(
     name="overwritten-results",
-    stage=Stage.PLANNED,
+    stage=(Stage.PLANNED, Stage.LOOP),
     summary="The result of a torch.cond is overwritten by the branches of the next one.",
     upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
     affects="executorch<1.6",

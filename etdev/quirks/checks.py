@@ -15,7 +15,6 @@ from etdev.schema.quirk import Nodes, Quirk, Stage
 
 # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
 _CHECK = torch.ops.aten._linalg_check_errors.default
-_ASSERTIONS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
 
 def _checks_matrix(ordered: Node) -> bool:
@@ -35,15 +34,6 @@ def without_checks(program: ExportedProgram, found: Sequence[Node]) -> ExportedP
         signature = _without_tokens(graph, signature)
     graph.eliminate_dead_code()
     return rebuilt(program, graph, signature, program.graph_module)
-
-
-def without_assertions(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Take assertions out of a program, with what is computed for them alone."""
-    names, graph = {node.name for node in found}, copy_graph(program.graph)
-    for node in [node for node in graph.nodes if node.name in names]:
-        graph.erase_node(node)
-    graph.eliminate_dead_code()
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
 
 
 def _without_tokens(graph: Graph, signature: ExportGraphSignature) -> ExportGraphSignature:
@@ -72,15 +62,4 @@ MATRIX_CHECKS = Quirk(
     find=Nodes((ORDERED,), _checks_matrix),
     fix=without_checks,
 )
-ASSERTED_TENSORS = Quirk(
-    name="asserted-tensors",
-    stage=Stage.FUNCTIONAL,
-    summary="Assertions of tensors leave the program while it is emitted, after delegates have "
-    "been compiled that compute what they read.",
-    upstream="not reported; executorch/exir/passes/remove_graph_asserts_pass.py, "
-    "RemoveGraphAssertsPass.call",
-    affects="executorch<1.6",
-    find=Nodes(_ASSERTIONS),
-    fix=without_assertions,
-)
-QUIRKS = (MATRIX_CHECKS, ASSERTED_TENSORS)
+QUIRKS = (MATRIX_CHECKS,)

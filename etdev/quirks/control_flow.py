@@ -31,6 +31,8 @@ _MAP = _HIGHER.map_impl
 # The last argument of each are the values that its branches are given after all others.
 _FLOW = (_HIGHER.cond, _MAP, _HIGHER.scan, _HIGHER.while_loop, _HIGHER.associative_scan)
 
+_GIVEN = "branch_constant_"
+
 
 def branch_constants(program: ExportedProgram) -> list[Node]:
     """Return the nodes of branches that read a tensor which the branch holds."""
@@ -113,11 +115,12 @@ def _lifted(program: ExportedProgram) -> ExportedProgram:
     signature = program.graph_signature
     specs = list(signature.input_specs)
     constants: dict[str, torch.Tensor] = {}
+    known = sum(str(spec.target).startswith(_GIVEN) for spec in specs)
     users = [i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT]
     place = users[0] if users else len(specs)
     for held in _held(program.graph_module):
         node = next(n for n in graph.nodes if n.name == held.name)
-        target = f"branch_constant_{len(constants)}"
+        target = f"{_GIVEN}{known + len(constants)}"
         placeholders = graph.find_nodes(op="placeholder")
         before = placeholders[place] if place < len(placeholders) else node
         with graph.inserting_before(before):
@@ -215,14 +218,13 @@ def writing_branches(program: ExportedProgram) -> list[Node]:
 
 BRANCH_CONSTANTS = Quirk(
     name="branch-constants",
-    stage=Stage.SOURCE,
+    stage=(Stage.SOURCE, Stage.LOOP),
     summary="A tensor that is written out inside control flow stays an attribute of the branch, "
     "which no later trace takes.",
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
     affects="torch<2.15",
     find=branch_constants,
     fix=give_constants,
-    ahead=True,
 )
 BRANCH_WRITES = Quirk(
     name="branch-writes",

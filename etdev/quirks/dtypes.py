@@ -87,7 +87,6 @@ MIXED_DTYPES = Quirk(
     affects="executorch<1.6",
     find=Nodes((*_JOINING, aten.floor_divide.default), _is_mixed, branches=True),
     fix=convert_inputs,
-    ahead=True,
 )
 MIXED_HALVES = Quirk(
     name="mixed-halves",
@@ -99,7 +98,6 @@ MIXED_HALVES = Quirk(
     affects="executorch<1.6",
     find=Nodes(_CHOOSING, _mixes_halves, branches=True),
     fix=convert_inputs,
-    ahead=True,
 )
 COMPARED_HALVES = Quirk(
     name="compared-halves",
@@ -110,7 +108,6 @@ COMPARED_HALVES = Quirk(
     affects="executorch<1.6",
     find=Nodes(_COMPARING, _compares_halves, branches=True),
     fix=convert_inputs,
-    ahead=True,
 )
 COMPLEX_NUMBERS = Quirk(
     name="complex-numbers",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -24,6 +24,7 @@ from etdev.upstream.trees import pytree
 
 _SCAN = torch.ops.higher_order.scan
 _QUANTISED = "quantized_decomposed."
+_ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 # Ops of sizes have no out variants and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
 
@@ -40,6 +41,21 @@ def make_contiguous(module: GraphModule, specs: Sequence[TensorSpec]) -> GraphMo
         spec.stride = contiguous_stride_from_shape(spec.shape)
         spec.dim_order = tuple(range(len(spec.shape)))
     return module
+
+
+def _is_transposed(nonzero: Node) -> bool:
+    """Return True if coordinates have several dimensions, or a kernel sees their order."""
+    if nonzero.all_input_nodes[0].meta["val"].dim() > 1:
+        return True
+    return any(user.op != "output" and op_name(user) not in _ANY_ORDER for user in nonzero.users)
+
+
+def _is_written_otherwise(node: Node) -> bool:
+    """Return True if the strides of a node stand for another order than its argument."""
+    order, value = node.kwargs.get("dim_order"), node.meta.get("val")
+    if order is None or not isinstance(value, torch.Tensor):
+        return False
+    return tuple(order) != tuple(dim_order_from_stride(value.stride()))  # type: ignore[arg-type]
 
 
 def _has_other_order(node: Node) -> bool:
@@ -154,6 +170,12 @@ UNKNOWN_ORDERS = Quirk(
     affects="executorch<1.6",
     find=unknown_orders,
     fix=make_contiguous,
+    in_loop=Refusal(
+        "ExecuTorch would transpose {found.name}, the result of nonzero{where}, or fail on it at "
+        "run time",
+        "lower with etdev.Lowerer, which returns it as it is",
+        find=Nodes((torch.ops.aten.nonzero.default,), _is_transposed),
+    ),
 )
 UNWRITTEN_ORDERS = Quirk(
     name="unwritten-orders",
@@ -164,6 +186,11 @@ UNWRITTEN_ORDERS = Quirk(
     affects="executorch<1.6",
     find=Nodes(only=_has_other_order, branches=True),
     fix=tell_written_order,
+    in_loop=Refusal(
+        "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
+        "lower with etdev.Lowerer, which computes it with other ops",
+        find=Nodes(only=_is_written_otherwise, branches=True),
+    ),
 )
 NON_BLOCKING_COPIES = Quirk(
     name="non-blocking-copies",
@@ -203,6 +230,11 @@ QUANTISED_KERNELS = Quirk(
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
+_UNBOUNDED = Refusal(
+    "{found.name} of method {method!r} has size {found.size}, which depends on data and has no "
+    "upper bound{where}",
+    "bound it in the model, such as with torch._check(n <= 1024)",
+)
 UNBOUNDED_VALUES = Quirk(
     name="unbounded-values",
     stage=Stage.EMIT,
@@ -211,16 +243,13 @@ UNBOUNDED_VALUES = Quirk(
     affects="executorch<1.6",
     find=unbounded_sizes,
     symptom=lambda error: "upper bound" in str(error),
-    refusal=Refusal(
-        "{found.name} of method {method!r} has size {found.size}, which depends on data and has "
-        "no upper bound{where}",
-        "bound it in the model, such as with torch._check(n <= 1024)",
-    ),
-    in_loop=Refusal(
-        "{found.name} of method {method!r} has size {found.size}, which depends on data and has "
-        "no upper bound{where}",
-        "bound it in the model, such as with torch._check(n <= 1024)",
-    ),
+    refusal=_UNBOUNDED,
+    in_loop=_UNBOUNDED,
+)
+_UNORDERED = Refusal(
+    "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell the "
+    "order in memory where one that depends on data may be 0{where}",
+    "transpose it, so that the dimension that depends on data is the first",
 )
 UNORDERED_STRIDES = Quirk(
     name="unordered-strides",
@@ -230,17 +259,8 @@ UNORDERED_STRIDES = Quirk(
     affects="executorch<1.6",
     find=unordered_sizes,
     symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
-    refusal=Refusal(
-        "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell "
-        "the order in memory where one that depends on data may be 0{where}",
-        "transpose it, so that the dimension that depends on data is the first",
-    ),
-    in_loop=Refusal(
-        "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell "
-        "the order in memory where one that depends on data may be 0{where}",
-        "transpose it, so that the dimension that depends on data is the first",
-        find=unordered_strides,
-    ),
+    refusal=_UNORDERED,
+    in_loop=evolve(_UNORDERED, find=unordered_strides),
 )
 MISSING_OUT_VARIANTS = Quirk(
     name="missing-out-variants",

@@ -1,4 +1,4 @@
-"""Example inputs and weights that torch.export can't read or takes for others."""
+"""Example inputs and weights that torch.export can't read, or takes for other inputs."""
 
 from __future__ import annotations
 

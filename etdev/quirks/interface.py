@@ -278,7 +278,6 @@ EMPTY_WEIGHTS = Quirk(
     affects="executorch<1.6",
     find=empty_weights,
     fix=make_empty,
-    ahead=True,
 )
 UNWRITABLE_NESTING = Quirk(
     name="unwritable-nesting",
@@ -289,7 +288,6 @@ UNWRITABLE_NESTING = Quirk(
     affects="executorch<1.6",
     find=unwritable_nesting,
     fix=flatten,
-    ahead=True,
 )
 QUIRKS = (
     SPARSE_TENSORS,

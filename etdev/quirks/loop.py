@@ -59,7 +59,6 @@ SHIFTS = Quirk(
     affects="executorch<1.6",
     find=Nodes((*_LEFT, *_RIGHT), _is_factor),
     fix=multiply,
-    ahead=True,
 )
 MASKED_SELECTS = Quirk(
     name="masked-selects",
@@ -69,7 +68,6 @@ MASKED_SELECTS = Quirk(
     affects="executorch<1.6",
     find=Nodes((aten.masked_select.default,), _has_one_shape),
     fix=index,
-    ahead=True,
 )
 NUMBER_FUNCTIONS = Quirk(
     name="number-functions",

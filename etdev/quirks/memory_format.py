@@ -75,7 +75,6 @@ STRIDED_INPUTS = Quirk(
     affects="executorch<1.6",
     find=strided_inputs,
     fix=make_contiguous,
-    ahead=True,
     refusal=Refusal(
         "{names} of method {method!r} would have to be contiguous, which it can't be traced with "
         "({why})",
@@ -97,7 +96,6 @@ ORDERED_VOLUMES = Quirk(
     affects="executorch<1.6",
     find=Nodes(only=_orders_volume),
     fix=make_contiguous,
-    ahead=True,
     refusal=Refusal(
         "volumes of method {method!r} would have to be contiguous, which it can't be traced with "
         "({why})",
@@ -113,6 +111,5 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     affects="executorch<1.6",
     find=lambda program: mixing_convolutions(program.graph),
     fix=contiguous_weights,
-    ahead=True,
 )
 QUIRKS = (STRIDED_INPUTS, ORDERED_VOLUMES, CHANNELS_LAST_WEIGHTS)

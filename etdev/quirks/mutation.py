@@ -261,7 +261,6 @@ CONVERTING_COPIES = Quirk(
     affects="torch<2.15",
     find=Nodes((_COPY,), _is_converting_copy),
     fix=convert_sources,
-    ahead=True,
     in_loop=Refusal(
         "ExecuTorch would keep the dtype and shape of {found.name}, which is copied to "
         "{found.target!r}, where that is read again{where}",
@@ -278,7 +277,6 @@ IDLE_DROPOUTS = Quirk(
     affects="torch<2.15",
     find=idle_dropouts,
     fix=alias_inputs,
-    ahead=True,
 )
 QUIRKS = (
     ALIASED_BUFFERS,

@@ -181,7 +181,6 @@ ROUNDED_SCALARS = Quirk(
     affects="executorch<1.6",
     find=rounded_numbers,
     fix=make_tensors,
-    ahead=True,
     in_loop=Refusal(
         "ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
         "lower with etdev.Lowerer, which keeps it",
@@ -196,6 +195,5 @@ WIDENED_SCALARS = Quirk(
     affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),
     fix=compute_wide,
-    ahead=True,
 )
 QUIRKS = (ROUNDED_SCALARS, WIDENED_SCALARS)

@@ -199,7 +199,6 @@ UNKNOWN_POSITIONS = Quirk(
     affects="torch<2.15",
     find=Nodes((_SELECT,), _may_be_out),
     fix=look_up,
-    ahead=True,
 )
 _UNTOLD = Refusal(
     "torch can't tell whether {found.condition} for {op}{where}, since that depends on data",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from torch.fx import Node
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import argument
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.quirk import Quirk, Refusal, Since, Stage
+from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.operators import edge_ops
 
 _WRITES = (
@@ -153,6 +154,53 @@ def unkept(program: ExportedProgram) -> bool:
     return bool(kinds.intersection(_WRITES[1:])) or any(any(find(program)) for find in finds)
 
 
+@frozen
+class Shared:
+    """A buffer of several methods.
+
+    Args:
+        target: Its target in the method that writes it.
+        writer: That method.
+        other: Another method that has it.
+    """
+
+    target: str
+    writer: str
+    other: str
+
+
+def shared_buffers(
+    edge: Mapping[str, ExportedProgram], sources: Mapping[str, ExportedProgram]
+) -> Iterator[Shared]:
+    """Yield the first written buffer that each two methods share.
+
+    Args:
+        edge: Edge-dialect programs, whose signatures say what is written.
+        sources: The programs that they were converted from, whose values share memory.
+    """
+    places = {method: _places(program) for method, program in sources.items()}
+    seen = set()
+    for writer, program in edge.items():
+        for target in program.graph_signature.buffers_to_mutate.values():
+            place = places[writer].get(target)
+            for other, held in places.items():
+                pair = frozenset((writer, other))
+                if other != writer and pair not in seen and place in held.values():
+                    seen.add(pair)
+                    yield Shared(target, writer, other)
+
+
+def _places(program: ExportedProgram) -> dict[str, int]:
+    """Return where the buffers of a program are in memory, by target."""
+    values = {**program.constants, **program.state_dict}
+    places = {}
+    for target in program.graph_signature.inputs_to_buffers.values():
+        value = values.get(target)
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel():
+            places[target] = value.untyped_storage().data_ptr()
+    return places
+
+
 UNKEPT = Refusal(
     "ExecuTorch would not write {found.name!r} as the model does",
     "lower with etdev.Lowerer, which completes such a program or says what to change",
@@ -218,10 +266,27 @@ STALE_OUTPUTS = Quirk(
     fix=clone_results,
     in_loop=UNKEPT,
 )
+SHARED_STATE = Quirk(
+    name="shared-state",
+    stage=Stage.METHODS,
+    summary="A buffer that several methods share in eager PyTorch becomes one for each method.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
+    affects="executorch<1.6",
+    find=Since(shared_buffers),
+    refusal=Refusal(
+        "{found.writer!r} writes buffer {found.target!r}, which {found.other!r} has, too; in a "
+        ".pte each method has its own, so that {found.other!r} never sees what {found.writer!r} "
+        "writes",
+        "make them one method, pass the state in and out, or plan memory with ExecuTorch's "
+        "MemoryPlanningPass(share_mutable_buffers=True) and load it in C++ with shared arenas",
+        warns=True,
+    ),
+)
 QUIRKS = (
     WRITTEN_INPUTS,
     LOST_WRITE_BACK,
     SHARED_NEW_VALUE,
     VIEWED_UPDATES,
     STALE_OUTPUTS,
+    SHARED_STATE,
 )

@@ -53,14 +53,17 @@ class Table:
         """Yield the rows of one stage: those that are looked for, or those with a symptom."""
         yield from (r for r in self.rows if stage in r.stages and bool(r.symptom) is named)
 
-    def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
+    def apply(
+        self, stage: Stage, program: Any, method: str, source: Any = None, strict: bool = False
+    ) -> Any:
         """Fix or refuse what the rows of a stage find.
 
         Args:
             stage: The stage.
-            program: An ExportedProgram, or at `EMIT` a GraphModule. Not changed before `PLANNED`.
+            program: An ExportedProgram, at `METHODS` a dict of them, at `EMIT` a GraphModule.
             method: The method's name, for errors.
             source: The program that it was converted from; None for itself.
+            strict: Raise what would be warned of.
 
         Returns:
             The program without the faults, the same one if none was found.
@@ -69,20 +72,23 @@ class Table:
             EtdevError: The error of a row that has no fix for what it found.
         """
         rows = [row for row in self.at(stage) if row.fix or row.refusal]
-        return _applied(rows, program, method, _who(stage), source)
-
-    def ahead(self, program: ExportedProgram, method: str) -> ExportedProgram:
-        """Fix what can be fixed in an ATen program before ExecuTorch's own loop begins.
-
-        Args:
-            program: The program; it is not changed.
-            method: The method's name, for errors.
-        """
-        # Stage by stage: torch can't trace programs any more once those of `EDGE` are fixed.
-        order = {stage: place for place, stage in enumerate(Stage)}
-        rows = sorted((row for row in self.rows if row.ahead), key=lambda row: order[row.stages[0]])
-        fixed: ExportedProgram = _applied(rows, program, method, LOOP)
-        return fixed
+        who, index = _who(stage), Index(program, source)
+        for row in rows:
+            found = index.found(row.find)
+            if not found:
+                continue
+            if row.fix is None:
+                assert row.refusal is not None
+                _refuse(row.refusal, method, found, who, strict)
+                continue
+            try:
+                program = row.fix(program, found)
+            except (RuntimeError, ValueError) as error:
+                if row.refusal is None:
+                    raise
+                raise error_of(row.refusal, method, found, who, error) from error
+            index = Index(program, source)
+        return program
 
     def refuse(self, stages: Collection[Stage], program: ExportedProgram, method: str) -> None:
         """Refuse what ExecuTorch's own loop would get wrong and `etdev.partitioner()` can't fix.
@@ -190,33 +196,15 @@ def _calls(modules: Iterable[GraphModule]) -> _Calls:
     return calls
 
 
-def _applied(rows: Iterable[Quirk], program: Any, method: str, who: str, source: Any = None) -> Any:
-    index = Index(program, source)
-    for row in rows:
-        found = index.found(row.find)
-        if not found:
-            continue
-        if row.fix is None:
-            assert row.refusal is not None
-            _refuse(row.refusal, method, found, who)
-            continue
-        try:
-            program = row.fix(program, found)
-        except (RuntimeError, ValueError) as error:
-            if row.refusal is None:
-                raise
-            raise error_of(row.refusal, method, found, who, error) from error
-        index = Index(program, source)
-    return program
-
-
-def _refuse(refusal: Refusal, method: str, found: Sequence[Any], who: str) -> None:
+def _refuse(
+    refusal: Refusal, method: str, found: Sequence[Any], who: str, strict: bool = False
+) -> None:
     """Refuse what has been found, or warn of each.
 
     Raises:
         EtdevError: The refusal's own.
     """
-    if not refusal.warns:
+    if strict or not refusal.warns:
         raise error_of(refusal, method, found, who)
     for each in found:
         warnings.warn(str(error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)
@@ -253,4 +241,6 @@ def error_of(
 
 
 def _who(stage: Stage) -> str:
+    if stage is Stage.METHODS:
+        return "several methods"
     return EMISSION if stage in (Stage.PLANNED, Stage.EMIT) else CONVERSION

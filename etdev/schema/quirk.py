@@ -33,9 +33,11 @@ class Stage(Enum):
     DECOMPOSED = "decomposed"
     """ATen, decomposed as far as it goes, just before it becomes edge dialect."""
     LOOP = "loop"
-    """ATen as `etdev.partitioner()` gives it to ExecuTorch's own loop; not under `Lowerer`."""
+    """ATen, converted as `Lowerer` would, as `etdev.partitioner()` gives it back to ExecuTorch."""
     EDGE = "edge"
     """Edge dialect, as ExecuTorch made it or as it was given."""
+    METHODS = "methods"
+    """The edge-dialect programs of all methods together, by name."""
     SIMPLIFIED = "simplified"
     """Edge dialect without redundant work, before plugins claim nodes."""
     PLANNED = "planned"
@@ -143,7 +145,7 @@ class Refusal:
         find: What is refused, if that is not what the row finds.
         stage: When that is looked for, if not at the row's first stage.
         error: The class of the error.
-        warns: It is only warned of.
+        warns: It is only warned of, unless the lowering is strict and the stage is `METHODS`.
     """
 
     what: str = field(validator=min_len(1))
@@ -168,12 +170,10 @@ class Quirk:
             applied to these only.
         find: What it does harm to: nodes, or a function of the program.
         fix: Given the program and what was found, returns a program without it. It may change the
-            program that it is given at `PLANNED` and later, not before. It raises ValueError or
-            RuntimeError where it can't.
+            program that it is given at `LOOP`, `PLANNED` and `EMIT`, not before. It raises
+            ValueError or RuntimeError where it can't.
         refusal: Raised where there is no fix, or where it fails.
         in_loop: What `etdev.partitioner()` raises, where it can't fix what `Lowerer` does.
-        ahead: Whether `etdev.partitioner()` may apply the fix to the ATen program before
-            ExecuTorch's own loop begins.
         symptom: Look only once ExecuTorch has failed with an error for which this is true; the
             refusal then names the cause.
         during: Given what was found, makes a context in which upstream's part of the stage runs. It
@@ -190,7 +190,6 @@ class Quirk:
     fix: Callable[[Any, list[Any]], Any] | None = None
     refusal: Refusal | None = None
     in_loop: Refusal | None = None
-    ahead: bool = False
     symptom: Callable[[Exception], bool] | None = None
     during: Callable[[list[Any]], AbstractContextManager[Any]] | None = None
     undefined: bool = field(default=False, validator=instance_of(bool))

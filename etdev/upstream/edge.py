@@ -49,6 +49,14 @@ def lift_constants(program: ExportedProgram) -> None:
     _program.lift_constant_tensor_pass(program)
 
 
+def without_dim_order() -> EdgeCompileConfig:
+    """Return settings with which ExecuTorch keeps ATen's copies, without the order of dimensions.
+
+    Programs converted so can be written in ATen again.
+    """
+    return EdgeCompileConfig(_skip_dim_order=True)
+
+
 def verifies(config: EdgeCompileConfig) -> bool:
     """Return True if ExecuTorch verifies programs that it converts with these settings."""
     return bool(config._check_ir_validity)

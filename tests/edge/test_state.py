@@ -287,11 +287,12 @@ def test_a_partitioner_has_written_what_executorch_would_not():
             assert torch.equal(output, expected)
 
 
-def test_a_partitioner_refuses_a_weight_that_is_part_of_a_larger_tensor():
-    layer = nn.Linear(4, 3)
+def test_a_partitioner_takes_a_weight_that_is_part_of_a_larger_tensor():
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
     layer.weight = nn.Parameter(torch.randn(2, 3, 4)[1])
-    with pytest.raises(LoweringError, match="'weight' is a part of a larger tensor"):
-        partitioned(layer, torch.randn(2, 4))
+    buffer = partitioned(layer, x).to_executorch().buffer
+    (output,) = Runtime.get().load_program(buffer).load_method("forward").execute([x])
+    torch.testing.assert_close(output, layer(x))
 
 
 def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():

@@ -68,3 +68,24 @@ def no_tensor_outputs() -> Repro:
 @repro
 def unwritable_nesting() -> Repro:
     return Repro(model(lambda _, x: x.max(1)), [X], expects="error")
+
+
+@repro
+def ignored_inputs() -> Repro:
+    # Strictly exported repros are given to etdev as programs.
+    difference = model(lambda _, x, y: x - y)
+    return Repro(difference, [(X, X + 1)], example=(X, X), strict=True)
+
+
+@repro
+def inference_weights() -> Repro:
+    with torch.inference_mode():
+        module = torch.nn.Linear(4, 3).eval()
+    return Repro(module, [X], expects="error")
+
+
+@repro
+def untraceable_inputs() -> Repro:
+    with torch.inference_mode():
+        x = X + 0
+    return Repro(torch.nn.Linear(4, 3), [X], example=(x,), gradients=True, expects="error")

@@ -36,3 +36,35 @@ def non_blocking_copies() -> Repro:
         return x.to(torch.float64, non_blocking=True)
 
     return Repro(model(copied), [random(3)], expects="error")
+
+
+@repro
+def ordered_volumes() -> Repro:
+    def stored(net, x):
+        last = x.to(memory_format=torch.channels_last_3d)
+        return torch.relu(net.conv(last)), last.clone() * 2
+
+    return Repro(model(stored, conv=nn.Conv3d(2, 3, 2)), [random(1, 2, 3, 4, 5)], expects="error")
+
+
+@repro
+def unwritten_orders() -> Repro:
+    first = model(lambda _, x: x[:, :1].clone(memory_format=LAST))
+    return Repro(first, [random(2, 3, 4, 4)], expects="error")
+
+
+@repro
+def channels_last_kernels() -> Repro:
+    x = random(1, 2, 3, 4).to(memory_format=LAST)
+    return Repro(model(lambda _, x: torch.softmax(x, 1)), [x], expects="error")
+
+
+@repro
+def channels_last_buffers() -> Repro:
+    def keep(net, x):
+        before = net.state.sum(1)
+        net.state.copy_(x * 2)
+        return before
+
+    state = torch.zeros(1, 2, 3, 4).to(memory_format=LAST)
+    return Repro(model(keep, state=state), [random(1, 2, 3, 4)] * 2, expects="error")

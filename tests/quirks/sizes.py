@@ -68,7 +68,7 @@ def unknown_slices() -> Repro:
 
 
 @repro
-def data_dependent_guards() -> Repro:
+def guarded_numbers() -> Repro:
     def rows(_, x, n):
         first = n.item()
         torch._check(first >= 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import quirks
+from etdev.portable.quirks import QUIRKS as PORTABLE
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import is_active
 from quirks.children import LOWERER, PARTITIONER, PLAIN, WAYS, Judge
 
-ROWS = {row.name: row for row in QUIRKS}
+ROWS = {row.name: row for row in (*QUIRKS, *PORTABLE)}
 NAMES = quirks.names()
 # Rows of the host are shown each time, kernels and backends with `make suites`.
 OTHERS = pytest.mark.suite
@@ -65,13 +66,7 @@ def test_the_partitioner_is_right_or_refuses(name, judges):
 
 # Rows whose fault can't be seen in what ExecuTorch writes.
 UNSEEN = {"narrowed-ranges"}
-# Rows whose repro is still to be written. The set may only shrink.
-TO_WRITE = {
-    *("asserted-tensors", "guarded-numbers", "ignored-inputs", "inference-weights"),
-    *("matrix-checks", "ordered-volumes", "untraceable-inputs", "unwritten-orders"),
-    "wrong-losses",
-}
 
 
 def test_each_row_has_a_repro():
-    assert ROWS.keys() - set(NAMES) == (UNSEEN | TO_WRITE) & ROWS.keys()
+    assert ROWS.keys() - set(NAMES) == UNSEEN

@@ -9,8 +9,8 @@ from models.small import Function
 from torch import nn
 
 import etdev
-from etdev.completion import completed
 from etdev.errors import LoweringError
+from etdev.lowering.completion import completed
 from etdev.runtime.compare import flat
 
 pytestmark = pytest.mark.skipif(

@@ -83,7 +83,8 @@ PRIVATE = {
 NAMES = sorted(name for names in PRIVATE.values() for name in names)
 # Attributes of torch's and ExecuTorch's objects that etdev/upstream/ reads or writes.
 ATTRIBUTES = {
-    *("_check_ir_validity", "_core_aten_ops_exception_list"),  # EdgeCompileConfig
+    # EdgeCompileConfig
+    *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
     *("_edge_programs", "_etrecord", "_named_data_store"),  # EdgeProgramManager
     *("_flatbuffer_to_program", "_get_extended_header", "_restore_segments"),  # reading a .pte
     *("_generate_edge_program", "_instruction_id", "_tensor_data"),
@@ -106,10 +107,7 @@ ACCEPTED = {
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
 }
 # Places whose private names are still to move to etdev/upstream/.
-PENDING = (
-    *("completion", "edge/", "graph/layout"),
-    *("hazards", "partitioner"),
-)
+PENDING = ("edge/", "graph/layout")
 
 
 def private(name):

@@ -24,6 +24,5 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     affects="executorch<1.6",
     find=channels_last_weights,
     fix=_make_contiguous,
-    ahead=True,
 )
 QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS,)

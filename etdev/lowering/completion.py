@@ -1,0 +1,92 @@
+"""An ATen program that ExecuTorch's own loop converts into what `Lowerer` would have it run."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch.export import ExportedProgram
+
+from etdev.edge.conversion import Conversion
+from etdev.edge.expander import expander_of
+from etdev.edge.keep_whole import take_marks
+from etdev.errors import EtdevWarning
+from etdev.graph.nodes import graph_modules
+from etdev.graph.ops import aten_op
+from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
+from etdev.lowering.composition import NO_PLUGIN, Composition
+from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.schema.quirk import Stage
+from etdev.upstream.call import guarded
+from etdev.upstream.edge import without_dim_order
+from etdev.upstream.exported import Verifier, with_parts
+
+
+def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
+    """Convert and plan an ATen program as `Lowerer` does, and write the result in ATen again.
+
+    ExecuTorch converts it into ops that the plugins and portable kernels compute.
+
+    Args:
+        program: An ATen program; it is not changed.
+        method: Its name.
+        composition: The plugins and the rules.
+
+    Raises:
+        EtdevError: As for `Lowerer`, if it would be refused there.
+    """
+    own = with_own_symbols(program)
+    during = composition.quirks.during(Stage.SOURCE, [own])
+    with settled(fake_mode(own.graph.nodes)), during, warnings.catch_warnings():
+        # They are given once more for the edge program that is partitioned.
+        warnings.simplefilter("ignore", EtdevWarning)
+        decided = _decided(own, method, composition)
+    values = [node.meta.get("val") for node in decided.graph.nodes]
+    written: ExportedProgram = composition.quirks.apply(Stage.LOOP, _as_aten(decided), method)
+    return _with_new_bindings(written) if unbacked(values) else written
+
+
+def _decided(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
+    """Convert a program, and decompose what plugins want whole and don't claim."""
+    config, apply = without_dim_order(), composition.quirks.apply
+    expander = expander_of(config, composition.plugins, apply=apply)
+    conversion = Conversion(composition.plugins, config, expander, False, False, apply)
+    manager = guarded(
+        "edge conversion",
+        lambda: conversion.to_edge({method: program}),
+        lambda error: composition.name_cause({method: program}, error),
+    )
+    edge = manager.exported_program(method)
+    plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
+    refuse_unclaimed("edge conversion", [plan], NO_PLUGIN)
+    return decided
+
+
+def _as_aten(program: ExportedProgram) -> ExportedProgram:
+    """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                node.target = aten_op(node.target)
+                if node.target == torch.ops.aten.view.default:
+                    # A copy in the edge dialect may be a view of an expanded value in ATen.
+                    node.target = torch.ops.aten.reshape.default
+        module.recompile()
+    aten = with_parts(program, verifiers=[Verifier])
+    return rebuilt(aten, copy_graph(aten.graph), aten.graph_signature, aten.graph_module)
+
+
+def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
+    """Trace a program anew, so that its nodes name the symbols that depend on data.
+
+    Passes of ExecuTorch made such symbols, and torch looks for them in the next trace.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            node.meta.pop("unbacked_bindings", None)
+    with settled(fake_mode(program.graph.nodes)):
+        traced: ExportedProgram = guarded("edge conversion", lambda: program.run_decompositions({}))
+    # The output node still names the symbols of the trace before.
+    traced.graph.output_node().meta.clear()
+    return traced

@@ -1,0 +1,262 @@
+"""Rows of the quirks table: kernels that can't read or write tensors which are channels last.
+
+A kernel takes all its tensors in one order of dimensions, and many compute in the contiguous one
+whatever the order is: some check it and fail at run time, some are wrong. ExecuTorch makes the
+input of five such ops contiguous.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from executorch.exir.tensor import dim_order_from_stride
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputSpec, TensorArgument
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from etdev.graph import aten_op
+from etdev.quirks import Quirk, Refusal, Stage
+from etdev.upstream.operators import OpOverload, edge_ops
+from etdev.upstream.trees import pytree
+
+aten = torch.ops.aten
+# Kernels that compute in the order of their input, and ops whose input ExecuTorch makes contiguous.
+_FREE = {
+    *(aten.convolution.default, aten.max_pool2d_with_indices.default, aten.avg_pool2d.default),
+    *(aten._adaptive_avg_pool2d.default, aten.mean.dim, aten.sum.dim_IntList, aten.expand.default),
+    *(aten.upsample_nearest2d.vec, aten.upsample_bilinear2d.vec, aten.clone.default),
+    aten._to_copy.default,
+}
+# Its ops change the order.
+_CHANGING = "dim_order_ops"
+# Pointwise, although torch doesn't tag them so.
+_POINTWISE = {aten.gelu.default, aten.elu.default, aten.leaky_relu.default, aten.hardtanh.default}
+_LAST = (0, 2, 3, 1)
+
+
+def misread(program: ExportedProgram) -> list[Node]:
+    """Return the nodes whose kernel can't read or write tensors that are channels last."""
+    nodes = (node for module in _modules(program) for node in module.graph.nodes)
+    return [node for node in nodes if _is_misread(node)]
+
+
+def copy_contiguous(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
+    """Put copies around kernels that can't read or write channels last."""
+    for module in _modules(program):
+        copies = _Copies(module.graph)
+        copies.insert()
+        if module is program.graph_module:
+            _rename(program, copies.names)
+        module.recompile()
+    return program
+
+
+def miswritten(program: ExportedProgram) -> list[int]:
+    """Return the positions of results in another order than their buffers."""
+    results: Any = program.graph.output_node().args[0]
+    return [
+        i for i, value in _buffers(program) if _is_last(results[i].meta["val"]) != _is_last(value)
+    ]
+
+
+def copy_results(program: ExportedProgram, found: Sequence[int]) -> ExportedProgram:
+    """Give the new values of buffers the order of the buffers."""
+    graph, values, names = program.graph, dict(_buffers(program)), {}
+    output = graph.output_node()
+    results: Any = list(output.args[0])
+    for index in found:
+        before = results[index]
+        with graph.inserting_before(output):
+            results[index] = _copied(graph, before, torch.empty_like(values[index]))
+        names[index] = results[index].name
+    output.args = (tuple(results),)
+    specs = program.graph_signature.output_specs
+    for index, name in names.items():
+        specs[index] = OutputSpec(specs[index].kind, TensorArgument(name), specs[index].target)
+    program.graph_module.recompile()
+    return program
+
+
+def _buffers(program: ExportedProgram) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield the positions of results that are written to buffers, and the buffers' values."""
+    signature = program.graph_signature
+    inputs = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    values = {target: inputs[name] for name, target in signature.inputs_to_buffers.items()}
+    for index, spec in enumerate(signature.output_specs):
+        if spec.target in values:
+            yield index, values[spec.target]
+
+
+def _modules(program: ExportedProgram) -> list[GraphModule]:
+    """Return the graph module of a program, and those of the branches of control flow."""
+    return [each for each in program.graph_module.modules() if isinstance(each, GraphModule)]
+
+
+def _rename(program: ExportedProgram, names: Mapping[str, str]) -> None:
+    """Write the new names of results into the signature of a program."""
+    specs = program.graph_signature.output_specs
+    for index, spec in enumerate(specs):
+        name = names.get(str(getattr(spec.arg, "name", "")))
+        if name is not None:
+            specs[index] = OutputSpec(spec.kind, TensorArgument(name), spec.target)
+
+
+@define(eq=False)
+class _Copies:
+    """The copies in one graph.
+
+    Args:
+        graph: The graph, which is changed.
+        contiguous: The contiguous form of each value that is channels last.
+        names: The new name of each result that was replaced.
+    """
+
+    graph: Graph
+    contiguous: dict[Node, Node] = field(factory=dict)
+    names: dict[str, str] = field(factory=dict)
+
+    def insert(self) -> None:
+        """Insert the copies."""
+        for node in list(self.graph.nodes):
+            if not _is_misread(node):
+                continue
+            with self.graph.inserting_before(node):
+                node.args = map_arg(node.args, self._read)
+                node.kwargs = map_arg(node.kwargs, self._read)
+            for result in _results(node):
+                if _is_last(result.meta["val"]):
+                    self._restore(result)
+            node.meta["val"] = pytree.tree_map(_contiguous, node.meta["val"])
+        for last in self.contiguous:
+            if last.name in self.names.values() and not last.users:
+                self.graph.erase_node(last)
+
+    def _read(self, source: Node) -> Node:
+        """Return the contiguous form of a value."""
+        if not _is_last(source.meta.get("val")):
+            return source
+        if source not in self.contiguous:
+            value = _contiguous(source.meta["val"])
+            self.contiguous[source] = _copied(self.graph, source, value)
+        return self.contiguous[source]
+
+    def _restore(self, result: Node) -> None:
+        """Give the readers of a result the order that they expect."""
+        value = result.meta["val"]
+        with self.graph.inserting_after(result):
+            last = _copied(self.graph, result, value)
+        result.replace_all_uses_with(last, delete_user_cb=lambda user: user is not last)
+        result.meta["val"] = _contiguous(value)
+        self.contiguous[last] = result
+        self.names[result.name] = last.name
+
+
+def _copied(graph: Graph, source: Node, value: torch.Tensor) -> Node:
+    """Return a copy of a node's value in the order of another value."""
+    copy = graph.call_function(
+        edge_ops.edge.dim_order_ops._to_dim_order_copy.default,
+        (source,),
+        {"dim_order": list(dim_order_from_stride(value.stride()))},
+    )
+    copy.meta = {k: v for k, v in source.meta.items() if k not in ("val", "delegation_tag")}
+    copy.meta["val"] = value
+    return copy
+
+
+def _results(node: Node) -> list[Node]:
+    """Return a node, or the nodes that take its results apart."""
+    if isinstance(node.meta["val"], torch.Tensor):
+        return [node]
+    return [user for user in node.users if user.target is operator.getitem]
+
+
+def _is_misread(node: Node) -> bool:
+    """Return True if a node is computed by a kernel that can't read or write its tensors."""
+    op = aten_op(node.target) if node.op == "call_function" else None
+    # No kernel is needed to read a size.
+    if isinstance(node.meta.get("val"), torch.SymInt):
+        return False
+    if op is aten.convolution.default:
+        return _mixes_orders(node)
+    if not isinstance(op, OpOverload) or op.namespace == _CHANGING or op in _FREE:
+        return False
+    values = list(_tensors(node))
+    if not any(map(_is_last, values)):
+        return False
+    pointwise = torch.Tag.pointwise in op.tags or op in _POINTWISE
+    alike = all(value.shape == values[0].shape and _is_last(value) for value in values)
+    return not (pointwise and alike)
+
+
+def _mixes_orders(node: Node) -> bool:
+    """Return True if a convolution has tensors in two orders, or a result in an unknown one."""
+    # The runtime takes one channel for contiguous, whatever the order of the others.
+    if _order(node.meta["val"]) not in (_LAST, tuple(range(node.meta["val"].dim()))):
+        return any(map(_is_last, _tensors(node)))
+    weight: Any = node.args[1]
+    # A bias has no order.
+    planes = (value for value in _tensors(node) if value.dim() > 1)
+    return _is_last(weight.meta["val"]) and not all(map(_is_last, planes))
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    """Yield the tensors that a node returns and reads."""
+    read = [source.meta.get("val") for source in node.all_input_nodes]
+    for value in pytree.tree_leaves([node.meta.get("val"), read]):
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _contiguous(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    # torch takes one row or column for contiguous, whatever its strides.
+    return torch.empty_like(value, memory_format=torch.contiguous_format)
+
+
+def _is_last(value: Any) -> bool:
+    """Return True if a value is channels last, by its strides."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    if any(isinstance(stride, int) and stride == 0 for stride in value.stride()):
+        return False
+    return _order(value) == _LAST
+
+
+def _order(value: torch.Tensor) -> tuple[int, ...]:
+    return tuple(dim_order_from_stride(value.stride()))
+
+
+CHANNELS_LAST_KERNELS = Quirk(
+    name="channels-last-kernels",
+    stage=Stage.PLANNED,
+    summary="Most portable kernels fail or are wrong for tensors that are channels last.",
+    upstream="not reported; executorch/kernels/portable/cpu/util/kernel_ops_util.cpp and "
+    "executorch/runtime/core/exec_aten/util/tensor_util.h, tensors_have_same_dim_order",
+    affects="executorch<1.6",
+    find=misread,
+    fix=copy_contiguous,
+    in_loop=Refusal(
+        "the portable kernel of {op} fails or is wrong for what {found.name} gives it{where}",
+        "lower with etdev.Lowerer, which computes it with other ops",
+    ),
+)
+CHANNELS_LAST_BUFFERS = Quirk(
+    name="channels-last-buffers",
+    stage=Stage.PLANNED,
+    summary="The kernel of `copy_` fails on a new value in another memory order than its buffer.",
+    upstream="not reported; executorch/kernels/portable/cpu/op_copy.cpp, copy_",
+    affects="executorch<1.6",
+    find=miswritten,
+    fix=copy_results,
+)
+QUIRKS = (
+    CHANNELS_LAST_KERNELS,
+    # The copies that it adds have the order of their buffer.
+    CHANNELS_LAST_BUFFERS,
+)
