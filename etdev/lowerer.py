@@ -34,6 +34,7 @@ from etdev.lowering.compilation import Compilation
 from etdev.lowering.composition import Composition, compose
 from etdev.lowering.decider import Decider
 from etdev.lowering.lowered import Lowered
+from etdev.planner.rules import Options
 from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import watched
@@ -73,8 +74,8 @@ class Lowerer:
             folder in the user's cache directory.
         executor: A `concurrent.futures.Executor` that compiles all that can leave this process,
             such as that of a Dask client; the rest is compiled here. The .pte is the same.
-        jobs: How many processes compile at most, this one among them; 1, unless there is an
-            executor. The .pte is the same.
+        jobs: How many processes compile: with 1 this one, with more as many are started, and this
+            one compiles what can't leave it. The .pte is the same.
         on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
@@ -119,8 +120,7 @@ class Lowerer:
             cure = "give a function of a stage and a detail"
             raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
-            self.composition = compose(
-                plugins,
+            options = Options(
                 registry=registry,
                 devices=devices,
                 pins=pins,
@@ -129,6 +129,7 @@ class Lowerer:
                 strict=strict,
                 simplify=simplify,
             )
+            self.composition = compose(plugins, options)
         registered = self.composition.registry
         self.compilation = Compilation(
             self.composition,

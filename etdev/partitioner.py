@@ -27,6 +27,7 @@ from etdev.graph.ops import edge_name
 from etdev.graph.source import where
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
+from etdev.planner.rules import Options
 from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
@@ -67,8 +68,7 @@ def partitioner(
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
-    composition = compose(
-        plugins,
+    options = Options(
         registry=registry,
         devices=devices,
         pins=pins,
@@ -76,7 +76,7 @@ def partitioner(
         budget=budget,
         strict=strict,
     )
-    return ComposedPartitioner(composition, method)
+    return ComposedPartitioner(compose(plugins, options), method)
 
 
 class ComposedPartitioner(Partitioner):  # type: ignore[misc]

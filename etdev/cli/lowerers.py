@@ -36,7 +36,7 @@ def check(
     Raises:
         EtdevError: As `lowerer`, or the file of the source does not exist.
     """
-    from etdev.planner.rules import rules
+    from etdev.planner.rules import Options, rules
     from etdev.registry.registry import load
     from etdev.registry.selection import names_of
 
@@ -45,7 +45,8 @@ def check(
     with warnings.catch_warnings():
         # The lowerer gives them again.
         warnings.simplefilter("ignore")
-        rules(table, names, devices=_devices(devices), pins=_pins(pins), strict=strict)
+        options = Options(devices=_devices(devices), pins=_pins(pins), strict=strict)
+        rules(table, names, options)
     if text is not None:
         check_source(text)
 

@@ -127,8 +127,7 @@ _COMPILING = (
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="Compile in up to N processes, this one among them; 1 if left out. The .pte is the "
-        "same.",
+        help="Compile in N processes; in this one if left out. The .pte is the same.",
     ),
     click.option(
         "--on-failure",

@@ -1,1 +1,1 @@
-"""The loop: who is asked, what is decided, how it is compiled, and what comes out."""
+"""The stages of a lowering: composition, decision, compilation and result."""

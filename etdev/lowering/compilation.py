@@ -1,4 +1,4 @@
-"""Compilation: a decision is compiled, and decided again where a backend fails."""
+"""Compilation of a decision; where a backend fails, the decision is made again."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Compilation:
     """How decisions are compiled.
 
     Args:
-        composition: Who is asked, and the rules.
+        composition: The plugins and the rules.
         cache: Where compiled partitions are kept.
-        executor: Compiles; None for this process and its own workers.
-        jobs: How many processes compile, this one among them.
+        executor: Compiles; None for this process or processes of its own.
+        jobs: How many processes compile; 1 for this one, else as many are started.
         on_failure: `error` or `fallback`.
     """
 
@@ -99,7 +99,7 @@ class Compilation:
         return Lowered(decision, strict, outcomes, weights, plugins, build)
 
     def forecast(self, decision: Decision) -> list[Forecast]:
-        """What compiling a decision would find in the cache, in plan order; compiles nothing."""
+        """Return what a lowering would find in the cache, in plan order; compile nothing."""
         plugins = self.composition.by_name
         with untouched_random_state(), forgotten_code():
             return forecast(self._splits(decision), plugins, Memory(self.cache))
@@ -117,7 +117,7 @@ class Compilation:
         return None if self.jobs == 1 else Dispatcher(start_processes(self.jobs), True, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
-        """Compile everything; returns what puts the methods together, afresh at every call."""
+        """Compile everything; return a function that builds the methods, afresh at every call."""
         tell.total, tell.done = len(decision.plan.partitions), 0
         with decision.stages.stage("compile"):
             splits = self._splits(decision)
@@ -134,7 +134,7 @@ class Compilation:
     def _again(
         self, decision: Decision, failures: Sequence[Done], barred: dict[str, Verdicts]
     ) -> Decision:
-        """Plan again, with what could not be compiled barred for the plugin that had it."""
+        """Plan again; a plugin can't have the nodes that its backend failed on."""
         faults = [fault for done in failures for fault in done.faults()]
         for partition, error in faults:
             text = COMPILE_FAILED.say(error=_reason(error))
@@ -156,14 +156,14 @@ class Compilation:
 
 
 def _reason(error: CompileError) -> str:
-    """What a backend raised, in one line, here or in a worker."""
+    """Return the error of a backend in one line, raised here or in a worker."""
     cause = error.__cause__
     return cause.line if isinstance(cause, WorkerError) else first_line(cause or error)
 
 
 @define(eq=False)
 class _Teller:
-    """Tells a listener how compilation goes on."""
+    """The progress of compilation, for a listener."""
 
     stages: Stages
     total: int = 0

@@ -1,4 +1,4 @@
-"""Which plugins are asked, in which order, under which rules."""
+"""The composition: which plugins are asked, in which order, under which rules."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
 import etdev.schema.report  # noqa: F401 (notebooks and rich show plans)
 from etdev.edge.causes import name_node
-from etdev.errors import EtdevError, EtdevWarning, PluginError, RegistryError, shown
+from etdev.errors import EtdevWarning, PluginError, RegistryError, shown
 from etdev.graph.expand import Expander, Unexpanding
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
-from etdev.planner.rules import Rules, rules
+from etdev.planner.rules import Options, Rules, rules
 from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks import QUIRKS
 from etdev.quirks.rows import rows_of
@@ -28,13 +27,10 @@ from etdev.registry.answers import Annotations
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
-from etdev.schema.budget import Budget
-from etdev.schema.limits import Limits
-from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.quirk import Stage
 
-# What to do about a node that no plugin takes.
+# The advice about a node that no plugin takes.
 NO_PLUGIN = (
     "write it with other ops or dtypes, export it with fixed sizes, add a plugin, or name the ops "
     "that your runtime has kernels for in EdgeCompileConfig(_core_aten_ops_exception_list=...)"
@@ -47,9 +43,9 @@ class Composition:
 
     Args:
         plugins: In claim order.
-        registry: What they and the rules come from, where nothing else was given.
+        registry: The source of plugins and rules that were not given.
         rules: Devices, pins, limits and a budget.
-        simplify: Whether what computes nothing new is taken out before plugins are asked.
+        simplify: True to remove redundant work before plugins are asked.
         quirks: The faults of upstream that apply to the installed versions.
     """
 
@@ -70,10 +66,10 @@ class Composition:
         return tuple(plugin for plugin in self.plugins if not plugin.builtin)
 
     def name_cause(self, programs: Mapping[str, ExportedProgram], error: Exception) -> None:
-        """Say on which nodes of ATen programs a conversion failed, if that is known.
+        """Name the nodes of ATen programs on which a conversion failed, if they are known.
 
         Raises:
-            EtdevError: It is.
+            EtdevError: They are known.
         """
         for method, program in programs.items():
             self.quirks.explain(Stage.DECOMPOSED, program, method, error)
@@ -93,7 +89,7 @@ class Composition:
         expander: Expander,
         barred: Mapping[str, Verdicts] | None = None,
     ) -> tuple[Plan, dict[str, ExportedProgram]]:
-        """Plan every method, refuse what no plugin takes, and check the plans against the rules.
+        """Plan every method, refuse unclaimed nodes, and check the plans against the rules.
 
         Args:
             programs: Edge-dialect program of each method; they are not changed.
@@ -120,8 +116,8 @@ class Composition:
         """Refuse a plugin that owns partitions and can't compile on this machine.
 
         Raises:
-            PluginError: There is one; the text has its reason.
-            DeviceError: This is strict, and one has partitions on a device that is not here.
+            PluginError: There is such a plugin; the text has its reason.
+            DeviceError: This is strict, and a partition is on a device that is not here.
         """
         for plugin in self.plugins:
             own = [partition for partition in plan.partitions if partition.plugin == plugin.name]
@@ -134,7 +130,7 @@ class Composition:
             check_here(own, probed, self.rules.strict)
 
     def _without(self, plugin: Plugin) -> str:
-        """What to do about a plugin that can't compile here."""
+        """Return the advice about a plugin that can't compile here."""
         # If it is alone, the one that compiles everywhere.
         others = [p.name for p in self.plugins if p is not plugin and not p.builtin] or ["cpu"]
         named = ", ".join(f'"{name}"' for name in others)
@@ -143,24 +139,14 @@ class Composition:
         return f"planning works here; {cure}"
 
     def annotations(self, plan: MethodPlan) -> dict[str, Annotations]:
-        """What the owner of each partition tells its compiler, for those that do, by partition."""
+        """Return the annotations that owners make for their compilers, by partition."""
         owners = self.by_name
         all_notes = {p.name: answers.annotate(owners[p.plugin], p) for p in plan.partitions}
         return {name: notes for name, notes in all_notes.items() if notes}
 
 
-def compose(
-    plugins: Sequence[object] | None = None,
-    *,
-    registry: Registry | str | os.PathLike[str] | None = None,
-    devices: Mapping[str, Any] | None = None,
-    pins: Sequence[Pin | Mapping[str, Any]] | None = None,
-    limits: Mapping[str, Limits | Mapping[str, Any]] | None = None,
-    budget: Budget | Mapping[str, Any] | None = None,
-    strict: bool | None = None,
-    simplify: bool | None = None,
-) -> Composition:
-    """A composition of what is given and what the registry says; the arguments are Lowerer's.
+def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
+    """Return the composition of explicit plugins and options and of the registry.
 
     Raises:
         RegistryError: The registry can't be read.
@@ -168,9 +154,7 @@ def compose(
         DeviceError: A device can't be read.
         BudgetError: The budget can't be read.
     """
-    for name, switch in (("strict", strict), ("simplify", simplify)):
-        if switch not in (True, False, None):
-            raise EtdevError(name, f"is {shown(switch)}", "give True, False, or None")
+    registry = options.registry
     table = registry if isinstance(registry, Registry) else _load(registry)
     chosen = tuple(select(table, plugins))
     # A registry that wants none at all has its way without a word.
@@ -178,18 +162,10 @@ def compose(
     if plugins is None and all(plugin.builtin for plugin in chosen) and not meant:
         what = "no plugin is installed, so that everything runs on portable kernels"
         warnings.warn(f"{what}; pip install etdev-cpu", EtdevWarning, stacklevel=3)
-    own = rules(
-        table,
-        [plugin.name for plugin in chosen],
-        devices=devices,
-        pins=pins,
-        limits=limits,
-        budget=budget,
-        strict=strict,
-    )
+    own = rules(table, [plugin.name for plugin in chosen], options)
     for plugin in chosen:
         plugin.limits = own.limits_of(plugin.name)
-    simplifies = table.simplify if simplify is None else simplify
+    simplifies = table.simplify if options.simplify is None else options.simplify
     quirks = Table([row for _, row in rows_of(chosen)])
     return Composition(chosen, table, own, simplifies, quirks)
 

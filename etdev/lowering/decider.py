@@ -1,4 +1,4 @@
-"""The decision about a model: it is exported, converted once, and the plugins are asked."""
+"""The decision about a model, which is exported, converted once, and shown to the plugins."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from etdev.upstream.call import guarded
 
 @define(eq=False)
 class Decider:
-    """Decides for one model.
+    """A decider for one model.
 
     Args:
         composition: The plugins and the rules.
-        settings: What ExecuTorch's conversion should do differently.
+        settings: Changes of ExecuTorch's conversion.
         listener: Told of each stage.
     """
 
@@ -48,11 +48,11 @@ class Decider:
         self._stages = Stages(self.listener)
 
     def decide(self, methods: Mapping[str, Method], compiles: bool = False) -> Decision:
-        """The plan of a model's methods, and the programs that it is for.
+        """Return the plan of a model's methods, and the programs that it is for.
 
         Args:
             methods: The methods by name.
-            compiles: Whether they are compiled next, which takes the values of all weights.
+            compiles: True if they are compiled next, which takes the values of all weights.
         """
         references = self._export(methods, compiles)
         sources = {name: reference.program for name, reference in references.items()}

@@ -1,4 +1,4 @@
-"""Locking: the lock of what a Lowerer is set up with, and of what it made."""
+"""Locks of the setup of a Lowerer and of the files that it made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from etdev.schema.lock import Lock
 
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:
-    """What decides about a .pte, beside the model."""
+    """Return the setup that, with the model, determines a .pte."""
     composition = compilation.composition
     rules = composition.rules
     plugins = composition.delegating
@@ -37,20 +37,20 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
         "limits": {name: asdict(limits) for name, limits in sorted(rules.limits.items())},
         "budget": asdict(rules.budget) if rules.budget else None,
         "strict": rules.strict,
-        # With a fallback, what can't be compiled on one machine is another plugin's there.
+        # With a fallback, another plugin takes a partition that can't be compiled on one machine.
         "on_failure": compilation.on_failure,
-        # Locks that were made before there was such a thing are of programs without it.
+        # Older locks lack the key, and are of programs without simplification.
         **({"simplify": True} if composition.simplify else {}),
-        # And the built-in plugin was always asked, as in nearly every lock.
+        # Nearly every lock lacks this key: the built-in plugin is asked.
         **({} if plugins != composition.plugins else {"portable": False}),
     }
 
 
 def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
-    """The lock of a .pte.
+    """Return the lock of a .pte.
 
     Args:
-        compilation: What it was made with.
+        compilation: The compilation that it was made with.
         lowered: The lowering.
         path: The .pte that it was saved to.
     """
@@ -87,7 +87,7 @@ def _plugin(plugin: Plugin) -> dict[str, Any]:
 
 
 def _options(implementation: Any) -> dict[str, str] | str:
-    """The options of an attrs value, as text; else what kind of object it is."""
+    """Return the options of an attrs value, as text; else the type of the object."""
     kind = type(implementation)
     if not has(kind):
         return f"{kind.__module__}.{kind.__qualname__}"
@@ -96,7 +96,7 @@ def _options(implementation: Any) -> dict[str, str] | str:
 
 
 def _text(value: Any) -> str:
-    """A value as text that is the same in every process."""
+    """Return a value as text that is the same in every process."""
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(_text, value))}]"
     plain = value is None or isinstance(value, (bool, int, float, str, Device))

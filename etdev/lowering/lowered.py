@@ -1,4 +1,4 @@
-"""What a lowering gives: compiled partitions, to be emitted, audited, written and verified."""
+"""The result of a lowering: compiled partitions, to be emitted, audited, written and verified."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
@@ -31,20 +31,17 @@ from etdev.upstream.call import guarded
 from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
-if TYPE_CHECKING:
-    pass
-
 
 @define(eq=False, slots=False, repr=False)
 class Lowered:
     """A program whose partitions are compiled.
 
     Args:
-        decision: What was decided, and the programs that it is for.
+        decision: The plan, and the programs that it is for.
         strict: Refuse a program for which this machine's runtime has no kernel.
         outcomes: How each partition was compiled.
-        weights: What the .pte takes from the model itself.
-        plugins: Asked what their backends round to, when the .pte is verified.
+        weights: The weights that the .pte takes from the model itself.
+        plugins: Asked how their backends round, when the .pte is verified.
     """
 
     decision: Decision = field(repr=False)
@@ -65,7 +62,7 @@ class Lowered:
 
     @property
     def plan(self) -> Plan:
-        """What was decided."""
+        """The plan."""
         return self.decision.plan
 
     @property
@@ -88,17 +85,17 @@ class Lowered:
     ) -> ExecutorchProgramManager:
         """Plan memory and emit the program, as ExecuTorch's manager does.
 
-        What comes out is compared with the plan. Its `get_etrecord()` has the programs as they were
-        exported and before delegation, for ExecuTorch's Inspector and for Model Explorer.
+        The result is compared with the plan. Its `get_etrecord()` has the programs as exported and
+        before delegation, for ExecuTorch's Inspector and for Model Explorer.
 
         Args:
-            config: ExecuTorch's.
-            with_ledger: Have the program carry its plan, which `etdev explain` reads.
+            config: ExecuTorch's settings of emission.
+            with_ledger: Embed the plan in the program, for `etdev explain`.
 
         Raises:
             LoweringError: ExecuTorch refused it, or the model's weights were changed meanwhile.
-            DeviceError: The config can't be honoured with the devices of the plan.
-            AuditError: It is not what was planned.
+            DeviceError: The config doesn't fit the devices of the plan.
+            AuditError: The result differs from the plan.
         """
         return self._emit(config, with_ledger, with_record=True).program
 
@@ -116,7 +113,7 @@ class Lowered:
         Args:
             path: The .pte.
             config: As for `to_executorch`.
-            with_ledger: Likewise.
+            with_ledger: As for `to_executorch`.
 
         Raises:
             ArtifactError: The file can't be written.
@@ -133,7 +130,7 @@ class Lowered:
         with self.stages.stage("write"):
             return write_program(emitted.program, Path(path), check)
 
-    def verify(
+    def verify(  # noqa: PLR0913 (public)
         self,
         inputs: Any = None,
         *,
@@ -146,10 +143,10 @@ class Lowered:
     ) -> Verification:
         """Run the .pte in ExecuTorch's runtime and compare it with eager PyTorch.
 
-        That is done in a process of its own, so that a crash is a result, too. The first call has
-        the example inputs, later ones fresh values, with dynamic sizes at their bounds; state is
-        carried on from call to call. Outputs and inputs after each call are compared. Neither the
-        model nor its state changes.
+        It runs in a process of its own, so that a crash is a result, too. The first call has the
+        example inputs, later ones fresh values, with dynamic sizes at their bounds; state goes from
+        call to call. Outputs and inputs after each call are compared. Neither the model nor its
+        state changes.
 
         Args:
             inputs: Instead of the example inputs: the arguments of a call as a tuple, or a list of
@@ -158,13 +155,13 @@ class Lowered:
             edges: Also call it with NaN, infinities and the edge values of each dtype.
             tolerance: Largest error relative to the largest value of an output; by default what
                 etdev/runtime/compare.py says for the dtypes and backends.
-            strict: What can't be verified here is an error, such as a delegate whose backend this
-                runtime doesn't have; None takes it from the lowering.
+            strict: Raise if something can't be verified here, such as a delegate whose backend this
+                runtime lacks; None takes it from the lowering.
             path: A .pte that `save` wrote; None emits one for the time being.
             config: For emitting it, as for `save`.
 
         Returns:
-            How many calls agree, and what was not verified.
+            The number of calls that agree, and the parts that were not verified.
 
         Raises:
             VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.

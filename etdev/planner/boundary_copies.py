@@ -1,4 +1,4 @@
-"""Copies between devices: which values have to move, each once per device that needs them."""
+"""Copies of values between devices, one for each device that needs a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etdev.schema.tensors import Copy
 
 
 def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Copy, ...]:
-    """The copies a method needs at every run, in graph order.
+    """Return the copies a method needs at every run, in graph order.
 
     A value is copied once to each device that reads it. From one accelerator to another it goes
     through the host, because ExecuTorch copies only between host and device.

@@ -1,4 +1,4 @@
-"""Constants: which travel inside a delegate, which stay outside, which are stored again."""
+"""Constants: which are inside a delegate, which stay outside, which are stored again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settle(
     Args:
         graph: The method.
         drafts: Its partitions, all constants still outside.
-        ask: Gives the names that the owner of a partition claims for it.
+        ask: Returns the names that the owner of a partition claims for it.
 
     Returns:
         The partitions in the same order, constants, inputs and outputs settled.
@@ -88,7 +88,7 @@ class _Settlement:
         )
 
     def _ordered(self, reads: list[Node]) -> list[Node]:
-        """Values in the order in which ExecuTorch's own path hands them to a delegate."""
+        """Return values in the order in which ExecuTorch's own path hands them to a delegate."""
         if sorts_inputs() and all(node.name in self.places for node in reads):
             return sorted(reads, key=lambda node: self.places[node.name])
         return reads
@@ -105,7 +105,7 @@ class _Settlement:
         return evolve(constant, storage="owned" if delegates == 1 else "shared")
 
     def _stores(self, name: str) -> int:
-        """How often the .pte stores a constant."""
+        """Return how often the .pte stores a constant."""
         holders = self.holders[name]
         stores = {self.drafts[i].backend_id if self.drafts[i].named_data else i for i in holders}
         return len(stores) + any(
@@ -113,7 +113,7 @@ class _Settlement:
         )
 
     def _alone(self, index: int, buffer: Constant) -> bool:
-        """Whether one partition has all that reads a buffer, before and after it is written."""
+        """Return True if one partition has all readers of a buffer and of its new value."""
         update = self.graph.nodes[self.graph.number[buffer.update or ""]]
         signature = self.graph.program.graph_signature
         written = [spec for spec in signature.output_specs if spec.arg.name == update.name]

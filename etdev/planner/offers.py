@@ -1,4 +1,4 @@
-"""What is left of a claim after pins, and after the plugins that were asked before."""
+"""Offers: the rest of a claim after pins, and after the plugins that were asked before."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from attrs import define, field, frozen
 from etdev.graph.groups import joined
 from etdev.planner.reporter import Reporter
 from etdev.planner.views import View
+from etdev.schema import reasons
 from etdev.schema.claims import Claim, Group
 from etdev.schema.ledger import Verdict
 
 
 @frozen(eq=False)
 class Offer:
-    """What is left of a claim.
+    """The rest of a claim.
 
     Args:
         claim: The claim.
-        groups: Names of nodes, disjoint, each group whole.
+        groups: Disjoint groups of names of nodes.
         constants: Constants that the claim's groups name.
-        why: What the claim's groups say that they matched, by node.
+        why: The pattern that the group of a node matched, by node, as the claim says.
     """
 
     claim: Claim
@@ -32,14 +33,14 @@ class Offer:
 
 @define(eq=False)
 class Offering:
-    """Makes offers of one plugin's claims.
+    """The offers of one plugin, made of its claims.
 
     Args:
         plugin: Its name.
-        view: What it was shown.
+        view: The form of the method that it was shown.
         taken: Owner of each node that has one.
-        barred: Verdicts on the nodes that it can't have, whether or not another plugin does.
-        reporter: Told of what it refuses and of what it loses.
+        barred: Verdicts on the nodes that it can't have.
+        reporter: Told which nodes it refuses, and which it loses.
     """
 
     plugin: str
@@ -47,11 +48,11 @@ class Offering:
     taken: Mapping[str, str]
     barred: Mapping[str, Verdict]
     reporter: Reporter
-    # What it claimed once it can't claim again for another backend.
+    # A plugin can't claim a node again for another backend.
     _claimed: set[str] = field(factory=set)
 
     def offers(self, claims: Iterable[Claim]) -> list[Offer]:
-        """What is left of the claims, in their order."""
+        """Return an offer for each claim."""
         return [self._offer(claim) for claim in claims]
 
     def _offer(self, claim: Claim) -> Offer:
@@ -65,7 +66,7 @@ class Offering:
         return Offer(claim, groups, constants, why)
 
     def _offered(self, claim: Claim, constants: set[str]) -> Iterator[list[str]]:
-        """The groups of a claim that no other plugin has a node of."""
+        """Yield the groups of a claim in which no other plugin has a node."""
         for group in claim.groups:
             names = self._names(group, constants)
             self.reporter.offered(self.plugin, names, group.why)
@@ -73,7 +74,7 @@ class Offering:
                 yield names
 
     def _names(self, group: Group, constants: set[str]) -> list[str]:
-        """The nodes of a group and what can't be apart from them; none if its op is missing."""
+        """Return a group with the nodes tied to it; nothing for a getitem without its op."""
         graph = self.view.graph
         constants.update(name for name in group.nodes if name in graph.constants)
         wanted = [graph.number[name] for name in group.nodes if name in graph.number]
@@ -82,21 +83,24 @@ class Offering:
         if orphan := graph.orphan(numbers):
             source = graph.nodes[graph.inputs[graph.number[orphan.name]][0]]
             if source.name not in graph.foreign:
-                self.reporter.orphaned(names, self.plugin, orphan.name, source.name)
+                self.reporter.lost(
+                    names, self.plugin, reasons.GROUP, node=orphan.name, source=source.name
+                )
                 return []
         return names
 
     def _lost(self, names: Sequence[str]) -> bool:
-        """Whether some node of a group can't be had; then the whole group is lost."""
+        """Return True if a node of a group is taken or barred; then the whole group is lost."""
         for name in names:
             if name in self.view.graph.foreign:
-                self.reporter.foreign(names, self.plugin, name)
+                self.reporter.lost(names, self.plugin, reasons.FOREIGN, node=name)
                 return True
             if verdict := self.barred.get(name):
                 self.reporter.barred(names, self.plugin, name, verdict)
                 return True
             owner = self.plugin if name in self._claimed else self.taken.get(name)
             if owner:
-                self.reporter.lost(names, self.plugin, name, owner)
+                reason = reasons.LOST if len(names) == 1 else reasons.LOST_GROUP
+                self.reporter.lost(names, self.plugin, reason, owner=owner, node=name)
                 return True
         return False

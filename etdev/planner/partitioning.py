@@ -1,8 +1,8 @@
-"""One round in which every plugin is asked, and what each comes to own.
+"""One round in which every plugin is asked, and the partitions that each gets.
 
-On its way a claim has four forms: the `Claim` that a plugin returns, the `Offer` that is left of
-it, the `Draft` of a partition, and the `Partition` once constants and device are settled. A claim
-without a backend is done with as an offer: its nodes stay in the method's program.
+A claim goes through four forms: the `Claim` that a plugin returns, the `Offer` after pins and other
+plugins, the `Draft` of a partition, and the `Partition` once constants and device are settled. A
+claim without a backend ends as an offer: its nodes stay in the method's program.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from etdev.planner.reporter import Reporter, pinned
 from etdev.planner.views import View, Views
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
+from etdev.schema import reasons
 from etdev.schema.ledger import Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin
 from etdev.schema.tensors import Constant
 
-# What was said of nodes, by plugin.
+# Verdicts by node and plugin.
 Verdicts = dict[str, dict[str, Verdict]]
 
 
@@ -38,13 +39,13 @@ class Partitioning:
 
     Args:
         views: The method in all its forms.
-        config: The edge conversion's, which plugins are told.
+        config: The config of the edge conversion, which plugins are given.
         barred: For each node, verdicts by plugin that can't have it: it couldn't compile it, or
             gave up the op that this is a piece of.
         drafts: The partitions so far, in the order in which they were made.
         torn: For each op that is decomposed since a piece of it was claimed, the first claimant.
-        given_up: Verdicts by plugin on nodes that it could have had, but for its limits.
-        reporter: Told of everything, for the ledger.
+        given_up: Verdicts by plugin on nodes that it gave up because of its limits.
+        reporter: Writes the ledger.
     """
 
     views: Views
@@ -72,8 +73,8 @@ class Partitioning:
     def ask(self, plugin: Plugin, limits: Limits) -> None:
         """Ask a plugin for its claims, and form the partitions that it can have.
 
-        It is shown what it would be shown if it were alone, and a built-in one what is decided so
-        far. An op of which another holds a piece stays decomposed; a plugin that wanted it whole is
+        It is shown the method as if it were alone; a built-in plugin, as decided so far. If another
+        plugin holds a piece of an op, the op stays decomposed, and a plugin that wanted it whole is
         asked again and shown its pieces.
         """
         view = self._decided if plugin.builtin else self.views.alone(plugin.name)
@@ -89,7 +90,7 @@ class Partitioning:
     def unclaimed(self) -> list[str]:
         """Return the nodes that no plugin has and that have a decomposition.
 
-        For pieces of an op that is whole in other forms it is that op, which comes first.
+        For a piece of an op that is whole in other forms, the op is returned.
         """
         decided = self._decided
         graph = decided.graph
@@ -98,17 +99,16 @@ class Partitioning:
         return list(dict.fromkeys(decided.pieces.get(name, name) for name in found))
 
     def resort(self) -> None:
-        """Have plugins keep as a last resort what no plugin claims and nothing decomposes."""
+        """Let plugins keep nodes as a last resort that are unclaimed and not decomposable."""
         for plugin, offer in self._last_resorts:
             for group in offer.groups:
                 if self.graph.number.keys() >= {*group} and not any(map(self._has_owner, group)):
                     self._keep(plugin, group, offer.why.get(group[0], ""))
 
     def again(self, pieces: Mapping[str, str]) -> Partitioning:
-        """The next round, after some ops were decomposed for good.
+        """Return the next round, after some ops were decomposed for good.
 
-        A plugin that gave up an op, since its partition was too small, can't have its pieces; nor
-        can one that couldn't compile it.
+        A plugin that gave up an op, or couldn't compile it, can't have its pieces.
         """
         lost = {
             piece: self.barred.get(op, {}) | self.given_up.get(op, {})
@@ -123,7 +123,7 @@ class Partitioning:
         return tuple(n for n in graph.ops if n not in self._homes and n not in graph.foreign)
 
     def _offers(self, plugin: Plugin, view: View) -> list[Offer]:
-        """Ask a plugin for its claims on a view, and drop what others have."""
+        """Ask a plugin for its claims, and drop the nodes that other plugins have."""
         graph, against = view.graph, self._against(plugin)
         names = [node.name for node in graph.nodes]
         taken = {name: owner for name in names if (owner := self._owner(view, name))}
@@ -138,35 +138,35 @@ class Partitioning:
         return Offering(plugin.name, view, taken, barred, self.reporter).offers(claims)
 
     def _against(self, plugin: Plugin) -> dict[str, Pin]:
-        """Nodes pinned to other plugins; a built-in one is asked when these have left them."""
+        """Return the nodes pinned to other plugins; a built-in one is asked after these."""
         return {} if plugin.builtin else self.views.pinning.against(plugin.name)
 
     def _whole_for_others(self, plugin: str) -> dict[str, str]:
-        """Ops that are whole for the sake of other plugins, and decomposed if these leave them."""
+        """Return the ops that other plugins want whole, and that are decomposed without a claim."""
         wishers = {op: names for op, names in self.views.whole.items() if plugin not in names}
         return {op: wishers[op][0] for op in self.views.decomposable(wishers) if wishers[op]}
 
     def _owner(self, view: View, name: str) -> str | None:
-        """The plugin that has a node of a view, a piece of it, or the op that it is a piece of."""
+        """Return the owner of a node, of a piece of it, or of the op that it is a piece of."""
         if home := self._home(view, name):
             return home.plugin
         kept = self._kept.get(name) or self._kept.get(view.pieces.get(name, ""))
         return kept or self.torn.get(name)
 
     def _home(self, view: View, name: str) -> Draft | None:
-        """The partition that has a node of a view, or the op that it is a piece of."""
+        """Return the partition of a node, or of the op that it is a piece of."""
         return self._homes.get(name) or self._homes.get(view.pieces.get(name, ""))
 
     def _tear(self, plugin: str, view: View, offers: Iterable[Offer]) -> None:
-        """Decompose the ops of which the plugin was offered a piece."""
+        """Decompose the ops whose pieces the plugin claims."""
         claimed = {name for offer in offers for group in offer.groups for name in group}
         for piece in view.pieces.keys() & claimed:
             self.torn.setdefault(view.pieces[piece], plugin)
 
     def _restore(self, plugin: str, view: View) -> None:
-        """Make whole again the ops of which this plugin claimed pieces but got none.
+        """Make ops whole again if this plugin claimed pieces of them but got none.
 
-        The ledger tells of every op of which it has no piece.
+        The ledger notes every op whose pieces all went elsewhere.
         """
         owned = self._homes.keys() | self._kept.keys()
         held = {view.pieces[piece] for piece in view.pieces.keys() & owned}
@@ -198,7 +198,7 @@ class Partitioning:
             if refusal:
                 self._give_up(graph, cut, Verdict(plugin, *refusal))
             else:
-                # The first that is kept has no earlier one that it could be one with.
+                # The first partition of an offer is not split from an earlier one.
                 split_by = cut.split_by if cut.offer in begun else None
                 self._own(plugin, graph, cut, split_by)
                 begun.add(cut.offer)
@@ -219,7 +219,7 @@ class Partitioning:
         return name in self._homes or name in self._kept
 
     def _cuts(self, plugin: str, graph: MethodGraph, offers: Iterable[Offer]) -> list[_Cut]:
-        """Convex sets of nodes, offer by offer; together with all partitions they form no cycle."""
+        """Return convex sets of nodes; together with all partitions they form no cycle."""
         blocks = [[graph.number[name] for name in draft.nodes] for draft in self.drafts]
         cuts: list[_Cut] = []
         for offer in offers:
@@ -227,7 +227,8 @@ class Partitioning:
             taken = [*blocks, *(cut.numbers for cut in cuts)]
             convex = find_partitions(graph.inputs, groups, taken, offer.claim.merge)
             for index, blocker in convex.torn.items():
-                self.reporter.torn(offer.groups[index], plugin, graph.nodes[blocker].name)
+                node = graph.nodes[blocker].name
+                self.reporter.lost(offer.groups[index], plugin, reasons.CONVEXITY, node=node)
             for numbers, cause in zip(convex.partitions, convex.split_by, strict=True):
                 split_by = None if cause is None else graph.nodes[cause].name
                 cuts.append(_Cut(offer, numbers, split_by))
@@ -263,7 +264,7 @@ class Partitioning:
 
 @define(eq=False)
 class _Cut:
-    """A convex set of nodes of an offer, ascending, and what kept it apart from an earlier one."""
+    """A convex set of nodes of an offer, ascending, and the node that split it from another."""
 
     offer: Offer
     numbers: tuple[int, ...]
@@ -279,6 +280,6 @@ def _constants(
 
 
 def _op(graph: MethodGraph, name: str) -> str:
-    """The node itself, or the op that a getitem reads."""
+    """Return the name of a node, or for a getitem that of the op it reads."""
     node = graph.nodes[graph.number[name]]
     return node.all_input_nodes[0].name if node.target is operator.getitem else name

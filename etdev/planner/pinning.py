@@ -1,4 +1,4 @@
-"""Pinning: which pin counts for which node of one method."""
+"""The pins of one method: which pin counts for which node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etdev.schema.pins import Pin
 
 @define(eq=False)
 class Pinning:
-    """The pins of one method, node by node, in whatever form its program is looked at.
+    """The pins of one method, node by node, in every form of its program.
 
     Getitems are pinned with their op; delegates that the program came with can't be pinned.
 
@@ -42,21 +42,21 @@ class Pinning:
                 self._matching[node.name] = self._matches(node, pieces.get(node.name, ""))
 
     def pin(self, name: str) -> Pin | None:
-        """What a node is pinned by."""
+        """Return the pin of a node, or None."""
         matching = self._matching.get(name)
         return self.pins[matching[0]] if matching else None
 
     def matched(self, names: Iterable[str]) -> set[Pin]:
-        """The pins that match some node, also where another pin counts."""
+        """Return the pins that match some node, also where another pin counts."""
         return {self.pins[index] for name in names for index in self._matching.get(name, ())}
 
     def against(self, plugin: str) -> dict[str, Pin]:
-        """Nodes that a plugin can't have, with what keeps them from it."""
+        """Return the nodes that are pinned to other plugins, with their pins."""
         pinned = ((name, self.pin(name)) for name in self._matching)
         return {name: pin for name, pin in pinned if pin and pin.plugin != plugin}
 
     def allowed(self, name: str, plugins: Collection[str]) -> list[str]:
-        """Those of some plugins that may have a node."""
+        """Return those of some plugins that may have a node."""
         pin = self.pin(name)
         return [plugin for plugin in plugins if pin is None or pin.plugin == plugin]
 

@@ -1,4 +1,4 @@
-"""Placement: the device of each partition, explicit before derived before the CPU."""
+"""The device of each partition: explicit before derived before the default."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def place(
     resolve: Callable[[], Device | Assumed | None],
     strict: bool,
 ) -> Partition:
-    """A partition where it is pinned, else where its plugin derives or guesses it, else by default.
+    """Return a partition with its device: pinned, derived or assumed by its plugin, or default.
 
     Args:
-        partition: Constants settled.
+        partition: A partition whose constants are settled.
         pinned: The device that the user gave for it.
-        resolve: Asks its plugin; not called if it is pinned.
-        strict: A guess is an error, not a warning.
+        resolve: Asks its plugin; not called for a pinned partition.
+        strict: An assumed device is an error, not a warning.
 
     Raises:
-        DeviceError: It was guessed and this is strict, or its backend does not run there.
+        DeviceError: The device was assumed and this is strict, or the backend doesn't run there.
     """
     if pinned:
         return partition.on(pinned, "pinned")
@@ -71,12 +71,12 @@ def place(
 
 
 def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> None:
-    """Warn of partitions on a device that a plugin didn't find here, where it found others like it.
+    """Warn of partitions on a device that is not here, if another of its type is.
 
     Args:
-        partitions: Of one plugin.
-        probed: What it finds on this machine.
-        strict: It is an error.
+        partitions: The partitions of one plugin.
+        probed: The devices that it finds on this machine.
+        strict: Raise instead of warning.
 
     Raises:
         DeviceError: This is strict, and there are such partitions.
@@ -95,14 +95,14 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
 
 
 def say_caveats(partitions: Iterable[tuple[Partition, str]], strict: bool) -> None:
-    """Say what plugins have to say about where partitions run; once, if it is the same.
+    """Warn with the caveats of plugins about devices, each once.
 
     Args:
-        partitions: The partitions, with that.
-        strict: It is an error, not a warning, but for a device that the user gave.
+        partitions: The partitions, with their caveats.
+        strict: Raise instead of warning, except for a device that the user gave.
 
     Raises:
-        DeviceError: This is strict, and there is such a partition.
+        DeviceError: This is strict, and there is a caveat.
     """
     alike: dict[tuple[str, ...], list[Partition]] = {}
     for partition, caveat in partitions:
@@ -119,7 +119,7 @@ def say_caveats(partitions: Iterable[tuple[Partition, str]], strict: bool) -> No
 
 
 def with_caveat(partition: Partition, caveat: str) -> Partition:
-    """A partition with what its plugin has to say about its device."""
+    """Return a partition with the caveat of its plugin in its note."""
     if not caveat:
         return partition
     note = f"{partition.device_note}; {caveat}" if partition.device_note else caveat

@@ -28,12 +28,11 @@ from etdev.schema.plan import MethodPlan
 
 @define(eq=False)
 class Planner:
-    """Plans methods for a fixed list of plugins.
+    """A planner of methods for a fixed list of plugins.
 
     Args:
         plugins: The plugins to ask, in claim order.
-        rules: Devices, pins and limits; the caller checks the plans of all methods against the
-            rest of it.
+        rules: Devices, pins and limits; the caller checks the plans of all methods against them.
         expander: Decomposes ops that were kept whole.
         matched: The pins that matched a node of some method so far.
         barred: By method, verdicts on nodes that a plugin can't have, by node and plugin.
@@ -56,8 +55,8 @@ class Planner:
             whole: Ops that were kept whole, with the names of the plugins that wanted them so.
 
         Returns:
-            The plan, and the program it is for: what no plugin took is decomposed. A node that has
-            no owner then is left for the caller to refuse, see `refuse_unclaimed`.
+            The plan, and the program it is for, in which unclaimed ops are decomposed. The caller
+            refuses nodes without an owner, see `refuse_unclaimed`.
         """
         refuse_devices_in_branches(program, method)
         pinning = Pinning(self.rules.pins_of(method))

@@ -1,6 +1,6 @@
-"""What happens to claims while a method is planned, written down as its ledger.
+"""The reporter, which writes the ledger of a method while it is planned.
 
-The planner knows neither codes nor texts; they are in etdev/schema/reasons.py.
+Codes and texts are in etdev/schema/reasons.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin
+from etdev.schema.reasons import Reason
 
 
 @define
 class Reporter:
-    """What was said of each node, by plugin; the last word counts."""
+    """The verdict of each plugin on each node; the last one counts."""
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
     # The plugin and the partition of each node that has one; the program is no partition.
@@ -29,57 +30,41 @@ class Reporter:
     _groups: dict[Offered, None] = field(factory=dict)
 
     def offered(self, plugin: str, group: Sequence[str], why: str) -> None:
-        """A plugin wants some nodes together; told of each group, whatever becomes of it."""
+        """Note that a plugin wants some nodes together, whether or not it gets them."""
         if len(group) > 1 or why:
             self._groups[Offered(plugin, tuple(group), why)] = None
 
     def refused(self, plugin: str, refusal: Refusal) -> None:
-        """A plugin does not want a node."""
+        """Note that a plugin does not want a node."""
         self._say(refusal.node, Verdict(plugin, refusal.code, refusal.text))
 
     def owned(self, draft: Draft) -> None:
-        """A plugin has the nodes of a partition."""
+        """Note that a plugin has the nodes of a partition."""
         for node in draft.nodes:
             self._owners[node] = draft.plugin, draft.name
             self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code))
 
     def kept(self, plugin: str, nodes: Iterable[str], why: str) -> None:
-        """A plugin has nodes that stay in the method's program."""
+        """Note that a plugin has nodes that stay in the method's program."""
         for node in nodes:
             self._owners[node] = plugin, None
             self._say(node, Verdict(plugin, reasons.CLAIMED.code, why))
 
-    def lost(self, group: Sequence[str], plugin: str, node: str, owner: str) -> None:
-        """A group is lost, since an earlier plugin owns a node of it."""
-        reason = reasons.LOST if len(group) == 1 else reasons.LOST_GROUP
-        self._say_all(group, plugin, reason.code, reason.say(owner=owner, node=node))
-
-    def foreign(self, group: Sequence[str], plugin: str, node: str) -> None:
-        """A group is lost, since a node of it belongs to a delegate that the program came with."""
-        text = reasons.FOREIGN.say(node=node)
-        self._say_all(group, plugin, reasons.FOREIGN.code, text)
+    def lost(self, group: Sequence[str], plugin: str, reason: Reason, **values: str) -> None:
+        """Note that a plugin doesn't get a group, and fill the names into the reason."""
+        self._say_all(group, plugin, reason.code, reason.say(**values))
 
     def barred(self, group: Sequence[str], plugin: str, node: str, verdict: Verdict) -> None:
-        """A group is lost, since a node of it is pinned elsewhere or was given up before."""
+        """Note that a group is lost, since a node of it is pinned elsewhere or was given up."""
         text = verdict.text if len(group) == 1 else f"{node}: {verdict.text}"
         self._say_all(group, plugin, verdict.code, text)
 
-    def orphaned(self, group: Sequence[str], plugin: str, node: str, source: str) -> None:
-        """A group is lost, since it has a getitem and not its op."""
-        text = reasons.GROUP.say(node=node, source=source)
-        self._say_all(group, plugin, reasons.GROUP.code, text)
-
-    def torn(self, group: Sequence[str], plugin: str, by: str) -> None:
-        """A group is lost, since a node outside lies on a path between its nodes."""
-        text = reasons.CONVEXITY.say(node=by)
-        self._say_all(group, plugin, reasons.CONVEXITY.code, text)
-
     def given_up(self, nodes: Sequence[str], verdict: Verdict) -> None:
-        """A partition does not come up to its plugin's limits."""
+        """Note that a partition is outside its plugin's limits."""
         self._say_all(nodes, verdict.plugin, verdict.code, verdict.text)
 
     def no_pieces(self, op: str, plugin: str) -> None:
-        """A plugin was shown an op decomposed and has no piece of it."""
+        """Note that a plugin was shown an op decomposed and has no piece of it."""
         self._say(op, Verdict(plugin, reasons.PIECES.code, reasons.PIECES.say()))
 
     def ledger(
@@ -93,10 +78,9 @@ class Reporter:
 
         Args:
             graph: The method.
-            plugins: Names of the plugins that were asked, in claim order. One that said nothing of
-                a node was silent.
+            plugins: Names of the plugins that were asked, in claim order.
             pinning: The pins.
-            builtin: Plugins that were asked only about what the others left.
+            builtin: Plugins that were asked only about unclaimed nodes.
         """
         modules, origins, lines = graph.modules, graph.source_ops, graph.lines
         entries = (
@@ -114,7 +98,7 @@ class Reporter:
         return Ledger(tuple(entries), tuple(filter(None, groups)))
 
     def _within(self, group: Offered, ops: Container[str]) -> Offered | None:
-        """A group without the nodes that the method doesn't have in its final form."""
+        """Return a group without nodes that the final method doesn't have; None if it is empty."""
         nodes = tuple(node for node in group.nodes if node in ops)
         return evolve(group, nodes=nodes) if len(nodes) > 1 or (nodes and group.why) else None
 
@@ -146,14 +130,14 @@ class Reporter:
         self._verdicts.setdefault(node, {})[verdict.plugin] = verdict
 
     def _say_all(self, nodes: Iterable[str], plugin: str, code: str, text: str) -> None:
-        """Say why a plugin has not got some nodes, apart from those that it has after all."""
+        """Give the reason why a plugin lacks some nodes, except for those that it has after all."""
         for node in nodes:
             if self._owners.get(node, ("", None))[0] != plugin:
                 self._say(node, Verdict(plugin, code, text))
 
 
 def _unsaid(plugin: str, owner: str | None, pin: Pin | None) -> Verdict:
-    """Why a plugin has not got a node of which it said nothing."""
+    """Return the verdict for a plugin that said nothing about a node."""
     if pin and pin.plugin != plugin:
         return pinned(plugin, pin)
     if owner:
@@ -162,5 +146,5 @@ def _unsaid(plugin: str, owner: str | None, pin: Pin | None) -> Verdict:
 
 
 def pinned(plugin: str, pin: Pin) -> Verdict:
-    """Why a plugin can't have a node that is pinned to another."""
+    """Return the verdict for a plugin on a node that is pinned to another."""
     return Verdict(plugin, reasons.PINNED.code, reasons.PINNED.say(pin=pin))

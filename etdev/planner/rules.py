@@ -1,19 +1,21 @@
-"""What the user decides about partitions, and whether the plans keep to it.
+"""The rules that the user gives for partitions, and checks of plans against them.
 
-What is given to `Lowerer` precedes the registry, everywhere; where neither says anything, the
-plugin derives it, else the default holds.
+Arguments of `Lowerer` precede the registry, everywhere; without either, the plugin derives a value,
+else the default holds.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Attribute, field, frozen
 
 from etdev.errors import (
     DeviceError,
+    EtdevError,
     EtdevWarning,
     PinError,
     PluginError,
@@ -38,7 +40,7 @@ class Rules:
 
     Args:
         devices: Devices by plugin and method, as given explicitly.
-        registry_devices: The same as the registry has it.
+        registry_devices: Devices by plugin and method, from the registry.
         pins: In the order in which they count, the explicit ones first.
         limits: By plugin.
         budget: None for no limit.
@@ -54,25 +56,25 @@ class Rules:
     strict: bool = False
 
     def device_of(self, draft: Draft) -> Device | None:
-        """The device that a partition is pinned to, or None."""
+        """Return the device that a partition is pinned to, or None."""
         for devices in (self.devices, self.registry_devices):
             if device := for_method(devices.get(draft.plugin, {}), draft.method):
                 return device
         return None
 
     def pins_of(self, method: str) -> tuple[Pin, ...]:
-        """The pins for a method."""
+        """Return the pins for a method."""
         return tuple(pin for pin in self.pins if pin.method in (None, method))
 
     def limits_of(self, plugin: str) -> Limits:
-        """The limits of a plugin."""
+        """Return the limits of a plugin."""
         return self.limits.get(plugin, Limits())
 
     def check_methods(self, methods: Container[str]) -> None:
         """Refuse an explicit device for a method that the program does not have.
 
         Raises:
-            PluginError: There is one. The registry is for many programs and may name others.
+            PluginError: There is one. The registry is for many programs and may name more methods.
         """
         for plugin, devices in self.devices.items():
             for method in devices:
@@ -84,7 +86,7 @@ class Rules:
         """Warn of pins that matched nothing in any method.
 
         Raises:
-            PinError: There is one, and this is strict.
+            PinError: A pin matched nothing, and this is strict.
         """
         for pin in dict.fromkeys(self.pins):
             if pin in matched:
@@ -113,26 +115,44 @@ class Rules:
             self.budget.check(plans)
 
 
-def rules(
-    registry: Registry,
-    plugins: Collection[str],
-    *,
-    devices: Mapping[str, Any] | None = None,
-    pins: object = None,
-    limits: object = None,
-    budget: Any = None,
-    strict: bool | None = None,
-) -> Rules:
-    """The rules of a registry, and what is given explicitly before it.
+def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:
+    if value not in (True, False, None):
+        raise EtdevError(attribute.name, f"is {shown(value)}", "give True, False, or None")
+
+
+@frozen(eq=False, kw_only=True)
+class Options:
+    """The arguments that `Lowerer`, `etdev.partitioner` and `etdev.tune` share; None if not given.
 
     Args:
-        registry: The registry.
-        plugins: Names of the plugins that are asked.
+        registry: A Registry, or the path of one.
         devices: Device by plugin, `{"trt": "cuda:1"}`, or by plugin and method.
         pins: Pins that precede the registry's.
         limits: Limits by plugin; the registry's hold where these say nothing.
         budget: A budget instead of the registry's.
         strict: Instead of the registry's.
+        simplify: Instead of the registry's.
+
+    Raises:
+        EtdevError: `strict` or `simplify` is not a boolean.
+    """
+
+    registry: Registry | str | os.PathLike[str] | None = None
+    devices: Mapping[str, Any] | None = None
+    pins: Sequence[Pin | Mapping[str, Any]] | None = None
+    limits: Mapping[str, Limits | Mapping[str, Any]] | None = None
+    budget: Budget | Mapping[str, Any] | None = None
+    strict: bool | None = field(default=None, validator=_check_switch)
+    simplify: bool | None = field(default=None, validator=_check_switch)
+
+
+def rules(registry: Registry, plugins: Collection[str], options: Options) -> Rules:
+    """Return the rules of a registry, with explicit options before them.
+
+    Args:
+        registry: The registry.
+        plugins: Names of the plugins that are asked.
+        options: The explicit options.
 
     Raises:
         PluginError: Something can't be read, or names a plugin that is not asked.
@@ -142,12 +162,12 @@ def rules(
     for pin in registry.pins:
         _check_listed(pin, registry, plugins)
     return Rules(
-        devices=_devices(devices, plugins),
+        devices=_devices(options.devices, plugins),
         registry_devices={entry.name: entry.devices for entry in registry.entries},
-        pins=(*_pins(pins, plugins), *registry.pins),
-        limits=_limits(limits, registry, plugins),
-        budget=registry.budget if budget is None else Budget.of(budget),
-        strict=registry.strict if strict is None else strict,
+        pins=(*_pins(options.pins, plugins), *registry.pins),
+        limits=_limits(options.limits, registry, plugins),
+        budget=registry.budget if options.budget is None else Budget.of(options.budget),
+        strict=registry.strict if options.strict is None else options.strict,
     )
 
 

@@ -16,12 +16,12 @@ def refuse_unclaimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
     """Refuse by name the nodes that have no owner, with what every plugin said about them.
 
     Args:
-        who: The stage or function that can do without none of them, for the message.
+        who: The stage or function that needs them all, for the message.
         plans: The plans of a program's methods.
         cure: What to do about it.
 
     Raises:
-        LoweringError: There are some.
+        LoweringError: There are such nodes.
     """
     refused = [
         _described(plan.method, entry)

@@ -1,9 +1,9 @@
-"""The forms in which one method is looked at while it is planned.
+"""The forms of one method while it is planned.
 
-Every form is `expand(program, some of the ops that were kept whole)`: what a plugin would be shown
-if it were alone, and what has been decided so far. All of the planner rests on one rule: *a node is
-its name, in every form*. What is not expanded keeps its name, and the pieces of an op are named
-after it, whichever other ops are expanded with it. So owners, pins and reasons are kept by name.
+Every form is `expand(program, some of the ops that were kept whole)`: the method as a plugin would
+see it if it were alone, and the method as decided so far. The planner rests on one rule: *a node is
+its name, in every form*. A node that is not expanded keeps its name, and the pieces of an op are
+named after it, whichever ops are expanded with it. So owners, pins and reasons are kept by name.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Views:
 
     def __attrs_post_init__(self) -> None:
         self.pinning.note(self.program.graph)
-        # The conversion may have dropped an op, or called its copy something else. And the wish of
-        # a plugin that can't have an op does not count.
+        # The conversion may have dropped or renamed an op, and the wish of a plugin that can't have
+        # an op does not count.
         present = {node.name for node in self.program.graph.nodes}
         self.whole = {
             op: self.pinning.allowed(op, wishers)
@@ -64,7 +64,7 @@ class Views:
         self.decompose(self.decomposable(unwanted))
 
     def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
-        """Return what a plugin would be shown if it were alone: the ops it wants whole, no others.
+        """Return the method as a plugin would see it alone: with the ops that it wants whole.
 
         Args:
             plugin: Its name.

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from etdev.planner.pinning import Pinning
 from etdev.planner.reporter import Reporter
+from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Verdict
 from etdev.schema.partition import Draft
@@ -29,7 +30,7 @@ def test_a_plugin_that_said_nothing_was_silent_or_lost():
 def test_the_last_word_of_a_plugin_counts():
     reporter = Reporter()
     reporter.refused("cpu", Refusal("a", "op"))
-    reporter.foreign(["a"], "cpu", "call")
+    reporter.lost(["a"], "cpu", reasons.FOREIGN, node="call")
     (entry,) = ledger(reporter, "a", ["cpu"])
     assert entry.verdicts == (Verdict("cpu", "foreign", "call belongs to a delegate"),)
 
@@ -37,7 +38,7 @@ def test_the_last_word_of_a_plugin_counts():
 def test_what_a_plugin_has_after_all_is_not_lost():
     reporter = Reporter()
     reporter.owned(Draft("cpu_0", "forward", "cpu", "B", ("a",)))
-    reporter.lost(["a", "b"], "cpu", "b", "trt")
+    reporter.lost(["a", "b"], "cpu", reasons.LOST_GROUP, node="b", owner="trt")
     entries = ledger(reporter, "ab", ["cpu"])
     assert entries["a"].verdicts == (Verdict("cpu", "claimed"),)
     assert entries["b"].verdicts == (Verdict("cpu", "lost", "lost b to trt"),)

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
+from etdev.planner.rules import Options
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.schema.limits import Limits
@@ -51,7 +52,7 @@ class Setup:
         """
         if not isinstance(registry, Registry):
             registry = load(Path(registry) if registry else None)
-        composition = compose(plugins, registry=registry, **deciding)
+        composition = compose(plugins, Options(registry=registry, **deciding))
         rules = composition.rules
         entries = []
         for plugin in composition.delegating:
