@@ -40,9 +40,7 @@ class _Side:
     def outline(self) -> dict[str, int]:
         """The figures that plans and .pte files have in common."""
         if self.artifact:
-            from etdev.pte.outline import outline
-
-            return outline(self.artifact)
+            return self.artifact.outline()
         return planned(self.plan) if self.plan else {}
 
     def contents(self) -> str:
@@ -123,9 +121,7 @@ def _difference(before: _Side, after: _Side) -> Difference:
 
 def _of_files(difference: Difference, before: _Side, after: _Side) -> Difference:
     """The difference of two .pte files, given that of their plans."""
-    from etdev.pte.outline import figures
-
-    first, second = (figures(side.artifact) for side in (before, after) if side.artifact)
+    first, second = (side.artifact.figures() for side in (before, after) if side.artifact)
     more = [figure for figure in changed(first, second) if figure not in difference.figures]
     difference = evolve(difference, figures=(*difference.figures, *more))
     contents = Gained("contents", "", before.contents(), after.contents())

@@ -15,10 +15,8 @@ from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.weights import Weights
 from etdev.pte.embedded_plan import embed
-from etdev.pte.emit import Emitted, emit
-from etdev.pte.etrecord import add_etrecord
+from etdev.pte.emit import Emitted, add_etrecord, emit
 from etdev.pte.read import methods_of, read
-from etdev.pte.write import write_program
 from etdev.registry.plugin import Plugin
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
@@ -128,7 +126,7 @@ class Lowered:
                 emitted.audit(self.plan, read(written).methods, str(path))
 
         with self.stages.stage("write"):
-            return write_program(emitted.program, Path(path), check)
+            return emitted.write(Path(path), check)
 
     def verify(  # noqa: PLR0913 (public)
         self,

@@ -1,1 +1,1 @@
-"""The .pte: emitted, written, read back and held against the plan."""
+"""The .pte file: emitted, written, read back and compared with the plan."""

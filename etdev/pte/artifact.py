@@ -1,4 +1,4 @@
-"""The artifact: what a .pte holds, read from the file alone."""
+"""The contents of a .pte, read from the file alone, and its figures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT, CONVERTER
+from etdev.schema.report.figures import outlined
 
 # Key of the named data that is the plan.
 LEDGER = "etdev.plan"
@@ -20,7 +21,7 @@ LEDGER = "etdev.plan"
 class Value:
     """A method's input or output; dtype, sizes and order are empty unless it is a tensor.
 
-    `order` is the order of its dimensions in memory, outermost first.
+    Its `order` is that of the dimensions in memory, outermost first.
     """
 
     kind: str
@@ -39,10 +40,10 @@ class Delegate:
         backend_id: Backend that runs it.
         devices: Devices of the tensors it is called with, inputs and outputs, each once.
         size_bytes: Size of its payload, without weights in named data.
-        calls: How often the method calls it.
-        compile_specs: What the backend was given.
+        calls: Number of calls of it in the method.
+        compile_specs: Settings that the backend was given.
         payload_device: Device that the payload itself uses, as a plugin reads it; None if unknown.
-        fault: Why the payload can't run, as a plugin reads it; empty if nothing is wrong with it.
+        fault: Why the payload can't run, as a plugin reads it; empty if it can.
         data: Keys of the named data that the payload looks up, as a plugin reads it.
         native: The payload is a shared library.
     """
@@ -59,7 +60,7 @@ class Delegate:
 
     @property
     def device(self) -> Device:
-        """Where it runs: the first device that is not the CPU, if there is one."""
+        """The first device that is not the CPU, else the CPU."""
         return next((device for device in self.devices if not device.is_cpu), CPU)
 
 
@@ -81,8 +82,8 @@ class MethodArtifact:
         outputs: Its outputs.
         delegates: In the order of their first calls, which is that of `MethodPlan.delegates`; any
             that are never called come last.
-        kernels: Number of calls of each operator, copies between devices left out.
-        operators: All operators that it needs, those copies included.
+        kernels: Number of calls of each operator, without copies between devices.
+        operators: All operators that it needs, with those copies.
         host_to_device: Copies to a device per run.
         device_to_host: Copies from a device per run.
         arenas: Planned memory.
@@ -109,8 +110,8 @@ class Artifact:
     """A .pte file.
 
     Args:
-        path: Where it is.
-        size_bytes: The whole file.
+        path: Path of the file.
+        size_bytes: Size of the file.
         constants_bytes: Constants that ExecuTorch keeps for its own kernels.
         named_bytes: Data that delegates find by name, such as their weights.
         named: Keys of that data.
@@ -129,5 +130,31 @@ class Artifact:
     native: tuple[str, ...] = field(default=(), converter=frozen_tuple)
 
     def to_dict(self) -> dict[str, Any]:
-        """The artifact as plain data: dicts, lists, text and numbers."""
+        """Return the artifact as plain data: dicts, lists, text and numbers."""
         return ARTIFACT.stamped(CONVERTER.unstructure(self))
+
+    def figures(self) -> dict[str, int]:
+        """Return the numbers by which two .pte files are compared."""
+        numbers = {
+            "bytes of the file": self.size_bytes,
+            "bytes of constants": self.constants_bytes,
+            "bytes of delegates' named data": self.named_bytes,
+        }
+        for method in self.methods:
+            name = method.name
+            payload = sum(delegate.size_bytes for delegate in method.delegates)
+            numbers[f"{name}: bytes of delegates' payloads"] = payload
+            for kernel, calls in method.kernels.items():
+                numbers[f"{name}: calls of {kernel}"] = calls
+            for arena in method.arenas:
+                key = f"{name}: bytes of memory planned on {arena.device}"
+                numbers[key] = numbers.get(key, 0) + arena.size_bytes
+        return numbers | self.outline()
+
+    def outline(self) -> dict[str, int]:
+        """Return the figures that a plan has, too."""
+        numbers: dict[str, int] = {}
+        for m in self.methods:
+            delegates = ((d.backend_id, str(d.device)) for d in m.delegates if d.calls)
+            numbers |= outlined(m.name, delegates, m.host_to_device, m.device_to_host)
+        return numbers

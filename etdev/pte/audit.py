@@ -1,4 +1,4 @@
-"""The audit: the emitted program compared with its plan."""
+"""Comparison of an emitted program with its plan."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ def audit(
 ) -> None:
     """Compare a program with its plan, method by method.
 
-    Delegates are compared by position: `MethodPlan.delegates` is in the order of the first calls,
-    and so are those of a MethodArtifact.
+    Delegates are compared by position, since both sides have them in the order of first calls.
 
     Args:
-        plan: What was decided.
-        methods: What the program holds.
+        plan: The plan.
+        methods: The methods of the program.
         who: The program's name, for the message.
         skipping: Methods whose caller makes some copies, so that the program may have fewer.
         planned_devices: The program was emitted with device memory planning, so that copies and
@@ -45,7 +44,7 @@ def differences(
     skipping: Mapping[str, bool] | None = None,
     planned_devices: bool = True,
 ) -> list[str]:
-    """The differences that `audit` would report, one text each."""
+    """Describe the differences that `audit` would report."""
     artifacts = {method.name: method for method in methods}
     problems: list[str] = []
     for method in plan.methods:

@@ -1,4 +1,4 @@
-"""Delegates: what a .pte holds of each, and what plugins read in its payload."""
+"""The delegates of a .pte, and the facts that plugins read in their payloads."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from etdev.schema.device import CPU, Device
 def delegates(
     program: Any, plan: Any, calls: list[Any], plugins: Sequence[Plugin]
 ) -> Iterable[Delegate]:
-    """The delegates of a method in the order of their first calls, uncalled ones last.
+    """Read the delegates of a method in the order of their first calls, uncalled ones last.
 
     Args:
         program: ExecuTorch's schema object of the program.
-        plan: That of the method.
+        plan: ExecuTorch's schema object of the method.
         calls: Its DelegateCall instructions.
-        plugins: Tell the device and the data that each delegate's payload really uses.
+        plugins: Plugins that can read which device and data a delegate's payload uses.
     """
     devices: dict[int, dict[Device, None]] = {}
     arguments: dict[int, int] = {}
@@ -35,7 +35,7 @@ def delegates(
         used.update(dict.fromkeys(device(v) for v in values if type(v).__name__ == "Tensor"))
     counts = Counter(call.delegate_index for call in calls)
     read = cache(lambda index: bytes(program.backend_delegate_data[index].data))
-    # Any number of delegates may share a payload, which plugins may take long to read.
+    # Delegates may share a payload, and a plugin may take long to read it.
     asked = cache(lambda *asked: _read(plugins, read(asked[0]), *asked[1:]))
     uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
     for index in (*devices, *uncalled):
@@ -67,7 +67,7 @@ _NOTHING: tuple[Device | None, str, tuple[str, ...]] = (None, "", ())
 def _read(
     plugins: Sequence[Plugin], payload: bytes, backend_id: str, arguments: int | None
 ) -> tuple[Device | None, str, tuple[str, ...]]:
-    """The device that a payload uses, why it can't run, and its data, as a plugin reads them."""
+    """Ask plugins which device a payload uses, why it can't run, and which data it looks up."""
     real, fault = None, ""
     try:
         real = answers.payload_device(plugins, backend_id, payload, arguments)
@@ -77,11 +77,11 @@ def _read(
 
 
 def is_native(content: Any) -> bool:
-    """Whether some bytes begin as a shared library of Linux, Windows or macOS does."""
+    """Return True if some bytes begin like a shared library of Linux, Windows or macOS."""
     return bytes(content[:4]).startswith(_LIBRARIES)
 
 
 def device(tensor: Any) -> Device:
-    """The device of ExecuTorch's schema object of a tensor."""
+    """Return the device of ExecuTorch's schema object of a tensor."""
     extra = tensor.extra_tensor_info
     return Device(extra.device_type.name.lower(), extra.device_index) if extra else CPU

@@ -1,4 +1,4 @@
-"""The ledger in a .pte: its plan with all reasons, as named data that only etdev reads."""
+"""The plan that a .pte carries, with all reasons, as named data that only etdev reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 28
 
 
 def embed(manager: EdgeProgramManager, plan: Plan) -> None:
-    """Have a program carry its plan; the runtime never looks at it.
+    """Add the plan to a program; the runtime never looks at it.
 
     Raises:
         ArtifactError: The plan is too large to be read again.
@@ -31,10 +31,10 @@ def embed(manager: EdgeProgramManager, plan: Plan) -> None:
 
 
 def has_ledger(path: Path) -> bool:
-    """Whether a .pte carries its plan.
+    """Return True if a .pte carries its plan.
 
     Raises:
-        ArtifactError: It is not a .pte.
+        ArtifactError: The file is not a .pte.
     """
     return _data(path) is not None
 
@@ -43,8 +43,8 @@ def read_ledger(path: Path) -> Plan:
     """Read the plan that a .pte carries.
 
     Raises:
-        ArtifactError: It is not a .pte, or carries none.
-        EtdevError: What it carries is not a plan of this etdev's version.
+        ArtifactError: The file is not a .pte, or carries no plan.
+        EtdevError: The plan is of another version of etdev.
     """
     data = _data(path)
     if data is None:
@@ -59,7 +59,7 @@ def read_ledger(path: Path) -> Plan:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """What was compressed, of which a thousandfold fits into a file."""
+    """Decompress data within bounds, since a small file may hold a thousand times its size."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(data, _MOST_BYTES)
     if not unpacker.eof:

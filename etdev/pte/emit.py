@@ -1,35 +1,33 @@
-"""Emission: ExecuTorch's own passes to the .pte, corrected where they get devices wrong."""
+"""Emission of a .pte with ExecuTorch's passes, corrected where they get devices wrong."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import frozen
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
-from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from etdev.errors import DeviceError, EtdevError
-from etdev.graph.nodes import delegate_device
+from etdev.errors import ArtifactError, EtdevError
+from etdev.files import write_atomically
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import audit
-from etdev.pte.emission_pass import EmissionPass
-from etdev.pte.planning import planning
 from etdev.pte.read import methods_of
-from etdev.pte.signatures import Settling
-from etdev.pte.transfers import MergeCopies, Skips
-from etdev.schema.device import CPU, Device
+from etdev.pte.signatures import CachingSignatures, planning
+from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
+from etdev.upstream.edge import etrecord, set_etrecord
+from etdev.upstream.emission import external_data
 
 
 @frozen(eq=False)
@@ -38,7 +36,7 @@ class Emitted:
 
     Args:
         program: ExecuTorch's manager of it.
-        skipping: Whether the caller makes some copies between devices, by method.
+        skipping: For each method, whether its caller makes some copies between devices.
         planned_devices: Memory was planned per device.
     """
 
@@ -47,8 +45,69 @@ class Emitted:
     planned_devices: bool
 
     def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
-        """Compare the emitted program, or what was read back, with the plan; see `audit`."""
+        """Compare the emitted program, or the one that was read back, with the plan."""
         audit(plan, methods, who, self.skipping, self.planned_devices)
+
+    def write(self, path: Path, check: Callable[[Path], None]) -> Path:
+        """Write a .pte and, next to it, the .ptd files that ExecuTorch keeps data in.
+
+        `net.pte` gets `net.NAME.ptd`, since backends give the data of every model the same name.
+
+        Args:
+            path: Path of the .pte.
+            check: Called with the .pte before it is renamed; if it raises, nothing is written.
+
+        Raises:
+            ArtifactError: The path does not end in .pte or can't be written.
+        """
+        if path.suffix != ".pte":
+            raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
+        for name, data in external_data(self.program).items():
+            beside = path.with_name(f"{path.stem}.{name.removesuffix('.ptd')}.ptd")
+            write_atomically(beside, data.write_to_file)
+        write_atomically(path, self.program.write_to_file, check)
+        return path
+
+
+class EmissionPass(PassBase):
+    """A pass that applies the quirks of emission to a method, then the pass that it replaces.
+
+    Args:
+        quirks: Table of upstream's faults.
+        then: The pass that ExecuTorch would have run in its place.
+        method: The method's name, for errors.
+    """
+
+    def __init__(self, quirks: Quirks, then: PassBase, method: str) -> None:
+        super().__init__()
+        self._quirks, self._then, self._method = quirks, then, method
+
+    def call(self, graph_module: GraphModule) -> PassResult | None:
+        """Rewrite the memory specs and arguments in place."""
+        return self._then(self._quirks.apply(Stage.EMIT, graph_module, self._method))
+
+
+def add_etrecord(
+    manager: EdgeProgramManager, exported: Mapping[str, ExportedProgram], edge: EdgeProgramManager
+) -> None:
+    """Add an ETRecord to a manager that has none; `to_executorch` completes it.
+
+    Args:
+        manager: The delegated programs.
+        exported: The ATen programs, by method.
+        edge: The edge-dialect programs before delegation.
+    """
+    try:
+        from executorch.devtools.etrecord import ETRecord
+    except ImportError:
+        # ExecuTorch can be built without its developer tools.
+        return
+    # The public way to have a record, ExecuTorch's own conversion, copies all weights.
+    if etrecord(manager) is None:
+        record = ETRecord()
+        record.add_exported_program(dict(exported))
+        record.add_edge_dialect_program(edge)
+        set_etrecord(manager, record)
 
 
 def emit(
@@ -62,27 +121,27 @@ def emit(
     Args:
         manager: The delegated programs; `to_executorch` consumes it.
         plan: The plan of the program.
-        config: The caller's; not changed.
-        quirks: The faults of upstream that are fixed or named.
+        config: The caller's config, which is not changed.
+        quirks: Table of upstream's faults.
 
     Raises:
         DeviceError: The config can't be honoured with the devices of the plan.
-        AuditError: What came out is not what was planned.
+        AuditError: The emitted program differs from the plan.
     """
     config = config or ExecutorchBackendConfig()
     skips = {method.method: _skips(config, method.method) for method in plan.methods}
     away = any(method.copies for method in plan.methods)
     if away and not config.enable_non_cpu_memory_planning:
         for name, skip in skips.items():
-            _refuse_two_labels(name, manager.exported_program(name), skip)
+            check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
-    completed, settling = _completed(config, skips, away, quirks), Settling(programs)
-    completed.passes = [settling, *completed.passes]
+    completed, caching = _completed(config, skips, away, quirks), CachingSignatures(programs)
+    completed.passes = [caching, *completed.passes]
     with (
         quirks.during(Stage.PLANNED, programs),
         unbound(*programs),
         warnings.catch_warnings(),
-        settling.during(),
+        caching.during(),
     ):
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
@@ -106,7 +165,7 @@ def emit(
 def _completed(
     config: ExecutorchBackendConfig, skips: Mapping[str, Skips], away: bool, quirks: Quirks
 ) -> ExecutorchBackendConfig:
-    """The caller's config with our passes, and with memory planning that fits the skips.
+    """Return the caller's config with our passes, and with memory planning that fits the skips.
 
     The evaluation of symbolic shapes is the first pass after ExecuTorch's device pass that a config
     can replace, and it can be a different one for each method.
@@ -130,18 +189,18 @@ def _completed(
             if any(skip.inputs or skip.outputs for skip in skips.values())
             else config.memory_planning_pass
         ),
-        # Ours leaves out copies per input and per output, theirs refuses a shared input.
+        # MergeCopies skips copies per input and per output; ExecuTorch rejects a shared input.
         propagate_device_config=PropagateDeviceConfig(),
     )
 
 
 def _own(value: Any, method: str) -> Any:
-    """A method's value of a setting that may be given per method."""
+    """Return a method's value of a setting that may be given per method."""
     return value[method] if isinstance(value, dict) else value
 
 
 def _unallocated(memory: Any, skips: Skips) -> Any:
-    """A memory planning pass that leaves skipped inputs or outputs to the caller.
+    """Return a memory planning pass that plans no memory for skipped inputs or outputs.
 
     If it planned them, the runtime would copy the caller's device memory with a host memcpy.
     """
@@ -158,36 +217,8 @@ def _skips(config: ExecutorchBackendConfig, method: str) -> Skips:
     if isinstance(setting, dict):
         setting = setting.get(method, PropagateDeviceConfig())
     flags = (setting.skip_h2d_for_method_inputs, setting.skip_d2h_for_method_outputs)
-    # ExecuTorch documents a dict per method here, and reads any that isn't empty as True.
+    # ExecuTorch documents a dict per method here, and reads every non-empty one as True.
     inputs, outputs = (
         bool(flag.get(method, False)) if isinstance(flag, dict) else bool(flag) for flag in flags
     )
     return Skips(inputs, outputs)
-
-
-def _refuse_two_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
-    """Refuse a tensor that needs two labels: without device planning it can have one only."""
-    who, cure = f"method {method}", "leave enable_non_cpu_memory_planning on"
-    if skips != Skips():
-        raise DeviceError(who, "copies can't be skipped without device memory planning", cure)
-    for node in program.graph.nodes:
-        labels = {device for device in map(_label, (node, *node.users)) if device is not None}
-        if isinstance(node.meta.get("val"), torch.Tensor) and len(labels) > 1:
-            named = " and ".join(sorted(map(str, labels)))
-            raise DeviceError(
-                who,
-                f"{node.name} is needed on {named}, and without device memory planning it can "
-                "have one label only",
-                cure,
-            )
-
-
-def _label(node: Node) -> Device | None:
-    """Where a node wants the values it reads and writes; None if it may be anywhere."""
-    if node.op != "call_function":
-        return None
-    if node.target is operator.getitem:
-        return _label(node.all_input_nodes[0])
-    if node.target is not executorch_call_delegate:
-        return CPU
-    return delegate_device(node)

@@ -1,45 +1,38 @@
-"""Flatbuffers: how much a file would unpack to, and the keys of a .ptd, read within bounds.
+"""Bounds of flatbuffers: a file that would unpack to far more than its size is rejected.
 
 A flatbuffer may refer to one table from many places, so that a small file unpacks to a huge tree,
-and its lengths and offsets may be anything. ExecuTorch trusts them, so they are measured first. The
-schema is read from ExecuTorch's own .fbs files.
+and its lengths and offsets may be anything. ExecuTorch trusts them, so a file is measured before
+ExecuTorch unpacks it. The schemas are read from ExecuTorch's own .fbs files.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from attrs import define, field, frozen
+from flatbuffers import encode, packer
+from flatbuffers.table import Table
 
 PROGRAM = ("executorch.exir._serialize", "program.fbs", "Program")
 DATA = ("executorch.extension.flat_tensor.serialize", "flat_tensor.fbs", "FlatTensor")
 
-# Bytes that a table or an item of a vector takes at least, if no two share any.
-_LEAST_BYTES = 4
-# Writers store equal strings once, so that a tree is somewhat larger than its file.
+# Bytes that a file may unpack to for each of its own, since writers store equal strings once.
 _SHARED = 8
 _SMALL = 1 << 16
+# A table takes at least 4 bytes of the file, if no two share any.
+_TABLE = 4 * _SHARED
 _UNIONS = re.compile(r"^union (\w+) \{([^}]*)\}", re.MULTILINE)
 _TABLES = re.compile(r"^table (\w+) \{([^}]*)\}", re.MULTILINE)
 _FIELD = re.compile(r"(\w+):\s*(\[?)([\w.]+)\]?[^;]*;")
-_OFFSET = struct.Struct("<I")
-_SIGNED = struct.Struct("<i")
-_SLOT = struct.Struct("<H")
-_SIZES = {
-    **dict.fromkeys(("long", "ulong", "int64", "uint64", "double", "float64"), 8),
-    **dict.fromkeys(("int", "uint", "int32", "uint32", "float", "float32"), 4),
-    **dict.fromkeys(("short", "ushort", "int16", "uint16"), 2),
-}
 
 
 @frozen
 class _Field:
-    """A field of a table: its slot, whether it is a vector, and of what."""
+    """A field of a table: its slot in the vtable, its type, and whether it is a vector of that."""
 
     slot: int
     vector: bool
@@ -57,7 +50,7 @@ class Schema:
 
 @cache
 def schema(package: str, file: str, root: str) -> Schema:
-    """Read the schema of a file format that ExecuTorch has in its wheel."""
+    """Read the schema of a file format from ExecuTorch's wheel."""
     text = re.sub(r"//.*", "", files(package).joinpath(file).read_text("utf-8"))
     unions = {name: tuple(re.findall(r"\w+", body)) for name, body in _UNIONS.findall(text)}
     tables = {}
@@ -73,7 +66,7 @@ def schema(package: str, file: str, root: str) -> Schema:
 
 
 def measure(data: memoryview | bytes, shape: Schema) -> None:
-    """Refuse a flatbuffer that unpacks to more than a file of its size can hold.
+    """Reject a flatbuffer that unpacks to more than a file of its size can hold.
 
     Args:
         data: Its bytes.
@@ -82,134 +75,74 @@ def measure(data: memoryview | bytes, shape: Schema) -> None:
     Raises:
         ValueError: It does, or an offset points outside of it.
     """
-    _Measure(data, shape).check()
+    try:
+        _Measure(data, shape).table(shape.root, _root(data))
+    # flatbuffers raises TypeError for a negative place.
+    except (struct.error, TypeError) as error:
+        raise ValueError("an offset points outside of the file") from error
 
 
 def texts(data: memoryview | bytes, shape: Schema, vector: str, name: str) -> list[str]:
-    """The texts of a field of all tables in a vector of the root.
+    """Return the texts of a field of all tables in a vector of the root.
 
     Raises:
         ValueError: As for `measure`, or one is not text.
     """
-    walk = _Measure(data, shape)
-    walk.check()
+    measure(data, shape)
     tables = shape.tables[shape.root][vector]
-    start = walk.field(walk.root, tables.slot)
-    if start is None:
+    slot = shape.tables[tables.kind][name].slot
+    root = Table(data, _root(data))
+    if not (offset := root.Offset(tables.slot)):
         return []
-    kind = shape.tables[tables.kind][name]
+    start, count = root.Vector(offset), root.VectorLen(offset)
     found = []
-    for table in walk.items(walk.follow(start)):
-        place = walk.field(table, kind.slot)
-        found.append("" if place is None else walk.text(walk.follow(place)))
+    for place in range(start, start + 4 * count, 4):
+        table = Table(data, root.Indirect(place))
+        offset = table.Offset(slot)
+        found.append(table.String(offset + table.Pos).decode("utf-8") if offset else "")
     return found
+
+
+def _root(data: memoryview | bytes) -> int:
+    return int(encode.Get(packer.uoffset, data, 0))
 
 
 @define(eq=False)
 class _Measure:
-    """The walk of one flatbuffer; a table that is met again is not walked again."""
+    """A walk of a flatbuffer as ExecuTorch unpacks it, which ends when it gets too long."""
 
     data: memoryview | bytes
     shape: Schema
-    _steps: int = field(default=0, init=False)
-    _known: dict[tuple[str, bool, int], int] = field(factory=dict, init=False)
+    _size: int = field(default=0, init=False)
 
-    @property
-    def root(self) -> int:
-        return self.follow(0)
-
-    def check(self) -> None:
-        """Walk it all.
-
-        Raises:
-            ValueError: It is too large.
-        """
-        try:
-            size = self._table(self.shape.root, self.root)
-        except struct.error as error:
-            raise ValueError("an offset points outside of the file") from error
-        if size > _SHARED * len(self.data) + _SMALL:
-            raise ValueError(f"{len(self.data)} bytes would unpack to {size}")
-
-    def follow(self, place: int) -> int:
-        """Where an offset at a place points to."""
-        return place + int(self._read(_OFFSET, place))
-
-    def field(self, table: int, slot: int) -> int | None:
-        """The place of a field of a table, if it has it."""
-        entries = table - int(self._read(_SIGNED, table))
-        if slot >= int(self._read(_SLOT, entries)):
-            return None
-        start = int(self._read(_SLOT, entries + slot))
-        return table + start if start else None
-
-    def items(self, vector: int) -> list[int]:
-        """Where the tables of a vector are."""
-        count = self._count(vector, _LEAST_BYTES)
-        self._step(count)
-        return [self.follow(vector + 4 + 4 * index) for index in range(count)]
-
-    def text(self, place: int) -> str:
-        """The text at a place."""
-        count = self._count(place, 1)
-        return bytes(self.data[place + 4 : place + 4 + count]).decode("utf-8")
-
-    def _read(self, kind: struct.Struct, place: int) -> Any:
-        # struct counts a negative place from the end.
-        if place < 0:
-            raise struct.error
-        return kind.unpack_from(self.data, place)[0]
-
-    def _count(self, vector: int, size: int) -> int:
-        count = int(self._read(_OFFSET, vector))
-        if vector + 4 + count * size > len(self.data):
-            raise struct.error
-        return count
-
-    def _step(self, count: int) -> None:
-        self._steps += count
-        if self._steps > len(self.data) // _LEAST_BYTES + _SMALL:
-            raise ValueError("its tables overlap")
-
-    def _table(self, name: str, table: int) -> int:
-        return self._once((name, False, table), lambda: self._fields(name, table))
-
-    def _once(self, key: tuple[str, bool, int], size: Callable[[], int]) -> int:
-        if key not in self._known:
-            self._step(1)
-            self._known[key] = size()
-        return self._known[key]
-
-    def _fields(self, name: str, table: int) -> int:
-        size = 1
+    def table(self, name: str, place: int) -> None:
+        """Count a table and everything that it refers to."""
+        self._count(_TABLE)
+        table = Table(self.data, place)
         for one in self.shape.tables[name].values():
-            place = self.field(table, one.slot)
-            if place is not None:
-                size += self._field_size(one, table, place)
-        return size
+            if not (offset := table.Offset(one.slot)):
+                continue
+            kind = one.kind
+            if kind in self.shape.unions:
+                kind = self._member(table, one)
+            if kind in self.shape.tables and one.vector:
+                start, count = table.Vector(offset), table.VectorLen(offset)
+                for item in range(start, start + 4 * count, 4):
+                    self.table(kind, table.Indirect(item))
+            elif kind in self.shape.tables:
+                self.table(kind, table.Indirect(place + offset))
+            elif one.vector or kind == "string":
+                self._count(table.VectorLen(offset))
 
-    def _field_size(self, one: _Field, table: int, place: int) -> int:
-        if one.kind in self.shape.unions:
-            return self._union(one, table, place)
-        if one.vector:
-            return self._vector(one.kind, self.follow(place))
-        if one.kind == "string":
-            return 1 + self._count(self.follow(place), 1)
-        if one.kind in self.shape.tables:
-            return self._table(one.kind, self.follow(place))
-        return 1
-
-    def _union(self, one: _Field, table: int, place: int) -> int:
-        tag = self.field(table, one.slot - 2)
-        number = int(self.data[tag]) if tag is not None and tag < len(self.data) else 0
+    def _member(self, table: Table, one: _Field) -> str:
+        """Return the table that a union has; empty for one that ExecuTorch doesn't know."""
+        offset = table.Offset(one.slot - 2)
+        number = encode.Get(packer.uint8, self.data, table.Pos + offset) if offset else 0
         kinds = self.shape.unions[one.kind]
-        # ExecuTorch reads no table of a kind that it doesn't know.
-        return self._table(kinds[number - 1], self.follow(place)) if 0 < number <= len(kinds) else 1
+        return kinds[number - 1] if 0 < number <= len(kinds) else ""
 
-    def _vector(self, kind: str, vector: int) -> int:
-        if kind in self.shape.tables:
-            return self._once((kind, True, vector), lambda: self._tables(kind, vector))
-        return 1 + self._count(vector, _SIZES.get(kind, 1))
-
-    def _tables(self, kind: str, vector: int) -> int:
-        return 1 + sum(self._table(kind, table) for table in self.items(vector))
+    def _count(self, size: int) -> None:
+        self._size += size
+        limit = _SHARED * len(self.data) + _SMALL
+        if self._size > limit:
+            raise ValueError(f"{len(self.data)} bytes would unpack to more than {limit}")

@@ -1,6 +1,6 @@
-"""Opening: the bytes of a .pte become ExecuTorch's schema objects, whatever the file holds.
+"""Unpacking of a .pte into ExecuTorch's schema objects, safe for files from strangers.
 
-ExecuTorch trusts its files. What a small one could make large is refused before it is unpacked.
+ExecuTorch trusts its files. A small file that would unpack to a large one is rejected before.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from etdev.pte.flatbuffer import PROGRAM, measure, schema
 _Read = TypeVar("_Read")
 _MAGIC = slice(4, 6)
 _CURE = "give a .pte that ExecuTorch wrote"
-# Of how many names one piece of data may be, on average.
+# Names that one piece of data may have, on average.
 _SHARED = 64
 
 
 def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
-    """What `use` makes of the bytes of a .pte.
+    """Call a function with the bytes of a .pte, and return its result.
 
     Raises:
-        ArtifactError: It is missing, truncated, a pipe, or not a .pte.
+        ArtifactError: The file is missing, truncated, a pipe, or not a .pte.
     """
     try:
-        # To open one would wait until somebody writes to it.
+        # Opening a pipe waits until something is written to it.
         if file.is_fifo():
             raise ArtifactError(str(file), "is a pipe, which can't be read twice", _CURE)
         data = _mapped(file)
@@ -41,19 +41,19 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
     except EtdevError:
         raise
     except Exception as error:
-        # ExecuTorch trusts its input; damaged bytes surface as whatever error they cause first.
+        # ExecuTorch trusts its input, so damaged bytes may cause any error.
         raise ArtifactError(
             str(file), f"is damaged or truncated ({first_line(error)})", _CURE
         ) from error
 
 
 def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]]:
-    """ExecuTorch's schema object of a program, its weights left where they are.
+    """Unpack a program without copying its weights.
 
     ExecuTorch's own `deserialize_pte_binary` copies them three times.
 
     Returns:
-        The program, and the segment of all named data, by key: its number and bytes.
+        ExecuTorch's schema object, and the number and bytes of each named datum's segment, by key.
     """
     from etdev.upstream.emission import with_segments
 
@@ -64,13 +64,13 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
     for key, (number, _) in _named(program).items():
         place = program.segments[number]
         named[key] = number, segments[place.offset : place.offset + place.size]
-    # Only this has to be a copy for ExecuTorch.
+    # ExecuTorch would need a copy of the named data.
     program.named_data = []
     return with_segments(program, segments).program, named
 
 
 def restored(data: memoryview) -> Any:
-    """ExecuTorch's schema object of a file, with a copy of all that it holds."""
+    """Unpack a file into ExecuTorch's PTEFile, with copies of all data."""
     from etdev.upstream.emission import PTEFile, with_segments
 
     program, segments = _unpacked(data)
@@ -80,13 +80,13 @@ def restored(data: memoryview) -> Any:
 
 
 def named_data(data: memoryview, key: str) -> bytes | None:
-    """The named data of a key; None if there is none."""
+    """Return the named data of a key; None without any."""
     _, named = program_of(data)
     return bytes(named[key][1]) if key in named else None
 
 
 def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
-    """The program, its segments not in it, and their bytes; None if it has none.
+    """Unpack a program without its segments; return it, and their bytes or None.
 
     Raises:
         ValueError: It would unpack to more than its size allows, or its segments overlap.
@@ -105,7 +105,7 @@ def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
 
 
 def _check_segments(program: Any, size: int) -> None:
-    """Refuse segments that several times the file would be made of."""
+    """Reject segments that overlap, since they would be copied several times."""
     if sum(segment.size for segment in program.segments) > size:
         raise ValueError("its segments overlap")
     for constants in (program.constant_segment, *(program.mutable_data_segments or ())):
@@ -117,7 +117,7 @@ def _check_segments(program: Any, size: int) -> None:
 
 
 def _named(program: Any) -> dict[str, tuple[int, int]]:
-    """The segment and size of all named data, by key."""
+    """Return the segment and size of all named data, by key."""
     segments = program.segments
     return {
         entry.key: (entry.segment_index, segments[entry.segment_index].size)
@@ -126,7 +126,7 @@ def _named(program: Any) -> dict[str, tuple[int, int]]:
 
 
 def _mapped(file: Path) -> memoryview:
-    """The bytes of a file, of which only those that are looked at come into memory."""
+    """Map a file into memory, so that only the bytes that are read are loaded."""
     with file.open("rb") as opened:
         if not opened.seek(0, 2):
             return memoryview(b"")

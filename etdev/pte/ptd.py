@@ -1,4 +1,4 @@
-"""Data files: the .ptd beside a .pte, with the constants that the program keeps outside."""
+"""Data files: the .ptd next to a .pte, with the constants that the program keeps outside."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MAGIC = b"FH01"
 
 
 def keys_of(path: Path) -> frozenset[str]:
-    """Keys of all data in a .ptd.
+    """Return the keys of all data in a .ptd.
 
     Raises:
-        ArtifactError: It can't be read, or is not a .ptd.
+        ArtifactError: The file can't be read, or is not a .ptd.
     """
     try:
         if path.is_fifo():
@@ -42,7 +42,7 @@ def keys_of(path: Path) -> frozenset[str]:
 
 
 def outside(facts: Artifact) -> dict[str, str]:
-    """Data that a .pte looks up and doesn't hold itself: its reader, by key."""
+    """Return the data that a .pte looks up and doesn't hold: the reader by key."""
     needed: dict[str, str] = {}
     for method in facts.methods:
         for key in method.external:
@@ -56,7 +56,7 @@ def outside(facts: Artifact) -> dict[str, str]:
 def find(facts: Artifact, path: Path) -> Path | None:
     """Find the .ptd that a .pte needs; None if it keeps nothing outside.
 
-    That is the one named after it, as `Lowered.save` names it, else one beside it with all keys.
+    That is the one with its name, as `Lowered.save` writes it, else one with all keys.
 
     Raises:
         ArtifactError: It needs one that is missing.
@@ -76,12 +76,12 @@ def find(facts: Artifact, path: Path) -> Path | None:
 
 
 def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
-    """Say what is missing of the data that a .pte keeps outside.
+    """Describe missing data of those that a .pte keeps outside.
 
     Args:
-        facts: The .pte as read.
+        facts: The contents of the .pte.
         path: Its path.
-        data: Its .ptd; None searches those beside it.
+        data: Its .ptd; None searches its folder.
     """
     missing = outside(facts)
     if not missing:

@@ -1,4 +1,4 @@
-"""Reading: an Artifact made of a .pte file, or of ExecuTorch's schema objects."""
+"""Reading of a .pte file, or of ExecuTorch's schema objects, into an Artifact."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
 
     Args:
         path: The file.
-        plugins: Tell the device and the data that each delegate's payload really uses.
+        plugins: Plugins that can read which device and data a delegate's payload uses.
 
     Raises:
         ArtifactError: It is missing, truncated, or not a .pte.
@@ -85,7 +85,7 @@ def _compiled(parsed: Any) -> dict[str, list[Compiled]]:
 
 
 def _in_order(plan: Any) -> list[Any]:
-    """The delegates of a method, in the order of their first calls."""
+    """Return the delegates of a method, in the order of their first calls."""
     order = dict.fromkeys(call.delegate_index for call in _calls(plan))
     return [plan.delegates[index] for index in order]
 
@@ -97,7 +97,7 @@ def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:
 
 
 def methods_of(program: Any, plugins: Sequence[Plugin] = ()) -> tuple[MethodArtifact, ...]:
-    """The methods of ExecuTorch's schema object of a program, as emitted or as read."""
+    """Read the methods of ExecuTorch's schema object of a program, as emitted or as unpacked."""
     return tuple(_method(program, plan, plugins) for plan in program.execution_plan)
 
 
@@ -146,7 +146,7 @@ def _calls(plan: Any) -> list[Any]:
 
 
 def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
-    """Planned tensors whose arena is on another device."""
+    """Describe planned tensors whose arena is on another device."""
     arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
     for tensor in tensors:
         info = tensor.allocation_info
@@ -156,7 +156,7 @@ def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
 
 
 def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
-    """Kernels that are given a tensor not on the CPU; copies between devices may be."""
+    """Describe kernels, except copies between devices, that get a tensor that is not on the CPU."""
     for kernel in kernels:
         name = operator_name(plan.operators[kernel.op_index])
         if name.startswith(COPIES):
@@ -199,7 +199,7 @@ def _value(value: Any) -> Value:
 
 
 def dtype_of(tensor: Any) -> str:
-    """torch's name of a tensor's dtype."""
+    """Return torch's name of a tensor's dtype."""
     name = str(tensor.scalar_type.name)
     return _DTYPES.get(name, name.lower())
 

@@ -1,22 +1,28 @@
-"""Transfers: device copies in the program that is emitted, each made once or not at all.
+"""Copies between devices in an emitted program, each made once or not at all.
 
-ExecuTorch's PropagateDevicePass puts a copy at every border of a delegate that is on a device. This
-runs right after it: a value that several delegates of one device read is copied there once, and a
-copy from or to the caller is left out where the caller asked for it and nothing else needs the
-value on the host.
+ExecuTorch's PropagateDevicePass puts a copy at every border of a delegate that is on a device. The
+pass here runs right after it. It copies a value once that several delegates of one device read, and
+leaves out a copy from or to the caller if the caller makes it and no kernel needs the value on the
+host.
 """
 
 from __future__ import annotations
 
 import copy
+import operator
 
+import torch
 from attrs import frozen
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.schema import DeviceType
 from executorch.exir.tensor import TensorSpec
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
+from etdev.errors import DeviceError
+from etdev.graph.nodes import delegate_device
+from etdev.schema.device import CPU, Device
 from etdev.upstream.device_copies import D2H, H2D
 
 
@@ -25,9 +31,8 @@ class Skips:
     """Copies that the caller of one method makes, so that the program leaves them out.
 
     Args:
-        inputs: The caller passes inputs on the device, where only delegates of one device read
-            them.
-        outputs: The caller takes outputs on the device, where nothing else reads them.
+        inputs: The caller passes inputs on the device if only delegates of one device read them.
+        outputs: The caller takes outputs on the device if no kernel reads them.
     """
 
     inputs: bool = False
@@ -35,11 +40,11 @@ class Skips:
 
 
 class MergeCopies(PassBase):
-    """Makes each device copy once; then runs the pass in whose place it was put.
+    """A pass that makes each device copy once, then runs the pass that it replaces.
 
     Args:
-        then: The pass that ExecuTorch would have run in this place.
-        skips: Which copies to leave out.
+        then: The pass that ExecuTorch would have run in its place.
+        skips: Copies to leave out.
     """
 
     def __init__(self, then: PassBase, skips: Skips) -> None:
@@ -48,7 +53,7 @@ class MergeCopies(PassBase):
         self._skips = skips
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
-        """Rewrites the copies in place."""
+        """Rewrite the copies in place."""
         _complete_single_outputs(graph_module)
         _merge(graph_module)
         if self._skips.inputs:
@@ -59,8 +64,29 @@ class MergeCopies(PassBase):
         return self._then(graph_module)
 
 
+def check_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
+    """Reject a tensor that needs two device labels when memory is not planned per device.
+
+    Raises:
+        DeviceError: A tensor is needed on two devices, or copies should be skipped.
+    """
+    who, cure = f"method {method}", "leave enable_non_cpu_memory_planning on"
+    if skips != Skips():
+        raise DeviceError(who, "copies can't be skipped without device memory planning", cure)
+    for node in program.graph.nodes:
+        labels = {device for device in map(_label, (node, *node.users)) if device is not None}
+        if isinstance(node.meta.get("val"), torch.Tensor) and len(labels) > 1:
+            named = " and ".join(sorted(map(str, labels)))
+            raise DeviceError(
+                who,
+                f"{node.name} is needed on {named}, and without device memory planning it can "
+                "have one label only",
+                cure,
+            )
+
+
 def _complete_single_outputs(graph_module: GraphModule) -> None:
-    """Copy back what a delegate with a single output returns.
+    """Copy the output of delegates with a single output back to the host.
 
     ExecuTorch looks for getitems to do that, and a delegate that was lowered by itself and exported
     again with its caller has none.
@@ -114,7 +140,18 @@ def _skip_inputs(graph_module: GraphModule) -> None:
 
 def _skip_outputs(graph_module: GraphModule) -> None:
     for node in graph_module.graph.find_nodes(op="call_function", target=D2H):
-        # A host kernel that reads the value too needs it on the host; then so does the caller.
+        # If a kernel reads the value on the host, the copy is needed anyway.
         if all(user.op == "output" for user in node.users):
             node.replace_all_uses_with(node.all_input_nodes[0])
             graph_module.graph.erase_node(node)
+
+
+def _label(node: Node) -> Device | None:
+    """Return the device of a node's inputs and outputs; None if it may be any."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        return _label(node.all_input_nodes[0])
+    if node.target is not executorch_call_delegate:
+        return CPU
+    return delegate_device(node)

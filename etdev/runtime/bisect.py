@@ -26,7 +26,7 @@ from etdev.errors import LoweringError, RunError
 from etdev.graph.nodes import modules_of
 from etdev.pte import ptd
 from etdev.pte.audit import differences
-from etdev.pte.emission_pass import EmissionPass
+from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, read
 from etdev.runtime.compare import Difference, compare
 from etdev.runtime.decision import Decision

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -47,8 +47,14 @@ class Child:
 
     It starts when it is first needed and is kept, since loading ExecuTorch takes seconds. After it
     died it is started again.
+
+    Args:
+        name: Subject of the text about a function that raised an error.
+        env: Variables to add to its environment.
     """
 
+    name: str = "the runtime"
+    env: Mapping[str, str] = field(factory=dict)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log: IO[bytes] = field(factory=io.BytesIO, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -81,7 +87,7 @@ class Child:
                     values.append(value)
                 return Outcome(values)
             except _Raised as error:
-                failure = f"the runtime failed with {error}"
+                failure = f"{self.name} failed with {error}"
             except (EOFError, OSError, pickle.UnpicklingError):
                 code = self._ended()
                 end = f"took longer than {limit_s:g} s" if late.is_set() else _end(code)
@@ -110,7 +116,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "etdev.runtime.child"],
                 cwd=tempfile.gettempdir(),
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": path, **self.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

@@ -51,7 +51,7 @@ def method_of(artifact: Artifact, name: str) -> MethodArtifact:
     """Find a method of a .pte by its name.
 
     Raises:
-        RunError: There is no such method.
+        RunError: The .pte has no method of this name.
     """
     methods = {method.name: method for method in artifact.methods}
     if name not in methods:

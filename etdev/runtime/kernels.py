@@ -17,7 +17,7 @@ from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.decision import Decision
 from etdev.upstream.operators import overload_of
 
-# ExecuTorch ships these kernels beside its runtime.
+# ExecuTorch ships these kernels in a library of their own.
 _QUANTISED = "quantized_decomposed::"
 
 

@@ -42,7 +42,7 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
         inputs: Its inputs, flat.
         method: Name of the method.
         repeat: Number of timed runs.
-        data: Its .ptd; one beside it if it needs one and this is None.
+        data: Its .ptd; None searches its folder if it needs one.
         plan: Its plan, for partitions, modules and reasons.
 
     Raises:
@@ -163,7 +163,7 @@ def _times(timed: Sequence[_Timed], plan: MethodPlan) -> Iterator[tuple[str, flo
 
 
 def _name(step: Step, plan: MethodPlan | None) -> str:
-    """Return the name of a delegate's partition; empty if unknown, or if it is no delegate."""
+    """Return the partition of a delegate; empty if unknown, or for another instruction."""
     if plan is None or step.delegate is None:
         return ""
     return plan.delegates[step.delegate] if step.delegate < len(plan.delegates) else ""

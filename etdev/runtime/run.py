@@ -52,7 +52,7 @@ def run(
         inputs: Its inputs, flat: tensors, ints, floats and bools.
         method: Name of the method.
         repeat: Number of timed calls.
-        data: Its .ptd; one beside it if it needs one and this is None.
+        data: Its .ptd; None searches its folder if it needs one.
 
     Raises:
         ArtifactError: The file is not a .pte, or its .ptd is missing.

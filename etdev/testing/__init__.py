@@ -1,6 +1,6 @@
-"""The test kit for plugin authors: a contract to hold a plugin to, tiny programs, and fakes.
+"""Test kit for plugin authors: the contract of a plugin as checks, tiny programs, and fakes.
 
-`PluginConformance` needs pytest, `pip install etdev[testing]`; `run` needs nothing but etdev.
+`PluginConformance` needs pytest, `pip install etdev[testing]`; `run` needs only etdev.
 """
 
 from etdev.testing.contract import CHECKS, Check

@@ -10,9 +10,8 @@
         def plugin(self):
             return NpuPlugin()
 
-Instead of the fixture, a method `make` will do. What was not asked shows as skipped tests with the
-reason; `pytest -rs` lists them. With `scoreboard` set to a path the results are written there as
-JSON.
+A method `make` can replace the fixture. Checks that were not made are skipped tests with a reason,
+which `pytest -rs` lists. With `scoreboard` set to a path the results are written there as JSON.
 """
 
 from __future__ import annotations
@@ -36,15 +35,14 @@ from etdev.testing.subject import Subject
 
 
 class PluginConformance:
-    """Holds a plugin to every check of the contract.
+    """Tests of a plugin, one for each check of the contract.
 
     Its subclasses may set these:
-        requirements: What may be asked of the plugin.
-        simulators: By the name of a backend that ExecuTorch's runtime does not have, what computes
-            a payload: `simulate(payload, inputs)` returns the outputs. With an argument `data` it
-            is given the delegate's named data, bytes by key; with `compile_specs` those.
+        requirements: Requirements that the plugin has to meet.
+        simulators: Simulators of backends that ExecuTorch's runtime lacks, by backend name;
+            see `run`.
         models: Models of the author's own, and the arguments of each call of them.
-        scoreboard: Where the results are written, as JSON.
+        scoreboard: Path of the file for the results, as JSON.
     """
 
     requirements: ClassVar[Requirements] = Requirements()
@@ -58,17 +56,17 @@ class PluginConformance:
         cls._results = []
 
     def make(self) -> object:
-        """The plugin, a new one each time."""
+        """Make the plugin, a new one each time."""
         raise NotImplementedError("give your plugin with a fixture `plugin`, or return it in make")
 
     @pytest.fixture
     def plugin(self) -> object:
-        """The plugin; each check looks at copies of it."""
+        """Return the plugin; each check uses a copy of it."""
         return self.make()
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
     def test_contract(self, check: Check, plugin: object) -> None:
-        """A part of the contract."""
+        """Make one check of the contract."""
 
         def fresh() -> object:
             return plugin if isinstance(plugin, ModuleType) else copy.deepcopy(plugin)
@@ -86,6 +84,6 @@ class PluginConformance:
             pytest.fail(result.text, pytrace=False)
 
     def test_nothing_is_left_out(self) -> None:
-        """The requirements are the usual ones; skipped with the others, for the report."""
+        """Check that the requirements are the default ones; a skipped test lists the others."""
         if self.requirements.opt_outs:
             pytest.skip(f"asked for less: {', '.join(self.requirements.opt_outs)}")

@@ -1,4 +1,4 @@
-"""The contract: its parts as checks, and what becomes of one that a plugin breaks."""
+"""The contract of a plugin as a list of checks, and the error about a broken one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Check:
     """A part of the contract.
 
     Args:
-        name: What it is called in reports.
-        wants: What the contract wants, in a sentence.
-        why: What goes wrong for users otherwise.
-        call: Raises what is broken: an AssertionError, or what the host says.
+        name: Its name in reports.
+        wants: The requirement in a sentence.
+        why: The consequence for users if a plugin breaks it.
+        call: Function that raises an AssertionError or an error of the host.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Check:
 
 
 class Broken(AssertionError):
-    """A check failed: what the contract wants, why, the smallest graph, and what happened."""
+    """A check that failed: the requirement, its reason, the smallest graph, and the error."""
 
     def __init__(self, check: Check, graph: str, error: BaseException) -> None:
         said = str(error) if isinstance(error, (EtdevError, AssertionError)) else first_line(error)
@@ -45,18 +45,18 @@ _GRAPH: list[str] = []
 
 @contextmanager
 def on(program: Any) -> Iterator[None]:
-    """Note the program that is looked at, for the message."""
+    """Note the program that a check uses, for the message."""
     graph = program.graph if hasattr(program, "graph") else ""
     _GRAPH[:] = [str(graph).strip()]
     yield
 
 
 def perform(check: Check, subject: Subject) -> None:
-    """Do a check.
+    """Make a check.
 
     Raises:
         Broken: The plugin breaks this part of the contract.
-        Skipped: It does not apply, or what it compiled can't be run.
+        Skipped: The check does not apply, or the compiled program can't be run.
     """
     _GRAPH.clear()
     subject.unrun = ""
@@ -79,7 +79,7 @@ CHECKS: list[Check] = []
 
 
 def contract(wants: str, why: str) -> Callable[[Callable[[Subject], None]], Any]:
-    """Make a check of a function and add it to the contract."""
+    """Turn a function into a check of the contract."""
 
     def add(call: Callable[[Subject], None]) -> Callable[[Subject], None]:
         CHECKS.append(Check(call.__name__, wants, why, call))

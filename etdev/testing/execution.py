@@ -1,4 +1,4 @@
-"""Execution: a lowered program is run, and compared with eager PyTorch."""
+"""Execution of a lowered program, and comparison with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from etdev.testing.simulation import Simulation, Simulator
 from etdev.upstream.trees import pytree
 
 Calls = Sequence[Sequence[Any]]
-# The outputs of each call, one after the other, state carried on.
+# Returns the outputs of each call; state is carried from call to call.
 Run = Callable[[Calls], Sequence[Sequence[Any]]]
 # A tiny program that takes longer hangs.
 _LIMIT_S = 120.0
 
 
 def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run | None, str]:
-    """What runs a lowered program, its state carried on from call to call.
+    """Return a function that runs a lowered program, with state carried from call to call.
 
     Args:
-        lowered: What was lowered.
-        simulators: What runs the payloads of backends that ExecuTorch's runtime does not have.
+        lowered: The lowered program.
+        simulators: Simulators of backends that ExecuTorch's runtime lacks.
 
     Returns:
-        The runner, and the backends that it simulates; None, and the backends that nothing runs.
+        The function and the backends that it simulates, or None and the backends that it can't run.
     """
     backends = {partition.backend_id for partition in lowered.plan.partitions}
     known = Runtime.get().backend_registry
@@ -58,7 +58,7 @@ def _in_the_runtime(lowered: Lowered, calls: Calls) -> Sequence[Sequence[Any]]:
 
 
 def assert_eager(run: Run, model: torch.nn.Module, calls: Calls, tolerance: float) -> None:
-    """Each call gives what eager PyTorch gives; state is carried on from call to call."""
+    """Assert that each call gives the outputs of eager PyTorch; state is carried on."""
     for step, (inputs, outputs) in enumerate(zip(calls, run(calls), strict=True), 1):
         with torch.no_grad():
             expected = pytree.tree_leaves(model(*inputs))

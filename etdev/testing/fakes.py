@@ -1,4 +1,4 @@
-"""Fakes: a backend for what can't run here, and a plugin that claims for it."""
+"""Fake backends, and a plugin that claims nodes for one."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, Group
 from etdev.schema.device import Device
 
-# As ExecuTorch knows it.
+# Its name in ExecuTorch.
 FAKE = "FakeAccelerator"
 
 
 class FakeAccelerator(BackendDetails):  # type: ignore[misc]
-    """Stands in for a backend with a compiler we don't have; a Simulation runs its delegates."""
+    """A backend without a compiler; a Simulation runs its delegates."""
 
     @staticmethod
     def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
-        """The same bytes for every program."""
+        """Return the same bytes for every program."""
         return PreprocessResult(processed_bytes=b"fake")
 
 
 class FakeUnbuildable(BackendDetails):  # type: ignore[misc]
-    """Stands in for a backend whose compiler fails on everything."""
+    """A backend whose compiler fails on everything."""
 
     @staticmethod
     def preprocess(edge_program: Any, compile_specs: Any) -> PreprocessResult:
-        """Fails."""
+        """Fail."""
         raise RuntimeError("this compiler fails on everything")
 
 
 @define(eq=False)
 class Accelerator:
-    """Claims nodes by op name for the fake accelerator, with all their constants.
+    """A plugin that claims nodes by op name for the fake accelerator, with all their constants.
 
     Args:
         name: The plugin's name.
         ops: Parts of op names, such as `add`.
-        nodes: Names of nodes; if there are any, only these.
-        device: Where its partitions run.
-        constants: Take the constants along.
-        backend: Another backend instead of the fake one.
+        nodes: Names of the only nodes to claim; none for no limit.
+        device: Device of its partitions.
+        constants: Claim the constants, too.
+        backend: The backend to claim for.
     """
 
     name: str = "accelerator"
@@ -56,7 +56,7 @@ class Accelerator:
 
     @hookimpl
     def claim_nodes(self, program: Any) -> Claim:
-        """Its nodes, each a group of its own."""
+        """Claim its nodes, each as a group of its own."""
         calls = [n for n in program.graph.nodes if n.op == "call_function"]
         mine = [n for n in calls if any(op in op_name(n) for op in self.ops)]
         named = [n for n in mine if not self.nodes or n.name in self.nodes]
@@ -65,16 +65,16 @@ class Accelerator:
 
     @hookimpl
     def claim_constants(self, partition: Any) -> Any:
-        """Those that its delegates may hold."""
+        """Claim the constants that its delegates may hold."""
         mine = [c for c in partition.constants if partition.may_hold(c)]
         return mine if self.constants else None
 
     @hookimpl
     def resolve_device(self) -> Device | None:
-        """The one it was given."""
+        """Return the device that it was given."""
         return self.device
 
 
 def unbuildable(name: str = "unbuildable") -> Accelerator:
-    """A plugin that claims everything for a backend whose compiler fails."""
+    """Make a plugin that claims everything for a backend whose compiler fails."""
     return Accelerator(name, backend="FakeUnbuildable")

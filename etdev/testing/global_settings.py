@@ -17,13 +17,13 @@ from attrs import field, frozen
 
 @frozen
 class Setting:
-    """A setting of this process that the code of its users relies on.
+    """A setting of this process that users' code relies on.
 
     Args:
-        name: What users call it.
-        read: Returns its value.
-        write: Sets a value.
-        shown: Whether a message shows its values.
+        name: Its name in messages.
+        read: Function that returns its value.
+        write: Function that sets its value.
+        shown: Messages show its values.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Setting:
     shown: bool = field(default=True, eq=False)
 
     def change(self, before: Any) -> str:
-        """Return what changed since its value was `before`, or an empty text; and put it back."""
+        """Put an earlier value back; describe the change, or return an empty text."""
         after = self.read()
         if after == before:
             return ""
@@ -51,7 +51,7 @@ def _set_environment(values: Mapping[str, str]) -> None:
 
 def _set_filters(filters: list[Any]) -> None:
     warnings.filters[:] = filters  # type: ignore[index]
-    # Python keeps in mind which filter a warning matched, until it is told of a change.
+    # Leaving this context clears Python's cache of the filters that warnings matched.
     with warnings.catch_warnings():
         pass
 
@@ -61,7 +61,7 @@ SETTINGS = (
     Setting(
         "torch's default device",
         torch.get_default_device,
-        # "cpu" would have every op go through a mode of torch's.
+        # With "cpu" every op would go through a torch mode.
         lambda device: torch.set_default_device(None if device.type == "cpu" else device),
     ),
     Setting("torch's grad mode", torch.is_grad_enabled, torch.set_grad_enabled),

@@ -1,4 +1,4 @@
-"""Tiny programs: the smallest models in which each part of the contract can be broken."""
+"""Tiny programs: the smallest models that can show a broken part of the contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Layer(nn.Module):
 
 
 class Shared(nn.Module):
-    """One weight that is read twice, with a node between that few backends have."""
+    """A weight that is read twice, with an op between the reads that few backends have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Shared(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A weight that only a product reads, and a sum that has none."""
+    """A weight that only a product reads, and a sum without weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Scaled(nn.Module):
 
 
 class Counter(nn.Module):
-    """A buffer that is written at every step, its old and its new value read."""
+    """A buffer that is written at every step, and whose old and new values are read."""
 
     total: torch.Tensor
 
@@ -74,7 +74,7 @@ class Counter(nn.Module):
 
 
 class Branch(nn.Module):
-    """Control flow, its branches the size of a node."""
+    """Control flow with branches of one node."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x * 2,))
@@ -82,17 +82,17 @@ class Branch(nn.Module):
 
 
 def methods() -> dict[str, Any]:
-    """Two methods of one shape, which a plugin that forgets the method mixes up."""
+    """Return two methods of one shape, which a plugin that ignores the method's name confuses."""
     return {"forward": (Layer().eval(), (X,)), "other": (Pointwise(), (X, Y))}
 
 
 @functools.cache
 def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
-    """An ATen program, made once.
+    """Export a module once to an ATen program.
 
     Args:
         kind: Class of one of these modules.
-        dynamic: Its inputs have 1 to 8 rows.
+        dynamic: Give its inputs 1 to 8 rows.
     """
     inputs = (X, Y) if kind is Pointwise else (X,)
     shapes = tuple({0: BATCH} for _ in inputs) if dynamic else None
@@ -102,7 +102,7 @@ def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
 
 @functools.cache
 def delegated(kind: Any = Pointwise) -> ExportedProgram:
-    """An edge program that comes with delegates, which get their weights as inputs.
+    """Return an edge program that has delegates, which get their weights as inputs.
 
     Args:
         kind: Class of one of these modules; its products are the delegates.
@@ -119,5 +119,5 @@ def _empty() -> Any:
     return Registry()
 
 
-# From the smallest on, so that the first that fails is the one to look at.
+# The smallest first, so that the first failure is the simplest.
 PROGRAMS: tuple[Any, ...] = (Pointwise, Layer, Scaled, Shared, Counter, Branch)

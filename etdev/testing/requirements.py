@@ -1,4 +1,4 @@
-"""Requirements: what the kit may ask of a plugin."""
+"""Requirements that a plugin has to meet in the test kit."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from attrs import fields, frozen
 
 @frozen
 class Requirements:
-    """What the kit may ask of a plugin; whatever differs from these defaults is in its report.
+    """Requirements that a plugin has to meet; its report lists those below the defaults.
 
     Args:
-        reasons: It says of every node that it doesn't claim why.
+        reasons: It gives a reason for every node that it doesn't claim.
         compiles: Its backend's compiler works on this machine.
         quick_probe: Its probe answers within a second.
         same_bytes: Its compiler gives the same bytes for the same partition.
-        other_process: It can be sent to another process, to be asked there under another hash seed.
+        other_process: It can be sent to another process and plans there with another hash seed.
         tolerance: Largest error relative to the largest value of an output.
-        dtypes: Of the inputs that values are compared in.
-        special: NaN and infinities come out as in PyTorch.
+        dtypes: Dtypes of the inputs that values are compared for.
+        special: NaN and infinities give the values of PyTorch.
     """
 
     reasons: bool = True
@@ -31,7 +31,7 @@ class Requirements:
 
     @property
     def opt_outs(self) -> tuple[str, ...]:
-        """What is asked otherwise than by default, but for more: `tolerance = 0.01`."""
+        """The requirements below their defaults, such as `tolerance = 0.01`."""
         usual = Requirements()
         values = {field.name: getattr(self, field.name) for field in fields(Requirements)}
         if set(usual.dtypes) <= set(self.dtypes):

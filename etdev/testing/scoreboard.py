@@ -1,4 +1,4 @@
-"""The scoreboard: what became of each check, as a line for a README and as JSON."""
+"""The scoreboard: the result of each check, as a line for a README and as JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from etdev.testing.requirements import Requirements
 from etdev.testing.simulation import Simulator
 from etdev.testing.subject import Skipped, Subject
 
-# A plugin that can't plan fails everywhere; this one says why.
+# A plugin that can't plan fails every check; this one gives the reason.
 FIRST = "claims"
 
 
 @frozen
 class Result:
-    """What became of a check.
+    """The result of a check.
 
     Args:
         check: Its name.
         outcome: `kept`, `broken` or `skipped`.
-        text: Why it is broken or skipped, or how it was looked at.
+        text: Why it is broken or skipped, or how it was run.
     """
 
     check: str
@@ -43,7 +43,7 @@ class Scoreboard:
     Args:
         plugin: Its name.
         results: One for each check.
-        opt_outs: What its requirements ask otherwise than by default.
+        opt_outs: The requirements below their defaults.
     """
 
     plugin: str
@@ -52,12 +52,12 @@ class Scoreboard:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Names of the checks that it doesn't keep to."""
+        """Names of the broken checks."""
         return tuple(r.check for r in self.results if r.outcome == "broken")
 
     @property
     def badge(self) -> str:
-        """One line: `etdev hooks 1: 22 of 22 kept` or what is missing."""
+        """A line such as `etdev hooks 1: 22 of 22 kept`, with the number of other results."""
         counts = Counter(result.outcome for result in self.results)
         line = f"etdev hooks {API}: {counts['kept']} of {len(self.results)} kept"
         more = [f"{counts[kind]} {kind}" for kind in ("broken", "skipped") if counts[kind]]
@@ -66,7 +66,7 @@ class Scoreboard:
         return ", ".join([line, *more, *self.opt_outs])
 
     def to_json(self) -> str:
-        """The results as JSON text."""
+        """Return the results as JSON text."""
         return json.dumps({"badge": self.badge, "hooks": API, **asdict(self)}, indent=2)
 
 
@@ -77,15 +77,15 @@ def run(
     simulators: Mapping[str, Simulator] | None = None,
     models: Sequence[tuple[torch.nn.Module, Calls]] = (),
 ) -> Scoreboard:
-    """Hold a plugin to the contract.
+    """Check a plugin against the contract.
 
     Args:
-        make: Makes the plugin, a new one each time; its class will do.
-        requirements: What may be asked of it.
+        make: Makes the plugin, a new one each time; may be its class.
+        requirements: Requirements that it has to meet.
         checks: Some of `CHECKS`; all if None.
-        simulators: By the name of a backend that ExecuTorch's runtime does not have, what computes
-            a payload: `simulate(payload, inputs)` returns the outputs. With an argument `data` it
-            is given the delegate's named data, bytes by key; with `compile_specs` those.
+        simulators: Functions for backends that ExecuTorch's runtime lacks, by backend name:
+            `simulate(payload, inputs)` returns the outputs. With an argument `data` it gets the
+            delegate's named data, bytes by key; with `compile_specs` the compile specs.
         models: Models of your own, and the arguments of each call of them.
     """
     subject = Subject(make, requirements or Requirements(), simulators or {}, models)
@@ -97,7 +97,7 @@ def run(
 
 
 def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) -> Result:
-    """Do a check, unless an earlier one says that all that plan would fail like it."""
+    """Make a check, unless the plugin failed the first one, which all others need."""
     if any(result.check == FIRST and result.outcome == "broken" for result in earlier):
         return Result(check.name, "skipped", f"it doesn't keep to {FIRST}")
     subject.notes.clear()

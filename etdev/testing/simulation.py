@@ -1,8 +1,8 @@
-"""Simulation: a lowered method runs in Python, its delegates through simulators of their backends.
+"""Simulation: a lowered method runs in Python, and simulators of backends run its delegates.
 
-For backends that ExecuTorch's runtime on this machine does not have; delegates of those that it has
-run there, beside the simulated ones. The nodes outside of delegates run in eager PyTorch, so that
-nothing here tests portable kernels or ExecuTorch's emitter.
+Simulators are for backends that ExecuTorch's runtime lacks; delegates of other backends run in
+that runtime. Nodes outside of delegates run in eager PyTorch, so that a simulation does not test
+portable kernels or ExecuTorch's emitter.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from etdev.testing.fakes import FAKE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Computes what a payload says, of its inputs: `simulate(payload, inputs)`. One with an argument
-# `data` is given the delegate's named data, bytes by key, and one with `compile_specs` those.
+# Runs a payload: `simulate(payload, inputs)` returns its outputs. With an argument `data` it gets
+# the delegate's named data, bytes by key, and with `compile_specs` the compile specs.
 Simulator = Callable[..., Sequence[Any]]
 
 
 @define(eq=False)
 class Simulation:
-    """A method whose delegates are simulated; its state lives from call to call.
+    """A method whose delegates are simulated, with its state.
 
     Args:
         program: The method, split and compiled.
         state: Values of its parameters, buffers and lifted tensors.
-        simulators: By the name of a backend.
+        simulators: Simulators by backend name.
     """
 
     program: ExportedProgram
@@ -54,7 +54,7 @@ class Simulation:
         simulators: Mapping[str, Simulator] = MappingProxyType({}),
         method: str = "forward",
     ) -> Self:
-        """A method as it was lowered."""
+        """Make a simulation of a lowered method."""
         program = lowered.edge.exported_program(method)
         held = {**program.constants, **program.state_dict}
         tensors = {key: v for key, v in held.items() if isinstance(v, torch.Tensor)}
@@ -62,7 +62,7 @@ class Simulation:
         return cls(program, state, simulators)
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """What the method returns for these inputs."""
+        """Call the method and return its outputs."""
         signature, rest = self.program.graph_signature, iter(inputs)
         arguments = [
             next(rest) if spec.kind == InputKind.USER_INPUT else self.state[str(spec.target)]
@@ -85,7 +85,7 @@ class Simulation:
             RunError: It has no simulator, and ExecuTorch's runtime does not have its backend.
         """
         if module.backend_id == FAKE:
-            # Its bytes say nothing.
+            # Its payload is always the same.
             outputs: Sequence[Any] = module.original_module.module()(*inputs)
             return outputs
         if simulate := self.simulators.get(module.backend_id):
@@ -94,12 +94,12 @@ class Simulation:
             what = "this runtime does not have it, and no simulator is given"
             cure = f'give one: simulators={{"{module.backend_id}": simulate}}'
             raise RunError(module.backend_id, what, cure)
-        # As a program of its own, which has its named data.
+        # A program of its own has its named data.
         return execute(module.buffer(), inputs)
 
 
 def named_data(module: LoweredBackendModule) -> dict[str, bytes]:
-    """What a delegate has in ExecuTorch's named data, inside the .pte and outside, by key."""
+    """Return a delegate's named data, inside the .pte and outside, by key."""
     if (data := module.named_data_store_output) is None:
         return {}
     entries = dict(data.pte_data)
@@ -114,7 +114,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _more(simulate: Simulator, module: LoweredBackendModule) -> dict[str, Any]:
-    """What a simulator asks for by the names of its arguments, beside payload and inputs."""
+    """Return the further arguments that a simulator has, by name."""
     specs = {spec.key: spec.value for spec in module.compile_specs}
     offered = {"data": named_data(module), "compile_specs": specs}
     names = inspect.signature(simulate).parameters
@@ -122,7 +122,7 @@ def _more(simulate: Simulator, module: LoweredBackendModule) -> dict[str, Any]:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a graph, and gives its delegates to the simulation."""
+    """An interpreter of a graph that has the simulation run its delegates."""
 
     def __init__(self, owner: Simulation) -> None:
         super().__init__(owner.program.graph_module)

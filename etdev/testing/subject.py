@@ -1,4 +1,4 @@
-"""The subject: the plugin that is held to the contract, and what may be asked of it."""
+"""The subject of the checks: a plugin with its requirements, and ways to plan and run with it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from etdev.testing.simulation import Simulator
 
 
 class Skipped(Exception):
-    """A check does not apply; the text is the reason."""
+    """A check that does not apply; the text is the reason."""
 
 
 @define(eq=False)
 class Subject:
-    """The plugin that is looked at.
+    """The plugin under test.
 
     Args:
         make: Makes it, a new one each time.
-        requirements: What may be asked of it.
-        simulators: What runs the payloads of its backends where ExecuTorch's runtime can't.
+        requirements: Requirements that it has to meet.
+        simulators: Simulators of its backends that ExecuTorch's runtime lacks.
         models: Models of its author's own, and calls of each.
-        notes: What the report says of a check that it keeps.
-        unrun: The backends of what a check compiled and that nothing here runs.
+        notes: Notes of the report on the current check.
+        unrun: Backends that a check compiled for and that can't run here.
     """
 
     make: Callable[[], object]
@@ -47,7 +47,7 @@ class Subject:
     def lowerer(
         self, *others: object, first: Sequence[object] = (), on_failure: str | None = None
     ) -> Lowerer:
-        """The plugin, with others before it and behind it, and nothing kept in a cache."""
+        """Make a lowerer with the plugin between other ones, and without a cache."""
         plugins = [*first, self.make(), *others]
         return Lowerer(plugins, registry=Registry(), cache=False, on_failure=on_failure)
 
@@ -58,18 +58,18 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What the plugin is called."""
+        """The plugin's name."""
         return self.plugin.name
 
     def compiling(self) -> None:
-        """Skip what is compiled where nothing can be."""
+        """Skip the check if the plugin can't compile here."""
         if not self.requirements.compiles:
             raise Skipped("requirements.compiles is off")
         if reason := answers.probe(self.plugin).unfit:
             raise Skipped(f"it can't compile here: {reason}")
 
     def can_compile(self, plugin: Plugin) -> bool:
-        """Whether its backend's compiler works here."""
+        """Return True if its backend's compiler works here."""
         return self.requirements.compiles and not answers.probe(plugin).unfit
 
     def compare(
@@ -80,12 +80,12 @@ class Subject:
         calls: Calls,
         tolerance: float = 0.0,
     ) -> bool:
-        """Lower a program that the plugin has a part of, and compare its calls with a model's.
+        """Lower a program and compare its calls with those of a model, if the plugin claims nodes.
 
-        What nothing here can run is compiled all the same: a compiler may fail on it.
+        A program that can't run here is compiled all the same, since the compiler may fail.
 
         Returns:
-            Whether it has a part of it.
+            True if the plugin claims nodes of the program.
         """
         if not self.owned(lowerer.plan(program)["forward"]):
             return False
@@ -97,7 +97,7 @@ class Subject:
         return True
 
     def runner(self, lowered: Lowered) -> Run | None:
-        """What runs a program, in ExecuTorch's runtime if that has its backends, or None."""
+        """Return a function that runs a program, if anything here has its backends."""
         run, simulated = runner(lowered, self.simulators)
         if run is None:
             self.unrun = simulated

@@ -13,8 +13,7 @@ from torch.export import ExportGraphSignature
 
 from etdev import Lowerer
 from etdev.pte import emit
-from etdev.pte.planning import Planning
-from etdev.pte.signatures import settled
+from etdev.pte.signatures import Planning, cached
 
 
 def asked(count, monkeypatch):
@@ -59,8 +58,8 @@ def test_what_executorch_tells_the_pass_reaches_the_callers_own():
     assert dataclasses.asdict(config)["memory_planning_pass"]
 
 
-def test_a_settled_signature_says_the_same():
+def test_a_cached_signature_has_the_same_mappings():
     signature = Lowerer([]).lower(*nets.mlp()).edge.exported_program().graph_signature
     for name, member in vars(ExportGraphSignature).items():
         if isinstance(member, property):
-            assert getattr(settled(signature), name) == getattr(signature, name)
+            assert getattr(cached(signature), name) == getattr(signature, name)

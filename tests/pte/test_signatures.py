@@ -1,4 +1,4 @@
-"""Signatures while a program is emitted: settled, and ordinary again afterwards."""
+"""Signatures while a program is emitted: cached, and ordinary again afterwards."""
 
 import copy
 
@@ -10,8 +10,7 @@ from models.small import Buffers
 from torch.export import ExportGraphSignature
 
 from etdev import Lowerer
-from etdev.errors import LoweringError
-from etdev.pte.signatures import Settling, settled
+from etdev.pte.signatures import CachingSignatures, cached
 
 
 def asked(count, monkeypatch):
@@ -35,35 +34,20 @@ def test_the_program_is_that_of_ordinary_signatures(name, monkeypatch):
     model = getattr(nets, name)()
     lowered = Lowerer(["cpu"]).lower(*model)
     ours = lowered.to_executorch()
-    monkeypatch.setattr(Settling, "__call__", lambda self, module: PassResult(module, False))
+    monkeypatch.setattr(
+        CachingSignatures, "__call__", lambda self, module: PassResult(module, False)
+    )
     assert lowered.to_executorch().buffer == ours.buffer
     signature = ours.exported_program().graph_signature
     assert type(signature) is ExportGraphSignature
     assert vars(signature).keys() == {"input_specs", "output_specs"}
 
 
-def test_a_settled_signature_is_copied_as_an_ordinary_one():
-    signature = settled(
+def test_a_cached_signature_is_copied_as_an_ordinary_one():
+    signature = cached(
         Lowerer([]).lower(Buffers(2), (torch.ones(2),)).edge.exported_program().graph_signature
     )
     assert signature.inputs_to_buffers
     copied = copy.deepcopy(signature)
     assert type(copied) is ExportGraphSignature
     assert copied.inputs_to_buffers == signature.inputs_to_buffers
-
-
-def test_a_signature_that_changes_while_it_is_settled_is_an_error():
-    program = Lowerer([]).lower(Buffers(2), (torch.ones(2),)).edge.exported_program()
-    signature = program.graph_signature
-    settling = Settling([program])
-
-    def change():
-        with settling.during():
-            settling(program.graph_module)
-            assert signature.inputs_to_buffers
-            signature.input_specs[0].target = "other"
-
-    with pytest.raises(LoweringError, match="changed inputs_to_buffers of a signature while"):
-        change()
-    assert type(signature) is ExportGraphSignature
-    assert "other" in signature.inputs_to_buffers.values()

@@ -350,7 +350,7 @@ SINS = {
     "borrows a code": (with_claim(borrows_a_code), "claims", "which is the host's"),
     "names strangers": (with_claim(names_strangers), "claims", "'aten_add_tensor_99'"),
     "freezes state": (Freezer, "claims", "would freeze the buffer 'total'"),
-    "says nothing": (with_claim(says_nothing), "reasons", "it says nothing of aten_"),
+    "says nothing": (with_claim(says_nothing), "reasons", "it gives no reason for aten_"),
     "prints": (with_claim(prints), "callers_own", "it printed 'claiming"),
     "takes delegates": (with_claim(takes_delegates), "foreign_delegates", "claims the call"),
     "is fickle": (Fickle, "repeatable", "different plans"),

@@ -1,4 +1,4 @@
-"""The checks, in the order of a report: what is planned first, what is run last."""
+"""The checks in the order of a report: planning first, running last."""
 
 # Each file adds its own to the contract.
 from etdev.testing.checks import planning as planning  # isort: skip

@@ -1,4 +1,4 @@
-"""Compiling: honest devices, and failures that fail."""
+"""Checks of compiling: true devices, and failures that are reported."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def devices(subject: Subject) -> None:
 
 
 @contract(
-    "a failed compile fails, and the next one is as if nothing had been",
-    "a delegate with another's bytes computes something else, in silence",
+    "a failed compile raises its error, and the next one works",
+    "a delegate with the bytes of another one computes wrong values silently",
 )
 def failures(subject: Subject) -> None:
     lowerer = subject.lowerer()

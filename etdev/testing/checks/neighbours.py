@@ -1,4 +1,4 @@
-"""Neighbours: other plugins before and behind, and delegates that were there already."""
+"""Checks with other plugins, and with delegates that a program already has."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from etdev.testing.subject import Skipped, Subject
 
 
 @contract(
-    "plugins behind it change nothing, those before it only what they took, in every order",
-    "who installs another backend must not lose what this one does",
+    "later plugins change none of its claims, and earlier ones only the nodes that they took",
+    "installing another backend must not disable this one",
 )
 def beside_others(subject: Subject) -> None:
     alone = subject.owned(subject.lowerer().plan(exported(Pointwise))["forward"])
@@ -37,13 +37,13 @@ def _check_order(
         assert owned == alone, "a plugin behind it changed what it has"
     taken = {entry.node for entry in plan.ledger if entry.owner in earlier}
     lost = alone - owned - taken
-    # What is left of a group of which one node was taken may go, too.
+    # A group that lost one node may be dropped as a whole.
     assert not lost or owned, f"it lost {sorted(lost)}, which nobody took"
 
 
 @contract(
-    "it copes with having lost any of its nodes to a plugin before it",
-    "a claim is a wish: the host drops groups that lost a node, and asks for the rest",
+    "it plans and compiles when an earlier plugin took any of its nodes",
+    "the host drops groups that lost a node, and keeps the other groups",
 )
 def torn_claims(subject: Subject) -> None:
     compiles = subject.can_compile(subject.plugin)
@@ -56,8 +56,8 @@ def torn_claims(subject: Subject) -> None:
 
 
 @contract(
-    "it leaves delegates that a program comes with alone, and the constants that only they read",
-    "programs may be lowered in part before etdev sees them",
+    "it claims no delegates of the given program, and no constants that only they read",
+    "programs may have delegates before etdev lowers them",
 )
 def foreign_delegates(subject: Subject) -> None:
     for kind in (Pointwise, Scaled):
@@ -74,7 +74,7 @@ def foreign_delegates(subject: Subject) -> None:
 
 
 @contract(
-    "it takes over what another plugin's compiler fails on",
+    "it takes over the nodes on which another plugin's compiler fails",
     "with on_failure = fallback, every plugin is asked again while a lowering goes on",
 )
 def others_failures(subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""Planning: a plugin answers, says why, and changes nothing of the caller's."""
+"""Checks of planning: a plugin answers, gives reasons, and changes nothing of the caller."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from etdev.testing.subject import Skipped, Subject
 
 @contract(
     "its probe answers with a Probe within a second",
-    "`etdev plugins` asks every plugin and must stay quick",
+    "`etdev plugins` calls every probe and must stay quick",
 )
 def probe(subject: Subject) -> None:
     start = time.perf_counter()
     answers.probe(subject.plugin)
     if subject.requirements.quick_probe:
         seconds = time.perf_counter() - start
-        assert seconds < 1, f"it took {seconds:.1f} s; leave what is slow to compile_context"
+        assert seconds < 1, f"it took {seconds:.1f} s; do slow work in compile_context"
 
 
 @contract(
@@ -39,7 +39,7 @@ def api(subject: Subject) -> None:
 
 @contract(
     "it plans every small program, with claims that the host can keep",
-    "the host refuses what names no node, tears the graph, or changes it",
+    "the host rejects claims of unknown nodes, cyclic partitions, and changes of the graph",
 )
 def claims(subject: Subject) -> None:
     for kind in PROGRAMS:
@@ -48,8 +48,8 @@ def claims(subject: Subject) -> None:
 
 
 @contract(
-    "nothing of the caller's changes: program, weights, or what is on stdout",
-    "users go on with their model, and `etdev plan --json` prints to stdout",
+    "it changes neither the program nor its weights, and prints nothing to stdout",
+    "users keep using their model, and `etdev plan --json` prints to stdout",
 )
 def callers_own(subject: Subject) -> None:
     program = exported(Layer)
@@ -63,10 +63,10 @@ def callers_own(subject: Subject) -> None:
 
 @contract(
     "its hooks and its compiler leave torch's and Python's settings as they were",
-    "the user's code and other plugins go on in the same process; the host does not look",
+    "the user's code and other plugins run in the same process; the host does not check",
 )
 def settings(subject: Subject) -> None:
-    # The first time modules are imported, too, which may change more.
+    # The first time also imports modules, which may change more.
     _setting_changes(subject)
     changes = _setting_changes(subject)
     assert not changes, "; ".join(dict.fromkeys(changes))
@@ -100,8 +100,8 @@ def _setting_changes(subject: Subject) -> list[str]:
 
 
 @contract(
-    "it says of every node that it doesn't claim why",
-    "the reasons are all that its users see of it when a model is slow",
+    "it gives a reason for every node that it doesn't claim",
+    "the reasons tell users why a model is slow",
 )
 def reasons(subject: Subject) -> None:
     if not subject.requirements.reasons:
@@ -110,4 +110,4 @@ def reasons(subject: Subject) -> None:
         with on(exported(kind)):
             ledger = subject.lowerer().plan(exported(kind))["forward"].ledger
             silent = [e.node for e in ledger for v in e.verdicts if v.code == "silent"]
-            assert not silent, f"it says nothing of {', '.join(silent)}"
+            assert not silent, f"it gives no reason for {', '.join(silent)}"

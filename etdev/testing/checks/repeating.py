@@ -1,4 +1,4 @@
-"""Repeating: the same program gets the same plan and bytes, whatever came before it."""
+"""Checks of repetition: the same program gets the same plan and bytes every time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from etdev.testing.subject import Skipped, Subject
 
 
 @contract(
-    "the same program gets the same plan, from a new plugin and from one that was asked before",
+    "the same program gets the same plan from a new plugin and from one that was used before",
     "the same model must give the same bytes, today and in a process that lowers many",
 )
 def repeatable(subject: Subject) -> None:
@@ -28,7 +28,7 @@ def repeatable(subject: Subject) -> None:
 
 @contract(
     "the same program gets the same plan in another process, under another PYTHONHASHSEED",
-    "sets of text have another order in every process, and with it whatever is made of them",
+    "the order of a set of text differs between processes",
 )
 def hash_seeds(subject: Subject) -> None:
     if not subject.requirements.other_process:
@@ -44,7 +44,7 @@ def hash_seeds(subject: Subject) -> None:
 
 
 def _difference(here: str, there: str) -> str:
-    """The first line in which two plans differ."""
+    """Describe the first line in which two plans differ."""
     pairs = zip(here.splitlines(), there.splitlines(), strict=False)
     lines = [(a.strip(), b.strip()) for a, b in pairs if a != b]
     own, other = lines[0] if lines else ("", "")
@@ -53,7 +53,7 @@ def _difference(here: str, there: str) -> str:
 
 @contract(
     "its compiler gives the same bytes for the same program",
-    "a release that is built again must be the same, and the compile cache keeps one of them",
+    "a rebuilt release must be the same, and the compile cache keeps one result",
 )
 def same_bytes(subject: Subject) -> None:
     if not subject.requirements.same_bytes:
@@ -73,7 +73,7 @@ def _payloads(subject: Subject) -> list[bytes]:
 
 
 @contract(
-    "what it remembers of one method is not used for another, in either order",
+    "the plan of a method does not depend on other methods",
     "programs have several methods, such as a prefill and a decode step",
 )
 def methods(subject: Subject) -> None:
@@ -87,4 +87,4 @@ def methods(subject: Subject) -> None:
             apart = [(p.nodes, p.constants, p.device) for p in alone.partitions]
             for other in (plan, turned):
                 own = [(p.nodes, p.constants, p.device) for p in other[name].partitions]
-                assert own == apart, f"method {name!r} gets another plan beside the other one"
+                assert own == apart, f"method {name!r} gets another plan next to another method"

@@ -1,4 +1,4 @@
-"""Values: what delegates compute, held against eager PyTorch."""
+"""Checks of values: delegates compute the values of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def _values(subject: Subject, kind: Any, *calls: Any, dynamic: bool = False) -> 
 
 
 def _something(*compared: bool) -> None:
-    """Skip what says nothing, as the plugin had no part of any program."""
+    """Skip the check if the plugin claimed nodes of none of its programs."""
     if not any(compared):
         raise Skipped("it claims nothing of the programs")
 
 
-@contract("its delegates compute what PyTorch does", "a fast wrong number is of no use")
+@contract("its delegates compute PyTorch's values", "a fast wrong number is useless")
 def values(subject: Subject) -> None:
     pointwise = _values(subject, Pointwise, (X, Y), (Y, X))
     _something(pointwise, _values(subject, Layer, (X,), (Y,)))
 
 
 @contract(
-    "its author's own models compute what PyTorch does",
-    "the tiny programs have few ops, and a backend may be made for others",
+    "its author's own models compute PyTorch's values",
+    "the tiny programs have few ops, and a backend may be made for other ops",
 )
 def own_models(subject: Subject) -> None:
     if not subject.models:
@@ -51,8 +51,8 @@ def own_models(subject: Subject) -> None:
 
 
 @contract(
-    "before and after another backend its delegates compute the same",
-    "what one delegate gives another is what no backend tests on its own",
+    "its delegates compute the same values before and after another backend's delegates",
+    "no backend tests alone that its delegates work with those of another one",
 )
 def values_beside_others(subject: Subject) -> None:
     import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
@@ -69,7 +69,7 @@ def values_beside_others(subject: Subject) -> None:
 
 
 @contract(
-    "what is left outside of it, or shared, has the right values",
+    "constants outside of its delegates, and shared ones, have the right values",
     "a weight that two delegates or a kernel read is stored once, or twice the same",
 )
 def shared_constants(subject: Subject) -> None:
@@ -78,7 +78,7 @@ def shared_constants(subject: Subject) -> None:
 
 @contract(
     "state that the method writes is right at every step",
-    "a cache that a delegate froze gives the first token for ever",
+    "a delegate with a frozen cache repeats the first token forever",
 )
 def state(subject: Subject) -> None:
     _something(_values(subject, Counter, (X,), (Y,), (X,)))
@@ -100,8 +100,8 @@ def dynamic_shapes(subject: Subject) -> None:
 
 
 @contract(
-    "other dtypes, NaN and infinities are computed as PyTorch does, or left to others",
-    "a claim that is too wide is a wrong number later",
+    "other dtypes, NaN and infinities give PyTorch's values, or are not claimed",
+    "a claim of unsupported values gives wrong numbers later",
 )
 def dtypes(subject: Subject) -> None:
     compared = []
