@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from attrs import define, field
 
 from etdev.schema.ledger import Entry
 from etdev.schema.partition import Partition
@@ -22,15 +20,8 @@ from etdev_page.order import run_order
 Json = dict[str, Any]
 
 
-@define
-class Texts:
-    """A table of texts, which are stored once and referred to by number."""
-
-    known: dict[str, int] = field(factory=dict)
-
-    def number(self, text: str) -> int:
-        """Return the number of a text."""
-        return self.known.setdefault(text, len(self.known))
+# Returns the number of a text in the table of texts, in which each is stored once.
+Texts = Callable[[str], int]
 
 
 def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
@@ -40,7 +31,11 @@ def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
         plan: The plan.
         times: Milliseconds of a run, by method, then by partition or portable node.
     """
-    texts = Texts()
+    known: dict[str, int] = {}
+
+    def texts(text: str) -> int:
+        return known.setdefault(text, len(known))
+
     missed = Explanation(plan).missed
     methods = [
         _method(method, [m for m in missed if m.method == method.method], texts, times)
@@ -52,7 +47,7 @@ def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
             (name for name, _ in plan.plugins), (p.plugin for p in plan.partitions)
         ),
         "methods": methods,
-        "texts": list(texts.known),
+        "texts": list(known),
     }
 
 
@@ -84,12 +79,12 @@ def _node(entry: Entry, texts: Texts) -> list[Any]:
     """Return name, op, source op, module, line, owner, pin, and each plugin's verdict."""
     source = entry.source_op if entry.source_op != entry.op else ""
     said = [
-        [texts.number(verdict.plugin), texts.number(verdict.code), texts.number(verdict.text)]
+        [texts(verdict.plugin), texts(verdict.code), texts(verdict.text)]
         for verdict in entry.verdicts
     ]
     pin = str(entry.pin) + ("" if entry.pin_kept else " (not kept)") if entry.pin else ""
     told = (entry.op, source, entry.module, entry.line, entry.holder, pin)
-    return [entry.node, *map(texts.number, told), *(part for verdict in said for part in verdict)]
+    return [entry.node, *map(texts, told), *(part for verdict in said for part in verdict)]
 
 
 def _partition(partition: Partition, number: Mapping[str, int], ms: Mapping[str, float]) -> Json:
@@ -125,7 +120,7 @@ def _vertices(
         [
             vertex.kind[0],
             of[vertex.kind][vertex.name] if vertex.kind in of else vertex.name,
-            texts.number(vertex.module),
+            texts(vertex.module),
             _rounded(ms.get(vertex.name)) if vertex.kind == "node" else None,
         ]
         for vertex in graph.vertices
@@ -155,33 +150,17 @@ def _missed(missed: Missed, number: Mapping[str, int]) -> Json:
 def _groups(graph: Graph, texts: Texts) -> list[Json]:
     """Return each group with its rows; groups are numbered after the vertices."""
     groups = walk(tree(graph))
-    first = len(graph.vertices)
-    numbers = {id(group): first + index for index, group in enumerate(groups)}
-    homes = _homes(groups)
-    return [
-        _group(graph, group, numbers, homes[index], texts) for index, group in enumerate(groups)
-    ]
+    numbers = {id(group): len(graph.vertices) + index for index, group in enumerate(groups)}
+    return [_group(graph, group, numbers, texts) for group in groups]
 
 
-def _homes(groups: Sequence[Group]) -> list[dict[int, int]]:
-    """Return the place of each vertex among the children of each group."""
-    return [
-        {
-            vertex: place
-            for place, child in enumerate(group.children)
-            for vertex in (child.vertices if isinstance(child, Group) else [child])
-        }
-        for group in groups
-    ]
-
-
-def _group(
-    graph: Graph,
-    group: Group,
-    numbers: Mapping[int, int],
-    home: Mapping[int, int],
-    texts: Texts,
-) -> Json:
+def _group(graph: Graph, group: Group, numbers: Mapping[int, int], texts: Texts) -> Json:
+    # The position of each vertex among the children.
+    home = {
+        vertex: position
+        for position, child in enumerate(group.children)
+        for vertex in (child.vertices if isinstance(child, Group) else [child])
+    }
     pairs: dict[Pair, None] = {}
     for vertex in group.vertices:
         for source in graph.neighbours[vertex]:
@@ -190,16 +169,12 @@ def _group(
     # Children are in the order of their first vertices, in which they can run.
     order = run_order(len(group.children), pairs)
     place = {child: index for index, child in enumerate(order)}
-    placed = sorted((place[source], place[target]) for source, target in pairs)
-    drawn = layers(len(order), placed)
-    children = [
-        numbers[id(child)] if isinstance(child, Group) else child
-        for child in (group.children[index] for index in order)
-    ]
+    drawn = layers(len(order), sorted((place[source], place[target]) for source, target in pairs))
+    children = [group.children[index] for index in order]
     return {
-        "path": texts.number(group.path),
+        "path": texts(group.path),
         "part": [group.part, group.parts],
-        "children": children,
+        "children": [numbers[id(c)] if isinstance(c, Group) else c for c in children],
         "rows": drawn.rows,
         "ways": [[source, target, *way] for (source, target), way in drawn.ways],
     }

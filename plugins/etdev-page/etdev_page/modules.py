@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from etdev_page.graph import Graph
 
@@ -31,12 +31,8 @@ class Group:
     parts: int = 1
 
 
-@frozen
-class _Key:
-    """Key of a child of a group: a module, or a single vertex."""
-
-    module: str
-    vertex: int = -1
+# Key of a child of a group: a module with -1, or the module and number of a single vertex.
+_Key = tuple[str, int]
 
 
 def tree(graph: Graph) -> Group:
@@ -45,12 +41,12 @@ def tree(graph: Graph) -> Group:
     work = [root]
     while work:
         group = work.pop()
-        for key, vertices in _clusters(graph, group):
+        for (module, _), vertices in _clusters(graph, group):
             # A box around a single vertex would be redundant.
             if len(vertices) == 1:
                 group.children.append(vertices[0])
                 continue
-            child = Group(key.module, vertices)
+            child = Group(module, vertices)
             group.children.append(child)
             work.append(child)
     _number(root)
@@ -64,9 +60,9 @@ def _clusters(graph: Graph, group: Group) -> list[tuple[_Key, list[int]]]:
     and level can't lie both before and after another one.
     """
     keys = _keys(graph, group)
-    while len(set(keys.values())) == 1 and keys[group.vertices[0]].vertex < 0:
+    while len(set(keys.values())) == 1 and keys[group.vertices[0]][1] < 0:
         # One module contains the whole group: go on with that module's children.
-        group.path = keys[group.vertices[0]].module
+        group.path = keys[group.vertices[0]][0]
         keys = _keys(graph, group)
     clusters: dict[tuple[_Key, int], list[int]] = {}
     for vertex, level in _levels(graph, group.vertices, keys).items():
@@ -99,9 +95,9 @@ def _key(graph: Graph, vertex: int, path: str) -> _Key:
     module = graph.vertices[vertex].module
     start = len(path) + 1 if path else 0
     if module == path or graph.vertices[vertex].kind == "input":
-        return _Key(path, vertex)
+        return path, vertex
     end = module.find(".", start)
-    return _Key(module if end < 0 else module[:end])
+    return (module if end < 0 else module[:end]), -1
 
 
 def _number(root: Group) -> None:

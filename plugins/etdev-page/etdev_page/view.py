@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attrs import asdict
+
 from etdev.cli.viewing import Viewed
 from etdev.files import check_writable
 from etdev_page.layers import require_library
@@ -26,12 +28,4 @@ def write(file: Path, viewed: Viewed) -> None:
     Raises:
         EtdevError: The file can't be written.
     """
-    page = Page(
-        viewed.plan,
-        viewed.title,
-        artifact=viewed.artifact,
-        profile=viewed.profile,
-        stages=viewed.stages,
-        note=viewed.note,
-    )
-    page.save(file)
+    Page(**asdict(viewed, recurse=False)).save(file)

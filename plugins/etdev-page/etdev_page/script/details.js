@@ -1,4 +1,4 @@
-// The details of what is chosen.
+// The details of the chosen box.
 
 const MOST_ROWS = 150;
 
@@ -12,18 +12,34 @@ function choose(item, node = null) {
 function showDetails(node = null) {
   const panel = byId("details");
   panel.scrollTop = 0;
-  if (!CHOSEN) panel.replaceChildren(...overview());
-  else if (CHOSEN.kind === "g") panel.replaceChildren(...groupDetails(CHOSEN));
-  else if (CHOSEN.kind === "p") panel.replaceChildren(...(node ? nodeDetails(node, CHOSEN) : partitionDetails(CHOSEN)));
-  else if (CHOSEN.kind === "n") panel.replaceChildren(...nodeDetails(CHOSEN.node, CHOSEN));
-  else panel.replaceChildren(el("h2", {}, CHOSEN.name), el("p", { class: "quiet" }, "An input of the method."), ...neighbours("Read by", CHOSEN.readers, "to"));
+  panel.replaceChildren(...detailsOf(CHOSEN, node));
 }
 
+function detailsOf(item, node) {
+  if (!item) return overview();
+  if (item.kind === "g") return groupDetails(item);
+  if (item.kind === "p") return node ? nodeDetails(node, item) : partitionDetails(item);
+  if (item.kind === "n") return nodeDetails(item.node, item);
+  return [el("h2", {}, item.name), quiet("An input of the method."), ...readers(item)];
+}
+
+const quiet = (...words) => el("p", { class: "quiet" }, ...words);
+const code = (words) => el("span", { class: "code" }, words);
+const faint = (words) => el("span", { class: "quiet" }, words);
 const chip = (owner, ...more) => el("span", { class: "chip", owner }, el("i", { class: "swatch" }), owner, ...more);
+const link = (name, act) => el("button", { class: "link code", onclick: act }, name);
 
 function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return el("dl", {}, shown.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+// A list that can be folded; a function makes the contents of each row.
+function list(title, items, row, { open = false, kind = null } = {}) {
+  if (!items.length) return [];
+  const rows = items.slice(0, MOST_ROWS).map((item) => el("li", {}, row(item)));
+  if (items.length > MOST_ROWS) rows.push(el("li", { class: "quiet" }, `and ${items.length - MOST_ROWS} more`));
+  return [el("details", { open: open ? "" : null }, el("summary", {}, el("b", {}, title)), el("ul", { class: kind }, rows))];
 }
 
 function stackOf(owned) {
@@ -35,29 +51,28 @@ function stackOf(owned) {
 }
 
 function overview() {
-  const { owned, partitions, copies, storedAgain } = CURRENT;
+  const { owned, partitions, copies, storedAgain, missed } = CURRENT;
   const total = CURRENT.nodes.length;
   const portable = owned.portable || 0;
   const share = inKernels(CURRENT) ? "" : ` (${Math.round((100 * portable) / total)} %)`;
   const moved = copies.reduce((sum, copy) => sum + (copy[2] || 0), 0);
-  const ran = DATA.run && DATA.run[0] === CURRENT.name ? time(DATA.run[1]) : "";
-  const parts = [el("h2", {}, CURRENT.name), inKernels(CURRENT) ? "" : stackOf(Object.entries(owned)),
+  const worst = missed.slice(0, 6).map((one) => el("li", { class: "said" }, link(one.op, () => filterOp(one)), ` × ${one.nodes.length}`, reasonLines(one)));
+  return [
+    el("h2", {}, CURRENT.name), ...(inKernels(CURRENT) ? [] : [stackOf(Object.entries(owned))]),
     facts([
       ["nodes", inKernels(CURRENT) ? "" : total.toLocaleString("en")], ["delegates", String(partitions.length)],
       ["portable", total ? portable.toLocaleString("en") + share : ""],
       ["copies", copies.length ? `${copies.length}, ${bytes(moved)} per run` : ""],
-      ["stored again", storedAgain ? bytes(storedAgain) : ""], ["time of a run", ran],
+      ["stored again", storedAgain ? bytes(storedAgain) : ""],
+      ["time of a run", DATA.run && DATA.run[0] === CURRENT.name ? time(DATA.run[1]) : ""],
       ["plugins", DATA.plugins.map(([name, version]) => `${name} ${version}`).join(", ")],
-    ])];
-  const worst = CURRENT.missed.slice(0, 6).map((missed) => el("li", { class: "said" },
-    el("button", { class: "link code", onclick: () => filterOp(missed) }, missed.op), ` × ${missed.nodes.length}`,
-    reasonLines(missed)));
-  if (worst.length) parts.push(el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst));
-  parts.push(el("p", { class: "quiet" }, el("br"), "Click a box for its nodes and reasons."));
-  return parts.filter(Boolean);
+    ]),
+    ...(worst.length ? [el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst)] : []),
+    quiet(el("br"), "Click a box for its nodes and reasons."),
+  ];
 }
 
-// A .pte without a ledger tells the calls of kernels, and not what is in a delegate.
+// A .pte without a ledger has the calls of kernels, but not the nodes of its delegates.
 const inKernels = (method) => method.partitions.some((partition) => !partition.nodes.length);
 
 const reasonLines = (missed) => (missed.reasons.length ? missed.reasons : [UNASKED]).map((reason) => el("p", {}, reason));
@@ -71,8 +86,12 @@ function filterOp(missed) {
 
 function partitionDetails(vertex) {
   const { partition, members } = vertex;
-  const inside = partition.constants.filter((constant) => constant[1] !== "outside");
+  const { inputs, outputs, constants } = partition;
+  const inside = constants.filter((constant) => constant[1] !== "outside");
   const size = inside.reduce((sum, constant) => sum + constant[2], 0);
+  const modules = counted(members.map((node) => node.module || "model"));
+  const said = counted(members.flatMap((node) => node.verdicts).filter((verdict) => verdict.plugin !== vertex.owner).map(reasonOf));
+  const tensor = ([name, type, bytesOf]) => [code(name), " ", faint(`${type}, ${bytes(bytesOf)}`)];
   return [
     el("h2", {}, partition.name), chip(partition.plugin), el("span", { class: "chip" }, outline(partition.device), partition.device),
     facts([
@@ -81,56 +100,20 @@ function partitionDetails(vertex) {
       ["weights inside", inside.length ? `${inside.length}, ${bytes(size)}` : ""],
       ["apart because of", partition.splitBy],
     ]),
-    ...modulesOf(members), ...nodeTable(vertex),
-    ...tensorTable("Reads", partition.inputs), ...tensorTable("Gives", partition.outputs),
-    ...constantTable(partition.constants), ...othersSaid(vertex),
-    ...neighbours("Reads from", vertex.reads, "from"), ...neighbours("Read by", vertex.readers, "to"),
+    ...list(count(modules.length, "module"), modules, ([module, number]) => [code(module), ` × ${number}`], { open: modules.length <= 6 }),
+    ...list(count(members.length, "node"), members, (node) => [link(node.name, () => choose(vertex, node)), " ", faint(shortOp(node.op))], { open: members.length <= 12 }),
+    ...list(`Reads ${count(inputs.length, "value")}`, inputs, tensor), ...list(`Gives ${count(outputs.length, "value")}`, outputs, tensor),
+    ...list(count(constants.length, "constant"), constants, ([name, storage, bytesOf, copies]) => [code(name), " ", faint(`${bytes(bytesOf)}, ${storage}${copies > 1 ? ` × ${copies}` : ""}`)]),
+    ...list("What other plugins said", said.sort((one, other) => other[1] - one[1]), ([reason, number]) => `${reason} × ${number}`, { open: true, kind: "reasons" }),
+    ...readers(vertex),
   ];
 }
 
-function fold(title, content, open = false) {
-  return [el("details", { open: open ? "" : null }, el("summary", {}, el("b", {}, title)), content)];
-}
-
-function modulesOf(members) {
+// Each of some texts once, with how often it is there.
+function counted(texts) {
   const counts = new Map();
-  for (const node of members) counts.set(node.module || "model", (counts.get(node.module || "model") || 0) + 1);
-  if (!counts.size) return [];
-  const items = [...counts].slice(0, MOST_ROWS).map(([module, number]) => el("li", {}, el("span", { class: "code" }, module), ` × ${number}`));
-  return fold(count(counts.size, "module"), el("ul", {}, items, more(counts.size)), counts.size <= 6);
-}
-
-const more = (size) => (size > MOST_ROWS ? [el("li", { class: "quiet" }, `and ${size - MOST_ROWS} more`)] : []);
-
-function nodeTable(vertex) {
-  const { members } = vertex;
-  if (!members.length) return [];
-  const rows = members.slice(0, MOST_ROWS).map((node) => el("li", {},
-    el("button", { class: "link code", onclick: () => choose(vertex, node) }, node.name), " ", el("span", { class: "quiet" }, shortOp(node.op))));
-  return fold(count(members.length, "node"), el("ul", {}, rows, more(members.length)), members.length <= 12);
-}
-
-function tensorTable(title, tensors) {
-  if (!tensors.length) return [];
-  const rows = tensors.slice(0, MOST_ROWS).map(([name, type, size]) => el("li", {}, el("span", { class: "code" }, name), " ", el("span", { class: "quiet" }, `${type}, ${bytes(size)}`)));
-  return fold(`${title} ${count(tensors.length, "value")}`, el("ul", {}, rows, more(tensors.length)));
-}
-
-function constantTable(constants) {
-  if (!constants.length) return [];
-  const rows = constants.slice(0, MOST_ROWS).map(([name, storage, size, copies]) => el("li", {}, el("span", { class: "code" }, name), " ", el("span", { class: "quiet" }, `${bytes(size)}, ${storage}${copies > 1 ? ` × ${copies}` : ""}`)));
-  return fold(count(constants.length, "constant"), el("ul", {}, rows, more(constants.length)));
-}
-
-// Why other plugins have none of a partition's nodes, most often first.
-function othersSaid(vertex) {
-  const counts = new Map();
-  for (const node of vertex.members) for (const verdict of node.verdicts) {
-    if (verdict.plugin !== vertex.owner) counts.set(reasonOf(verdict), (counts.get(reasonOf(verdict)) || 0) + 1);
-  }
-  if (!counts.size) return [];
-  const rows = [...counts].sort((one, other) => other[1] - one[1]).slice(0, MOST_ROWS);
-  return fold("What other plugins said", el("ul", { class: "reasons" }, rows.map(([reason, number]) => el("li", {}, `${reason} × ${number}`))), true);
+  for (const one of texts) counts.set(one, (counts.get(one) || 0) + 1);
+  return [...counts];
 }
 
 function nodeDetails(node, vertex) {
@@ -139,12 +122,12 @@ function nodeDetails(node, vertex) {
   return [
     el("h2", { class: "code" }, node.name), chip(node.owner), ...within,
     facts([
-      ["op", el("span", { class: "code" }, node.op)], ["once", node.source], ["module", node.module], ["line", node.line],
+      ["op", code(node.op)], ["once", node.source], ["module", node.module], ["line", node.line],
       ["pinned by", node.pin], ["time", vertex.node && vertex.ms !== null ? time(vertex.ms) : ""],
     ]),
     el("h3", {}, "What each plugin said"),
-    said.length ? el("ul", { class: "reasons" }, said) : el("p", { class: "quiet" }, sentence(UNASKED)),
-    ...(vertex.node ? [...neighbours("Reads from", vertex.reads, "from"), ...neighbours("Read by", vertex.readers, "to")] : []),
+    said.length ? el("ul", { class: "reasons" }, said) : quiet(sentence(UNASKED)),
+    ...(vertex.node ? readers(vertex) : []),
   ];
 }
 
@@ -154,24 +137,22 @@ function spoken(verdict) {
   return verdict.text;
 }
 
+const readers = (vertex) => [...neighbours("Reads from", vertex.reads, "from"), ...neighbours("Read by", vertex.readers, "to")];
+
 function neighbours(title, edges, end) {
-  if (!edges.length) return [];
-  const rows = edges.slice(0, MOST_ROWS).map((edge) => {
+  return list(`${title} ${count(edges.length, "other")}`, edges, (edge) => {
     const copies = edge.copies.map((index) => CURRENT.copies[index]).map((copy) => `, copied to ${copy[4]} (${bytes(copy[2])})`);
-    return el("li", {}, el("button", { class: "link code", onclick: () => goTo(edge[end]) }, edge[end].name), el("span", { class: "quiet" }, ` ${edge.values.join(", ")}${copies.join("")}`));
+    return [link(edge[end].name, () => goTo(edge[end])), faint(` ${edge.values.join(", ")}${copies.join("")}`)];
   });
-  return fold(`${title} ${count(edges.length, "other")}`, el("ul", {}, rows, more(edges.length)));
 }
 
 function groupDetails(group) {
   const inside = CURRENT.vertices.filter((vertex) => ancestors(vertex).includes(group));
-  const rows = inside.slice(0, MOST_ROWS).map((vertex) => el("li", {},
-    el("button", { class: "link code", onclick: () => goTo(vertex) }, vertex.name), " ", el("span", { class: "quiet" }, vertex.partition ? vertex.sub : vertex.owner)));
   return [
     el("h2", { class: "code" }, group.path + group.part), stackOf(group.owned),
     el("p", {}, [...group.owned].map(([owner, number]) => chip(owner, ` ${number}`))),
     facts([["nodes", String(group.members)], ["time", group.ms ? time(group.ms) : ""]]),
     el("p", {}, el("br"), el("button", { onclick: () => toggle(group) }, group.open ? "Close this module" : "Open this module")),
-    ...fold(count(inside.length, "box").replace("boxs", "boxes"), el("ul", {}, rows, more(inside.length)), true),
+    ...list(count(inside.length, "box").replace("boxs", "boxes"), inside, (vertex) => [link(vertex.name, () => goTo(vertex)), " ", faint(vertex.partition ? vertex.sub : vertex.owner)], { open: true }),
   ];
 }

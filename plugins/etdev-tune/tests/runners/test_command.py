@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
+import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from etdev_tune.exchange import Request, Result
 from etdev_tune.runners import open_runner
@@ -73,3 +77,52 @@ def test_what_is_not_a_runner_is_refused(text: str) -> None:
     with pytest.raises(RunError) as refused:
         open_runner(text)
     assert "docker exec -i box {command}" in refused.value.cure
+
+
+def workers() -> list[psutil.Process]:
+    """The workers that this process started."""
+    return [child for child in psutil.Process().children() if "-u" in child.cmdline()]
+
+
+@pytest.fixture
+def behind(python, tmp_path):
+    """A target behind a command, and the worker's process."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    runner = open_runner(f"env TMPDIR={folder} {python} {{arguments}}")
+    before = workers()
+    runner.fingerprint()
+    (worker,) = [each for each in workers() if each not in before]
+    yield runner, worker
+    runner.close()
+
+
+ENDLESS = {"repetitions": 10**9, "seconds": 60}
+
+
+def test_a_lost_connection_is_named_and_the_next_run_connects_anew(behind, mlp_pte) -> None:
+    runner, worker = behind
+    threading.Timer(1.0, worker.kill).start()
+    with pytest.raises(RunError, match="the connection was lost while running") as lost:
+        runner.run(Request(mlp_pte, (INPUTS,), **ENDLESS))
+    assert "run it again" in lost.value.cure
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+
+
+def test_a_silent_target_is_lost(behind, mlp_pte, monkeypatch) -> None:
+    runner, worker = behind
+    assert isinstance(runner.run(Request(mlp_pte, (INPUTS,))), Result)
+    worker.suspend()
+    monkeypatch.setattr("etdev_tune.runners.target.GRACE_S", 0.5)
+    with pytest.raises(RunError, match="nothing came from it while running"):
+        runner.run(Request(mlp_pte, (INPUTS,), timeout_s=0.5))
+    assert not worker.is_running()
+
+
+def test_an_interrupt_leaves_nothing(behind, mlp_pte, tmp_path) -> None:
+    runner, worker = behind
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(Request(mlp_pte, (INPUTS,), **ENDLESS))
+    assert not worker.is_running()
+    assert list((tmp_path / "there").iterdir()) == []
