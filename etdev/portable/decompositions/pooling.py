@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,8 @@ def avg_pool3d(
         size = fixed(x.shape[dim])
         pad, width, step = around[axis], kernel[axis], steps[axis]
         number = _windows(size, width, step, pad, 1, ceil_mode)
-        total = _folded(total, dim, number, width, step, 1, pad, 0.0, torch.add)
+        first, *others = _slices(total, 0.0, dim, number, width, step, 1, pad)
+        total = functools.reduce(torch.add, others, first)
         starts = torch.arange(number, device=x.device) * step - pad
         ends = torch.clamp(starts + width, max=size + pad if count_include_pad else size)
         counts = ends - (starts if count_include_pad else torch.clamp(starts, min=0))
@@ -51,8 +53,21 @@ def max_pool3d(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Values and places, one dimension after the other; the last NaN of a window wins."""
-    return _max_pool(x, 3, kernel_size, stride, padding, dilation, ceil_mode)
+    """Return values and places, one dimension after the other; the last NaN of a window wins."""
+    kernel, apart = _three(kernel_size), _three(dilation)
+    steps, around = _three(stride or kernel), _three(padding)
+    first = x.dim() - 3
+    sizes = [fixed(size) for size in x.shape[first:]]
+    lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
+    for axis in reversed(range(3)):
+        number = _windows(
+            sizes[axis], kernel[axis], steps[axis], around[axis], apart[axis], ceil_mode
+        )
+        window = (first + axis, number, kernel[axis], steps[axis], apart[axis], around[axis])
+        inside = zip(_slices(x, lowest, *window), _slices(places, -1, *window), strict=True)
+        x, places = _first_best(inside)
+    return x, places
 
 
 def max_pool2d(
@@ -69,35 +84,6 @@ def max_pool2d(
     return torch.where(has_nan, math.nan, values), torch.where(has_nan, last - 1, places)
 
 
-def _max_pool(
-    x: Tensor,
-    rank: int,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[Tensor, Tensor]:
-    kernel = _many(kernel_size, rank)
-    steps, around = _many(stride or kernel, rank), _many(padding, rank)
-    apart = _many(dilation, rank)
-    first = x.dim() - rank
-    sizes = [fixed(size) for size in x.shape[first:]]
-    lowest = -math.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
-    places = torch.arange(math.prod(sizes), device=x.device).reshape(sizes).expand(x.shape)
-    for axis in reversed(range(rank)):
-        number = _windows(
-            sizes[axis], kernel[axis], steps[axis], around[axis], apart[axis], ceil_mode
-        )
-        window = (first + axis, number, kernel[axis], steps[axis], apart[axis], around[axis])
-        x, places = _best(x, places, lowest, *window)
-    return x, places
-
-
-def _best(x: Tensor, places: Tensor, lowest: float, *window: int) -> tuple[Tensor, Tensor]:
-    return _first_best(zip(_slices(x, lowest, *window), _slices(places, -1, *window), strict=True))
-
-
 def _first_best(candidates: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return the first of the largest values, or the last NaN, and its place; -1 is outside."""
     value, place = next(candidates)
@@ -108,24 +94,6 @@ def _first_best(candidates: Iterator[tuple[Tensor, Tensor]]) -> tuple[Tensor, Te
         wins = wins & (where >= 0)
         value, place = torch.where(wins, other, value), torch.where(wins, where, place)
     return value, place
-
-
-def _folded(
-    x: Tensor,
-    dim: int,
-    number: int,
-    width: int,
-    step: int,
-    apart: int,
-    pad: int,
-    outside: float,
-    fold: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:
-    slices = _slices(x, outside, dim, number, width, step, apart, pad)
-    value = next(slices)
-    for other in slices:
-        value = fold(value, other)
-    return value
 
 
 def _slices(
@@ -186,11 +154,7 @@ def _adaptive_max_pool(rank: int) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _three(values: Sequence[int]) -> list[int]:
-    return _many(values, 3)
-
-
-def _many(values: Sequence[int], rank: int) -> list[int]:
-    return [fixed(value) for value in values] if len(values) > 1 else [fixed(values[0])] * rank
+    return [fixed(value) for value in values] if len(values) > 1 else [fixed(values[0])] * 3
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {

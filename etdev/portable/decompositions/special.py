@@ -149,24 +149,17 @@ def _angles(x: Tensor) -> Tensor:
     return (points + 0.5) * (math.pi / _POINTS)
 
 
-def _hankel(order: int, sign: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Asymptotic series of a Bessel function in 1 / x: its even terms, and its odd ones.
-
-    Args:
-        order: 0 or 1.
-        sign: That of every second term of each, -1 for J; 1 for I.
-        x: Large numbers.
-    """
-    sums = [torch.ones_like(x), torch.zeros_like(x)]
-    term = torch.ones_like(x)
+def _hankel(order: int, x: Tensor) -> Tensor:
+    """Return the asymptotic series of a modified Bessel function in 1 / x, for large x."""
+    total, term = torch.ones_like(x), torch.ones_like(x)
     for step in range(1, 16):
-        term = term * ((4 * order**2 - (2 * step - 1) ** 2) / (8 * step)) / x
-        sums[step % 2] = sums[step % 2] + term * sign ** (step // 2)
-    return sums[0], sums[1]
+        term = -term * ((4 * order**2 - (2 * step - 1) ** 2) / (8 * step)) / x
+        total = total + term
+    return total
 
 
 def _exponential_bessel(order: int) -> Callable[[Tensor], Tensor]:
-    """exp(-|x|) I(x), the integral of a periodic function."""
+    """Return exp(-|x|) I(x), the integral of a periodic function."""
 
     def formula(x: Tensor) -> Tensor:
         size = x.abs()
@@ -179,8 +172,8 @@ def _exponential_bessel(order: int) -> Callable[[Tensor], Tensor]:
             series = size / 2 * (1 + square / 8 * (1 + square / 24)) * torch.exp(-size)
             value = torch.where(size < 0.01, series, value)
         far = torch.clamp(size, min=_WIDE)
-        even, odd = _hankel(order, 1, far)
-        value = torch.where(size < _WIDE, value, (even - odd) / torch.sqrt(2 * math.pi * far))
+        tail = _hankel(order, far) / torch.sqrt(2 * math.pi * far)
+        value = torch.where(size < _WIDE, value, tail)
         value = torch.where(torch.isnan(x), x, value)
         return torch.where(x < 0, -value, value) if order else value
 
@@ -198,33 +191,6 @@ def _modified_bessel(order: int) -> Callable[[Tensor], Tensor]:
     return formula
 
 
-def _bessel(order: int) -> Callable[[Tensor], Tensor]:
-    def formula(x: Tensor) -> Tensor:
-        size = x.abs()
-        near = torch.clamp(size, max=_WIDE).unsqueeze(-1)
-        angles = _angles(x)
-        value = torch.cos(order * angles - near * torch.sin(angles)).mean(-1)
-        if order:
-            value = torch.where(size < 0.01, size / 2 * (1 - size * size / 8), value)
-        far = torch.clamp(size, min=_WIDE)
-        even, odd = _hankel(order, -1, far)
-        phase = far - (2 * order + 1) * math.pi / 4
-        wave = even * torch.cos(phase) - odd * torch.sin(phase)
-        value = torch.where(size < _WIDE, value, wave * torch.sqrt(2 / (math.pi * far)))
-        value = torch.where(torch.isnan(x), x, value)
-        return torch.where(x < 0, -value, value) if order else value
-
-    return formula
-
-
-def _spherical_bessel(x: Tensor) -> Tensor:
-    large = torch.where(x.abs() < 0.5, 1.0, x)
-    square = x * x
-    series = _polynomial((1 / 362880, -1 / 5040, 1 / 120, -1 / 6, 1.0), square)
-    value = torch.where(x.abs() < 0.5, series, torch.sin(large) / large)
-    return torch.where(torch.isinf(x), 0.0, value)
-
-
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.erfc.default: _double(_erfc),
     aten.special_erfcx.default: _double(_erfcx),
@@ -238,7 +204,4 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.special_i1e.default: _double(_exponential_bessel(1)),
     aten.special_modified_bessel_i0.default: _double(_modified_bessel(0)),
     aten.special_modified_bessel_i1.default: _double(_modified_bessel(1)),
-    aten.special_bessel_j0.default: _double(_bessel(0)),
-    aten.special_bessel_j1.default: _double(_bessel(1)),
-    aten.special_spherical_bessel_j0.default: _double(_spherical_bessel),
 }
