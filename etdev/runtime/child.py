@@ -95,9 +95,13 @@ class Child:
             except BaseException:
                 # Such as Ctrl-C: the function may never finish.
                 process.kill()
+                self._ended()
                 raise
             finally:
                 timer.cancel()
+                if late.is_set() and self._process:
+                    # Killed just after the last value.
+                    self._ended()
             return Outcome(values, f"{failure}{self._first_error(logged)}")
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 
 from attrs import frozen
@@ -39,8 +39,7 @@ def missing(method: MethodArtifact) -> Missing:
     from executorch.runtime import Runtime
 
     load_kernels(method)
-    runtime = Runtime.get()
-    known = runtime.operator_registry.operator_names
+    runtime, known = Runtime.get(), _known()
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
     return Missing(
         tuple(name for name in backends if not runtime.backend_registry.is_available(name)),
@@ -51,7 +50,7 @@ def missing(method: MethodArtifact) -> Missing:
 def has_kernel(node: Node) -> bool:
     """Return True if this machine's runtime has a kernel for the op of an edge-dialect node."""
     kernel = _kernel_of(node)
-    return kernel is not None and _is_known(kernel)
+    return kernel is not None and kernel in _known()
 
 
 def lacks_kernel(node: Node) -> bool:
@@ -59,12 +58,11 @@ def lacks_kernel(node: Node) -> bool:
 
     Return False where ExecuTorch was built without its runtime for Python.
     """
-    op = overload_of(node.target)
-    if op is None or op.namespace != "aten":
+    op, kernel = overload_of(node.target), _kernel_of(node)
+    if op is None or op.namespace != "aten" or kernel is None:
         return False
-    kernel = _kernel_of(node)
     try:
-        return kernel is not None and not _is_known(kernel)
+        return kernel not in _known()
     except ImportError:
         return False
 
@@ -77,10 +75,10 @@ def _kernel_of(node: Node) -> str | None:
         return None
 
 
-def _is_known(kernel: str) -> bool:
+def _known() -> Collection[str]:
     from executorch.runtime import Runtime
 
-    return kernel in Runtime.get().operator_registry.operator_names
+    return Runtime.get().operator_registry.operator_names  # type: ignore[no-any-return]
 
 
 def load_kernels(*methods: MethodArtifact) -> None:

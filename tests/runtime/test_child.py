@@ -1,0 +1,45 @@
+"""A child process returns values, or says why a function did not finish, and can be used again."""
+
+import os
+import time
+
+import pytest
+
+from etdev.runtime.child import Child
+
+
+@pytest.fixture(scope="module")
+def child():
+    child = Child("the function", {"ETDEV_TEST_CHILD": "1"})
+    yield child
+    child.close()
+
+
+def test_it_returns_what_a_function_yields(child):
+    outcome = child.run(iter, [1, "two", None])
+    assert (outcome.values, outcome.failure) == ([1, "two", None], None)
+
+
+def test_it_has_the_variables_that_it_was_given(child):
+    assert child.run(os.getenv, "ETDEV_TEST_CHILD").values == ["1"]
+
+
+def test_an_error_is_a_failure_and_the_process_stays(child):
+    failure = child.run(int, "x").failure
+    assert failure.startswith("the function failed with ValueError: invalid literal")
+    assert child.run(iter, [3]).values == [3]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "failure"),
+    [
+        (os._exit, (3,), "the process ended with exit code 3"),
+        (os.abort, (), "the process died of SIGABRT"),
+        (time.sleep, (60,), "the process took longer than 0.5 s"),
+    ],
+)
+def test_a_process_that_ends_is_started_again(child, function, args, failure):
+    assert child.run(iter, [1]).values == [1]
+    limit_s = 0.5 if function is time.sleep else 60
+    assert child.run(function, *args, limit_s=limit_s).failure.startswith(failure)
+    assert child.run(iter, [2]).values == [2]
