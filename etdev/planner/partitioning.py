@@ -26,7 +26,6 @@ from etdev.schema import reasons
 from etdev.schema.ledger import Verdict
 from etdev.schema.limits import Limits
 from etdev.schema.partition import Draft
-from etdev.schema.pins import Pin
 from etdev.schema.tensors import Constant
 
 # Verdicts by node and plugin.
@@ -124,7 +123,9 @@ class Partitioning:
 
     def _offers(self, plugin: Plugin, view: View) -> list[Offer]:
         """Ask a plugin for its claims, and drop the nodes that other plugins have."""
-        graph, against = view.graph, self._against(plugin)
+        graph = view.graph
+        # A built-in plugin is asked after those that nodes are pinned to.
+        against = {} if plugin.builtin else self.views.pinning.against(plugin.name)
         names = [node.name for node in graph.nodes]
         taken = {name: owner for name in names if (owner := self._owner(view, name))}
         if plugin.builtin:
@@ -136,10 +137,6 @@ class Partitioning:
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {name: pinned(plugin.name, pin) for name, pin in against.items()}
         return Offering(plugin.name, view, taken, barred, self.reporter).offers(claims)
-
-    def _against(self, plugin: Plugin) -> dict[str, Pin]:
-        """Return the nodes pinned to other plugins; a built-in one is asked after these."""
-        return {} if plugin.builtin else self.views.pinning.against(plugin.name)
 
     def _whole_for_others(self, plugin: str) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 from executorch.exir.delegate import executorch_call_delegate
@@ -38,17 +38,14 @@ def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
 
 
 def place(
-    partition: Partition,
-    pinned: Device | None,
-    resolve: Callable[[], Device | Assumed | None],
-    strict: bool,
+    partition: Partition, pinned: Device | None, answer: Device | Assumed | None, strict: bool
 ) -> Partition:
     """Return a partition with its device: pinned, derived or assumed by its plugin, or default.
 
     Args:
         partition: A partition whose constants are settled.
         pinned: The device that the user gave for it.
-        resolve: Asks its plugin; not called for a pinned partition.
+        answer: The answer of its plugin; None without one.
         strict: An assumed device is an error, not a warning.
 
     Raises:
@@ -56,7 +53,6 @@ def place(
     """
     if pinned:
         return partition.on(pinned, "pinned")
-    answer = resolve()
     if answer is None:
         default = CPU if "cpu" in partition.device_types else Device(partition.device_types[0])
         return partition.on(default, "default")
@@ -94,18 +90,24 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
         warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
 
 
-def say_caveats(partitions: Iterable[tuple[Partition, str]], strict: bool) -> None:
-    """Warn with the caveats of plugins about devices, each once.
+def with_caveats(
+    partitions: Sequence[Partition], caveats: Sequence[str], strict: bool
+) -> list[Partition]:
+    """Warn with the caveats of plugins about devices, each once, and note them in the partitions.
 
     Args:
-        partitions: The partitions, with their caveats.
+        partitions: The partitions.
+        caveats: Their caveats; empty without one.
         strict: Raise instead of warning, except for a device that the user gave.
 
     Raises:
         DeviceError: This is strict, and there is a caveat.
     """
     alike: dict[tuple[str, ...], list[Partition]] = {}
-    for partition, caveat in partitions:
+    noted = []
+    for partition, caveat in zip(partitions, caveats, strict=True):
+        notes = filter(None, (partition.device_note, caveat))
+        noted.append(evolve(partition, device_note="; ".join(notes)))
         if caveat:
             key = (partition.plugin, str(partition.device), partition.device_source, caveat)
             alike.setdefault(key, []).append(partition)
@@ -116,11 +118,4 @@ def say_caveats(partitions: Iterable[tuple[Partition, str]], strict: bool) -> No
             pin = f'or pin the device, devices={{"{plugin}": "{device}"}}, or lower without strict'
             raise DeviceError(plugin, what, pin)
         warnings.warn(f"{plugin}: {what}", EtdevWarning, stacklevel=2)
-
-
-def with_caveat(partition: Partition, caveat: str) -> Partition:
-    """Return a partition with the caveat of its plugin in its note."""
-    if not caveat:
-        return partition
-    note = f"{partition.device_note}; {caveat}" if partition.device_note else caveat
-    return evolve(partition, device_note=note)
+    return noted

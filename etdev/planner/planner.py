@@ -15,7 +15,7 @@ from etdev.planner.boundary_copies import plan_copies
 from etdev.planner.constants import settle
 from etdev.planner.partitioning import Partitioning, Verdicts
 from etdev.planner.pinning import Pinning
-from etdev.planner.placement import place, refuse_devices_in_branches, say_caveats, with_caveat
+from etdev.planner.placement import place, refuse_devices_in_branches, with_caveats
 from etdev.planner.rules import Rules
 from etdev.planner.views import Views
 from etdev.registry import answers
@@ -59,7 +59,7 @@ class Planner:
             refuses nodes without an owner, see `refuse_unclaimed`.
         """
         refuse_devices_in_branches(program, method)
-        pinning = Pinning(self.rules.pins_of(method))
+        pinning = Pinning([pin for pin in self.rules.pins if pin.method in (None, method)])
         views = Views(program, method, dict(whole), self.expander, pinning)
         config = self.expander.compile_config
         partitioning = Partitioning(views, config, self.barred.get(method, {}))
@@ -109,28 +109,21 @@ class Planner:
             )
 
     def _placed(self, graph: MethodGraph, partitions: Sequence[Partition]) -> list[Partition]:
-        owners = self._by_name
-        asked = [owners[partition.plugin] for partition in partitions]
+        asked = [self._by_name[partition.plugin] for partition in partitions]
+        program, placed = graph.program, list[Partition]()
         with (
             untouched(asked, "device_caveat", graph.program, graph.method),
             untouched(asked, "resolve_device", graph.program, graph.method),
         ):
-            placed = [self._place(graph.program, partition) for partition in partitions]
+            for owner, partition in zip(asked, partitions, strict=True):
+                pinned = self.rules.device_of(partition)
+                answer = None if pinned else answers.resolve_device(owner, program, partition)
+                placed.append(place(partition, pinned, answer, self.rules.strict))
             caveats = [
-                answers.device_caveat(owner, graph.program, partition)
+                answers.device_caveat(owner, program, partition)
                 for owner, partition in zip(asked, placed, strict=True)
             ]
-        say_caveats(zip(placed, caveats, strict=True), self.rules.strict)
-        return list(map(with_caveat, placed, caveats))
-
-    def _place(self, program: ExportedProgram, partition: Partition) -> Partition:
-        owner = self._by_name[partition.plugin]
-        return place(
-            partition,
-            self.rules.device_of(partition),
-            lambda: answers.resolve_device(owner, program, partition),
-            self.rules.strict,
-        )
+        return with_caveats(placed, caveats, self.rules.strict)
 
     @property
     def _by_name(self) -> dict[str, Plugin]:

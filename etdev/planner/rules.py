@@ -62,10 +62,6 @@ class Rules:
                 return device
         return None
 
-    def pins_of(self, method: str) -> tuple[Pin, ...]:
-        """Return the pins for a method."""
-        return tuple(pin for pin in self.pins if pin.method in (None, method))
-
     def limits_of(self, plugin: str) -> Limits:
         """Return the limits of a plugin."""
         return self.limits.get(plugin, Limits())
