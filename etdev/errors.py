@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The errors that etdev raises, as one tree.
 
 EtdevError
 ├── DeviceError       a device that does not exist or cannot be written
@@ -119,10 +119,10 @@ class EtdevWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line, for a table or the middle of a sentence: `KeyError: 'aten.add'`.
+    """Return an error in one line, for a table or a sentence: `KeyError: 'aten.add'`.
 
-    Lines that a heading such as `missing kernels:` announces stay, and of an ExecuTorch pass that
-    failed, why.
+    The line includes the lines under a heading such as `missing kernels:`, and the cause of a
+    failed ExecuTorch pass.
     """
     # attrs' validators put their own innards into args, after the sentence.
     validator = type(error) in (TypeError, ValueError) and len(error.args) > 1
@@ -133,13 +133,13 @@ def first_line(error: BaseException) -> str:
     return f"{line} ({first_line(cause)})" if cause and _FAILED_PASS in head else line
 
 
-# What ExecuTorch's pass manager says of an error in a pass, which is chained to it.
+# ExecuTorch's pass manager begins so, and chains the error of the pass.
 _FAILED_PASS = "An error occurred when running the"
 _MOST = 400
 
 
 def shown(value: object) -> str:
-    """A value for the middle of a sentence, also one that is long or fails to show itself."""
+    """Return the text of any value for a sentence, shortened; also if its `repr` fails."""
     try:
         text = " ".join(repr(value).split())
     except Exception:
@@ -148,7 +148,7 @@ def shown(value: object) -> str:
 
 
 def _said(value: object) -> str:
-    """What an error says, also if its class has a `__str__` that fails."""
+    """Return the text of an error; empty if its `__str__` fails."""
     try:
         return str(value)
     except Exception:
@@ -156,7 +156,7 @@ def _said(value: object) -> str:
 
 
 def _announced(text: str) -> str:
-    """The first line of a text and, if it ends with a colon, the lines that it announces."""
+    """Return the first line of a text and, if it ends with a colon, the lines after it."""
     lines = [line.strip() for line in text.strip().splitlines()]
     head = lines[0] if lines else ""
     if not head.endswith(":"):

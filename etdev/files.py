@@ -1,7 +1,7 @@
-"""Files: written complete or not at all.
+"""Functions that write files completely or not at all.
 
-What is written goes to a temporary name in the same folder, which is then renamed. A process that
-is killed leaves its temporary file; the next one that writes the same file removes it.
+A file gets a temporary name in its folder and is then renamed. A killed process leaves its
+temporary file; the next process that writes the same file removes it.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
-    """A file to write in the place of another, which is replaced at the end.
+    """Open a temporary file that replaces another file at the end.
 
     Args:
-        path: The path it gets.
-        durable: Whether its content reaches the disk before its name does.
+        path: The path of that other file.
+        durable: Write the content to the disk before the file is renamed.
 
     Raises:
         OSError: It can't be written.
@@ -91,9 +91,9 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def unseen(path: Path) -> Iterator[Path]:
-    """A hidden folder beside a file, for what is looked at before it gets that name.
+    """Make a hidden folder next to a path, for files that are checked before they are published.
 
-    Errors about its files name them as they would be called beside that file.
+    Errors name its files by the paths that they will have.
 
     Raises:
         ArtifactError: It can't be made there.
@@ -116,17 +116,17 @@ def unseen(path: Path) -> Iterator[Path]:
 
 
 def publish(files: Iterable[Path], path: Path) -> None:
-    """Move files out of a hidden folder to beside a path, replacing what had their names.
+    """Move files out of a hidden folder to the folder of a path, replacing files of their names.
 
     Args:
-        files: They are moved in this order.
-        path: Named by the error.
+        files: The files, in the order in which they are moved.
+        path: The path that an error names.
 
     Raises:
         ArtifactError: They can't be written there.
     """
     targets = {path.parent / file.name: file for file in files}
-    # Seen before the first is moved, so that not only some of them are.
+    # Checked before the first is moved, so that either all are moved or none.
     for target in targets:
         _refuse_folder(target)
     try:
@@ -137,7 +137,7 @@ def publish(files: Iterable[Path], path: Path) -> None:
 
 
 def check_program(path: Path) -> None:
-    """Refuse a path to which no .pte can be written before the long work, not after it.
+    """Check that a .pte can be written to a path, before the long work.
 
     Raises:
         ArtifactError: It has another suffix, or is a folder, or can't be written.
@@ -151,7 +151,7 @@ def check_program(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path that can't be written before the long work, not after it.
+    """Check that a file can be written to a path, before the long work.
 
     Raises:
         ArtifactError: It can't be written.
@@ -178,7 +178,7 @@ def _refuse_folder(path: Path) -> None:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder of this process; those of processes that were killed are removed.
+    """Make a temporary folder of this process, and remove those of killed processes.
 
     Raises:
         ArtifactError: It can't be made.
@@ -193,10 +193,10 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def in_scratch() -> Iterator[None]:
-    """What is written to temporary folders, and may find no room there.
+    """Turn errors of writing temporary files into an ArtifactError.
 
     Raises:
-        ArtifactError: There is none.
+        ArtifactError: The disk is full, or the folder can't be written.
     """
     try:
         yield
@@ -205,12 +205,12 @@ def in_scratch() -> Iterator[None]:
 
 
 def unwritable(path: Path, error: OSError) -> ArtifactError:
-    """The error about a file that can't be written."""
+    """Return the error about a file that can't be written."""
     return ArtifactError(str(path), f"can't be written ({error.strerror})", "choose another path")
 
 
 def no_room(error: OSError) -> ArtifactError:
-    """The error about temporary files that can't be written."""
+    """Return the error about temporary files that can't be written."""
     who = tempfile.tempdir or "temporary files"
     what = f"can't be written ({error.strerror})"
     return ArtifactError(who, what, "make room, or set TMPDIR")
@@ -220,20 +220,20 @@ def _hidden(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.{secrets.token_hex(4)}")
 
 
-# Others may write to a folder that several machines share.
+# Several machines may share a folder.
 _HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
 
 
 def _clear(path: Path) -> None:
-    """Remove what processes of this machine that were killed have left of this file."""
+    """Remove temporary files for a path that killed processes of this machine left."""
     for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
         _remove_of_dead(old, old.name.removeprefix(f".{path.name}.{_HOST}-"))
 
 
 def _remove_of_dead(old: Path, rest: str) -> None:
-    """Remove a file or a folder, in whose name the number of a process is followed by a dot."""
+    """Remove a file or folder, named by a process id and a dot, if that process has ended."""
     pid = rest.partition(".")[0]
-    # On Windows there is no way to ask for a process without ending it.
+    # Asking for a process on Windows would end it.
     if os.name != "posix" or not pid.isdigit() or _runs(int(pid)):
         return
     if old.is_dir():
@@ -248,7 +248,7 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # Another user's, or the number is none.
+    # The process is another user's, or the number is not a process id.
     except (PermissionError, OverflowError):
         return True
     return True

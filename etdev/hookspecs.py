@@ -80,8 +80,7 @@ def claim_nodes(
         Refusal's code is the plugin's own; the host's codes (`etdev.schema.reasons`) are reserved.
 
     Raises:
-        ClaimError: The program holds something of which the backend must take all or nothing, and
-            that it can't take.
+        ClaimError: The program has something that the backend must take whole, and can't take.
 
     Example:
         @hookimpl

@@ -51,7 +51,7 @@ from etdev.upstream.tracing import turn
 
 @define(eq=False, init=False)
 class Lowerer:
-    """Lowers models with the plugins it has.
+    """A lowering of models with the installed plugins.
 
     Args:
         plugins: Plugin names and plugin objects in claim order; None takes what is installed, in
@@ -59,24 +59,24 @@ class Lowerer:
         registry: A Registry or the path of one; None reads ./registry.toml, else etdev's own.
         devices: Device per plugin, `{"trt": "cuda:1"}`, or per plugin and method,
             `{"trt": {"forward": "cuda:1"}}`. Wins over the registry, which wins over the plugin.
-        pins: Nodes that one plugin may have and no other, as `Pin` objects or mappings of their
-            fields. They precede the registry's.
+        pins: Nodes that only one plugin may have, as `Pin` objects or mappings of their fields.
+            They precede the registry's.
         limits: Limits per plugin, `{"cpu": {"min_nodes": 3}}`. Each wins over the registry's.
         budget: A `Budget` or a mapping of its fields, instead of the registry's.
         strict: Refuse devices that a plugin had to assume, pins that match nothing or that their
-            plugin doesn't keep, and ops that this machine's runtime has no kernel for; None leaves
-            it to the registry.
-        simplify: Take out what computes nothing new before plugins are asked: copies of the same,
-            what constants alone decide, masks that mask nothing. The plan names each such node,
-            with its line. None leaves it to the registry, True if that doesn't say.
-        cache: Where compiled partitions are kept: a folder, a URL, `CacheSettings`, or False for
-            nowhere. None takes the environment variable ETDEV_CACHE, else the registry, else a
-            folder in the user's cache directory.
-        executor: A `concurrent.futures.Executor` that compiles all that can leave this process,
-            such as that of a Dask client; the rest is compiled here. The .pte is the same.
-        jobs: How many processes compile: with 1 this one, with more as many are started, and this
-            one compiles what can't leave it. The .pte is the same.
-        on_failure: `error`, or `fallback` to leave a partition that can't be compiled to the next
+            plugin doesn't keep, and ops that this machine's runtime has no kernel for; None takes
+            the registry's choice.
+        simplify: Remove redundant work before plugins are asked: duplicate subexpressions,
+            constant subgraphs, no-op masks and copies. The plan names each removed node with its
+            line. None takes the registry's choice, or True.
+        cache: The compile cache: a folder, a URL, `CacheSettings`, or False for none. None takes
+            the environment variable ETDEV_CACHE, else the registry, else a folder in the user's
+            cache directory.
+        executor: A `concurrent.futures.Executor`, such as a Dask client's, that compiles each
+            partition which can be sent to another process. The .pte is the same.
+        jobs: With 1, this process compiles. With more, as many workers are started, and this
+            process compiles only what can't be sent to them. The .pte is the same.
+        on_failure: `error`, or `fallback` to offer a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it
             has one, also with a `Step` of a partition; and from another thread with `waiting for
@@ -99,7 +99,7 @@ class Lowerer:
     compilation: Compilation
     listener: Listener | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (one argument for each setting of registry.toml)
         self,
         plugins: Sequence[object] | None = None,
         *,
@@ -142,7 +142,7 @@ class Lowerer:
 
     @property
     def cache(self) -> Cache:
-        """Where compiled partitions are kept."""
+        """The compile cache."""
         return self.compilation.cache
 
     @property
@@ -168,7 +168,7 @@ class Lowerer:
             inputs: Example inputs of a module: a tuple, a tensor, or a dict by keyword.
             kwargs: Example inputs by keyword.
             dynamic_shapes: As `torch.export.export` takes them.
-            settings: What ExecuTorch's conversion should do differently.
+            settings: Settings of ExecuTorch's conversion.
 
         Raises:
             SourceError: The model can't be loaded or exported.
@@ -220,6 +220,6 @@ class Lowerer:
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
-        """Leave the caller's random state and torch's generated code as they are, and watch."""
+        """Keep the caller's random state and torch's generated code, and watch plugins."""
         with watched(self.listener), turn(), untouched_random_state(), forgotten_code():
             yield

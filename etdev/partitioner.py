@@ -43,7 +43,7 @@ _ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOO
 _PLANNED = (Stage.PLANNED, Stage.EMIT)
 
 
-def partitioner(
+def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.toml)
     plugins: Sequence[object] | None = None,
     *,
     method: str = "forward",
@@ -61,9 +61,15 @@ def partitioner(
     tensor that two devices read for one of them, which `Lowerer` refuses.
 
     Args:
-        plugins: As for `Lowerer`, and so are the options that are not listed here.
+        plugins: As for `Lowerer`, like all arguments but `method`.
         method: The method that it partitions, which ExecuTorch doesn't pass to a partitioner. For
             several methods give ExecuTorch a dict with a partitioner for each.
+        registry: The registry.
+        devices: Devices per plugin.
+        pins: Pins of nodes.
+        limits: Limits per plugin.
+        budget: The budget for portable kernels.
+        strict: Refuse what would only be warned of.
 
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])

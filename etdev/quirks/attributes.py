@@ -1,8 +1,8 @@
 """Attributes that calls of a module assign to, which torch.export forgets or takes for a write.
 
-Its programs carry on what is written in place to buffers and parameters. What is assigned to a
-buffer is copied into it, whatever its dtype and whoever still holds the old one; what is assigned
-to anything else, such as a counter in Python, stays as it was when the module was exported.
+Exported programs keep writes in place to buffers and parameters. A value that is assigned to a
+buffer is copied into it, whatever its dtype and even if the old tensor is still in use. An
+assignment to anything else, such as a counter in Python, is lost.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def watched_attributes(module: torch.nn.Module) -> Iterator[set[str]]:
 
 
 def _put_back(module: torch.nn.Module, slots: Mapping[str, _Slot]) -> None:
-    """Put back what torch.export has left its traced values in place of, in objects of a module."""
+    """Restore the values in objects of a module that torch.export replaced by traced values."""
     for slot in list(_slots(module)):
         before = slots.get(slot.path)
         if not _is_traced(slot.value) or isinstance(slot.owner, tuple):
@@ -105,7 +105,7 @@ def check_assigned(
 
 
 def _compared(module: torch.nn.Module, program: ExportedProgram) -> tuple[bool, set[str]]:
-    """Whether some calls of a module and of its program agree; numbers that every call changes."""
+    """Return True if calls of a module and its program agree, and the numbers that they change."""
     state = dict.fromkeys(written(program))
     eager, exported = duplicate(module, state), duplicate(program.module(), state)
     leaves, structure = pytree.tree_flatten(program.example_inputs)
@@ -132,19 +132,19 @@ def _compared(module: torch.nn.Module, program: ExportedProgram) -> tuple[bool, 
 
 
 def _is_traced(value: Any) -> bool:
-    """Whether a value is what torch.export traces with, and left behind in an object."""
+    """Return True if torch.export made a value for tracing, and left it in an object."""
     return isinstance(value, (FakeTensor, FunctionalTensor))
 
 
 def _varied(value: Any, call: int) -> Any:
-    """Another value for each call, so that old and new state differ."""
+    """Return another value for each call, so that old and new state differ."""
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value * (1 - call / 8)
     return value
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
-    """Names of the values that are others than before, or new, or gone."""
+    """Return the names of values that were replaced, added or removed."""
     missing = object()
     return {
         name
@@ -158,7 +158,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _places(held: Mapping[str, Any]) -> dict[str, int]:
-    """Where tensors have their elements, by name."""
+    """Return the addresses of tensors, by name."""
     return {
         name: StorageWeakRef(value.untyped_storage()).cdata  # type: ignore[no-untyped-call]
         for name, value in held.items()
@@ -169,7 +169,7 @@ def _places(held: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, Any]:
-    """What a module and those in it hold, by name: tensors, numbers, and other single values."""
+    """Return the tensors, numbers and other single values in a module, by name."""
     return {slot.path: slot.value for slot in _slots(module)}
 
 
@@ -197,7 +197,7 @@ def _slots(module: torch.nn.Module) -> Iterator[_Slot]:
 
 
 def _single(slot: _Slot, seen: set[int], depth: int) -> Iterator[_Slot]:
-    """The single values in a place."""
+    """Yield the single values in a place."""
     path, value = slot.path, slot.value
     if isinstance(value, Mapping):
         parts = [_Slot(f"{path}[{key!r}]", value, key, part) for key, part in value.items()]
@@ -216,7 +216,7 @@ def _single(slot: _Slot, seen: set[int], depth: int) -> Iterator[_Slot]:
 
 
 def _is_single(value: Any) -> bool:
-    """Whether a value has no parts that a call might assign to."""
+    """Return True if a value has no parts that a call might assign to."""
     known = (torch.nn.Module, torch.Tensor, type, *_PLAIN)
     return isinstance(value, known) or callable(value) or not hasattr(value, "__dict__")
 

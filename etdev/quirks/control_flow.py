@@ -187,7 +187,7 @@ def _give_its_own(module: GraphModule, node: Node, item: Node) -> None:
 
 
 def _with_one_result(body: GraphModule, index: int) -> GraphModule:
-    """A body that returns one of its results, without what only the others need."""
+    """Return a body with one of its results, without nodes that only other results need."""
     single = copy.deepcopy(body)
     output = single.graph.output_node()
     output.args = ((output.args[0][index],),)  # type: ignore[index]

@@ -141,7 +141,7 @@ def unordered_sizes(program: ExportedProgram) -> Iterator[Size]:
 def unordered_strides(program: ExportedProgram) -> Iterator[Size]:
     """Yield the inner sizes whose strides ExecuTorch can't put in order, once it traces again."""
     for found in unordered_sizes(program):
-        # Products of the inner sizes, in place of which torch says that they are at least one.
+        # Products of the inner sizes, which torch itself takes to be at least one.
         strides = [math.prod(found.size[dim:]) for dim in range(len(found.size) + 1)]
         try:
             dim_order_from_stride(strides)

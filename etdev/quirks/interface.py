@@ -31,8 +31,6 @@ from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.exported import with_parts
 from etdev.upstream.trees import pytree
 
-_NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
-
 
 @frozen
 class Named:
@@ -58,7 +56,8 @@ def sparse_tensors(program: ExportedProgram) -> Iterator[Named]:
 
 def number_inputs(program: ExportedProgram) -> Iterator[str]:
     """Yield the inputs that are numbers with a symbol."""
-    return (spec.arg.name for spec in _inputs(program) if isinstance(spec.arg, _NUMBERS))
+    numbers = (SymIntArgument, SymFloatArgument, SymBoolArgument)
+    return (spec.arg.name for spec in _inputs(program) if isinstance(spec.arg, numbers))
 
 
 def string_inputs(program: ExportedProgram) -> Iterator[ConstantArgument]:
@@ -76,10 +75,9 @@ def string_outputs(program: ExportedProgram) -> Iterator[Named]:
 
 
 def no_tensors(program: ExportedProgram) -> list[str]:
-    """Return in words what a method returns that neither returns nor keeps a tensor."""
-    specs = program.graph_signature.output_specs
+    """Describe the results of a method that neither returns nor keeps a tensor."""
     # The new value of a buffer is a result, too.
-    if any(isinstance(spec.arg, TensorArgument) for spec in specs):
+    if any(isinstance(s.arg, TensorArgument) for s in program.graph_signature.output_specs):
         return []
     return [", ".join(map(_said, _outputs(program))) or "nothing"]
 

@@ -72,7 +72,7 @@ MASKED_SELECTS = Quirk(
 NUMBER_FUNCTIONS = Quirk(
     name="number-functions",
     stage=Stage.LOOP,
-    summary="There is no op for functions of symbolic numbers such as torch.sym_ite.",
+    summary="ExecuTorch lacks ops for functions of symbolic numbers such as torch.sym_ite.",
     upstream="not reported; executorch/exir/passes/executorch_prim_ops_registry.py, is_sym_op",
     affects="executorch<1.6",
     find=Nodes(only=is_unknown_of_numbers, branches=True),

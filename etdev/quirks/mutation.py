@@ -25,7 +25,7 @@ _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropo
 
 @frozen(eq=False)
 class Pair:
-    """Two weights in one piece of memory, of which the method writes one."""
+    """Two weights in one piece of memory; the method writes one of them."""
 
     kept: InputSpec
     other: InputSpec

@@ -56,7 +56,7 @@ def _look_up(graph: Graph, node: Node) -> None:
     with source.meta["val"].fake_mode:  # type: ignore[union-attr]
         inside = _inside(graph, node, position, _size(graph, source, dim))  # type: ignore[arg-type]
     node.args = (source, dim, inside)
-    # Where its row begins is no longer a symbol of its own.
+    # The offset of its row needs no symbol now.
     row = _SELECT(source.meta["val"], dim, inside.meta["val"])  # type: ignore[union-attr]
     node.meta = {**_described(node), "val": row}
 

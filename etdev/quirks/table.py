@@ -148,7 +148,7 @@ class Table:
 
 @frozen(eq=False, slots=False)
 class Index:
-    """What the rows of a stage find in one program; each graph is walked once for all of them.
+    """An index of one program, by which the rows of a stage find nodes in one walk.
 
     Args:
         program: An ExportedProgram or a GraphModule.
