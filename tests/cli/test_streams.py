@@ -73,6 +73,7 @@ def test_stdout_is_json_whatever_a_model_prints(loud):
     assert {"imported", "called", "ended"} <= set(said)
 
 
+@pytest.mark.suite
 def test_stdout_is_json_whatever_a_plugin_prints(here, monkeypatch):
     info = here / "etdev_loud-1.0.dist-info"
     info.mkdir()
@@ -97,6 +98,7 @@ def test_a_program_that_calls_main_has_its_stdout_back():
     assert done.stdout.endswith("}\nmine\n")
 
 
+@pytest.mark.suite
 def test_what_the_runtime_logs_is_shown_with_debug_only(mlp_pte):
     """In one process, as the runtime looks at the processor once."""
     code = "import contextlib\nfor argument in sys.argv[1:]:\n" + (

@@ -64,6 +64,7 @@ def records(tmp_path):
 
 
 # Two interpreters, because sets are in another order in each.
+@pytest.mark.suite
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the corpus forks a process for each case")
 def test_two_runs_give_the_same_record(tmp_path):

@@ -172,6 +172,7 @@ class Gone(Executor):
         return lost
 
 
+@pytest.mark.suite
 def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker, moody):
     plugin = moody()
     lowerer = Lowerer([plugin], executor=Gone(worker, 1))
@@ -301,6 +302,7 @@ print("hit" in {outcome.state for outcome in lowered.outcomes})
 """
 
 
+@pytest.mark.suite
 def test_ctrl_c_ends_the_workers_and_what_is_compiled_stays(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
@@ -326,6 +328,7 @@ class Twice(nn.Module):
         return self.linear(torch.cumsum(self.linear(x), 0))
 
 
+@pytest.mark.suite
 def test_a_dask_cluster_compiles_the_same_bytes_and_gets_each_large_weight_once(monkeypatch):
     distributed = pytest.importorskip("distributed")
     model = Twice().eval(), (torch.randn(2, 256),)

@@ -54,6 +54,7 @@ def test_the_formula_of_an_op_that_this_torch_lacks_is_left_out(monkeypatch):
     assert {str(op) for op in linalg.FORMULAS} - {"aten.cholesky.default"} == {*map(str, fresh)}
 
 
+@pytest.mark.suite
 def test_special_functions():
     special = torch.special
     functions = [
@@ -70,6 +71,7 @@ def test_signs_and_lengths():
     agree([torch.copysign, torch.hypot], (x, y), (-x, -y))
 
 
+@pytest.mark.suite
 def test_what_follows_from_sorting():
     functions = [
         *(torch.sort, torch.argsort, torch.msort, torch.median, torch.nanmedian),
@@ -104,6 +106,7 @@ def test_equal_values_keep_their_order(dtype, descending):
         torch.testing.assert_close(order.sort(x, dim, descending), (*expected,), equal_nan=True)
 
 
+@pytest.mark.suite
 def test_runs_of_equal_values():
     functions = [
         lambda x: torch.unique(x, return_inverse=True, return_counts=True),
@@ -137,6 +140,7 @@ def test_channels_are_dropped_by_chance():
     assert 0.6 < (scale > 0).float().mean() < 0.9
 
 
+@pytest.mark.suite
 def test_volumes():
     functions = [
         lambda x: layers.avg_pool3d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
@@ -149,6 +153,7 @@ def test_volumes():
     agree(functions, *((torch.randn(1, 2, 5, 6, 7),) for _ in range(2)))
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("plugins", [[], ["cpu"]])
 def test_convolutions_of_volumes(plugins):
     module = nn.Sequential(
@@ -171,6 +176,7 @@ def test_integers_are_divided_exactly(dtype):
 WIDE = 2**53 + 1
 
 
+@pytest.mark.suite
 def test_integers_that_no_float_holds_are_computed_exactly():
     x = torch.tensor([[WIDE, -WIDE, 2**24 + 1], [2**62 + 3, -7, 0]])
     y = torch.tensor([[3, -7, 2], [1, 5, 70]])
@@ -219,6 +225,7 @@ def test_numbers_beside_tensors_without_dimensions():
     agree([computed], *calls)
 
 
+@pytest.mark.suite
 def test_powers_with_large_exponents_overflow_as_in_pytorch():
     x = torch.tensor([-3, -2, -1, 0, 1, 2, 3, 10**9 + 7])
     y = torch.tensor([65537, 2**33, 2**33 + 1, 2**62, 2**62 + 1, 2**63 - 1, 64, 65536])
@@ -240,6 +247,7 @@ SUMS = {
 }
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_are_added_in_single_precision(dtype):
     module = Calls(*SUMS.values())
@@ -289,6 +297,7 @@ def test_tensors_without_dimensions():
     agree(functions, (torch.tensor(2.5),), (torch.tensor(-1.0),))
 
 
+@pytest.mark.suite
 def test_doubles_stay_doubles():
     functions = [
         lambda x: x.sum(1),
@@ -324,6 +333,7 @@ def test_products_of_bytes():
     assert_agrees(Lowerer([]).lower(module, (x, y)), module, (x, y), (-x, y))
 
 
+@pytest.mark.suite
 def test_small_matrices():
     functions = [
         *(torch.linalg.det, torch.linalg.inv_ex, torch.linalg.slogdet, torch.linalg.lu),
@@ -339,6 +349,7 @@ def test_matrices_without_pivots_are_factored():
     agree([torch.linalg.lu, torch.linalg.det], *calls)
 
 
+@pytest.mark.suite
 def test_matrices_are_inverted_and_solved_without_a_check():
     functions = [
         *(torch.linalg.inv, torch.inverse, lambda x: torch.linalg.solve(x, x.mT)),

@@ -60,6 +60,7 @@ def test_places_that_are_nowhere_are_sampled_as_in_eager(mode):
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_volumes_are_sampled_as_in_eager(mode):
     def sampled(x, places):
@@ -74,6 +75,7 @@ def test_volumes_are_sampled_as_in_eager(mode):
     assert_agrees(Lowerer([]).lower(Function(sampled), calls[0]), sampled, *calls)
 
 
+@pytest.mark.suite
 def test_images_are_made_smaller_without_aliases_as_in_eager():
     def sampled(x):
         sizes = ((3, 4), False), ((8, 5), True), ((1, 1), False), ((13, 2), False)

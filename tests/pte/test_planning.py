@@ -37,7 +37,9 @@ def test_it_goes_through_the_inputs_as_often_whatever_their_number(monkeypatch):
     assert asked(20, monkeypatch) == asked(40, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net", "cached_llama"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "conv_net", pytest.param("cached_llama", marks=pytest.mark.suite)]
+)
 def test_the_program_is_that_of_the_pass_by_itself(name, monkeypatch):
     model = getattr(nets, name)()
     ours = Lowerer(["cpu"]).lower(*model).to_executorch().buffer

@@ -29,7 +29,9 @@ def test_emission_makes_a_mapping_as_often_whatever_the_number_of_inputs(monkeyp
     assert asked(20, monkeypatch) == asked(40, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net", "cached_llama"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "conv_net", pytest.param("cached_llama", marks=pytest.mark.suite)]
+)
 def test_the_program_is_that_of_ordinary_signatures(name, monkeypatch):
     model = getattr(nets, name)()
     lowered = Lowerer(["cpu"]).lower(*model)

@@ -280,6 +280,7 @@ class Conditional(nn.Module):
         return torch.cond(x.sum() > 0, yes, no, (x * 2,)) + 1
 
 
+@pytest.mark.suite
 def test_control_flow_can_be_taken_whole():
     aoti = etdev.adapt(AotiPartitioner(FAKE, []), name="aoti")
     program = torch.export.export(Conditional(), (X,))

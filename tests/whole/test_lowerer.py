@@ -178,6 +178,7 @@ def test_the_callers_compile_config_is_not_changed():
     assert vars(config) == before
 
 
+@pytest.mark.suite
 def test_the_same_bytes_come_out_under_any_hash_seed(tmp_path):
     module, inputs = nets.quantised_conv_net()
     path = tmp_path / "net.pt2"

@@ -175,6 +175,7 @@ def plain(outside, tmp_path_factory):
     return made
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -196,11 +197,13 @@ def test_a_plain_install_names_what_to_install(line, message, plain, outside):
     assert told.splitlines()[-1] == message
 
 
+@pytest.mark.suite
 def test_a_plain_install_has_all_of_its_own_names_and_commands(plain, outside):
     assert "tune " not in plain.run(["etdev", "--help"], outside).partition("Commands:")[2]
     plain.run(["python", "-c", "from etdev import *; Lowerer"], outside)
 
 
+@pytest.mark.suite
 def test_pip_takes_an_extra_of_a_checkout_from_beside_it(plain, outside, tmp_path):
     """No index has etdev-tune and etdev-page; what they need otherwise is installed."""
     fresh = Environment.make(tmp_path / "env", beneath=plain)
@@ -211,6 +214,7 @@ def test_pip_takes_an_extra_of_a_checkout_from_beside_it(plain, outside, tmp_pat
     assert "Measure which plugins" in fresh.run(["etdev", "tune", "--help"], outside)
 
 
+@pytest.mark.suite
 def test_a_distribution_of_somebody_else_adds_a_command_and_a_view(installed, tmp_path):
     project = tmp_path / "etdev-sketch"
     (project / "etdev_sketch").mkdir(parents=True)
@@ -229,6 +233,7 @@ def pip_lines():
     return [command for command in documents.commands(README) if command.startswith("pip ")]
 
 
+@pytest.mark.suite
 @pytest.mark.parametrize("line", pip_lines())
 def test_an_install_line_of_the_readme_works(line, outside, tmp_path):
     repository = outside / "etdev"
@@ -249,6 +254,7 @@ def test_the_readme_installs_from_a_checkout_a_url_and_wheels():
     assert len(pip_lines()) == 3
 
 
+@pytest.mark.suite
 def test_the_package_of_the_guide_is_found_when_it_is_installed(installed, outside, tmp_path):
     documents.write_package(tmp_path)
     (line,) = [command for command in documents.commands(GUIDE) if command.startswith("pip ")]
@@ -260,19 +266,9 @@ def test_the_package_of_the_guide_is_found_when_it_is_installed(installed, outsi
     ]
 
 
-# What runs models of its own; `make suites` runs all of both.
-SOME = ("-k", "values or own_models or state or dtypes")
-
-
-@pytest.mark.parametrize(
-    ("kind", "some"),
-    [
-        ("backend", SOME),
-        pytest.param("backend", (), marks=pytest.mark.suite),
-        pytest.param("plugin", (), marks=pytest.mark.suite),
-    ],
-)
-def test_a_new_plugin_installs_lowers_and_passes_its_own_tests(kind, some, installed, tmp_path):
+@pytest.mark.suite
+@pytest.mark.parametrize("kind", ["backend", "plugin"])
+def test_a_new_plugin_installs_lowers_and_passes_its_own_tests(kind, installed, tmp_path):
     fresh = Environment.make(tmp_path / "env", beneath=installed)
     fresh.run(["etdev", "new", kind, "My_NPU"], tmp_path)
     folder = tmp_path / "etdev-my-npu"
@@ -289,7 +285,7 @@ def test_a_new_plugin_installs_lowers_and_passes_its_own_tests(kind, some, insta
     for check in ([ruff, "check"], [ruff, "format", "--check"], ["python", "-m", "mypy"]):
         # What is known of etdev by now is the same for every new plugin.
         fresh.run(check, folder, MYPY_CACHE_DIR=str(installed.folder / "mypy"))
-    told = fresh.run(["python", "-m", "pytest", "-q", "-p", "no:xdist", *some], folder)
+    told = fresh.run(["python", "-m", "pytest", "-q", "-p", "no:xdist"], folder)
     assert "SKIPPED" not in told
     board = json.loads((folder / "conformance.json").read_text())
     assert {result["outcome"] for result in board["results"]} == {"kept"}

@@ -48,6 +48,7 @@ def assert_compiles_and_computes(module, inputs, plugins=("cuda",), **options):
     assert_computes(lowered, eager, [inputs, *(fresh(inputs, n) for n in (1, 2))])
 
 
+@pytest.mark.suite
 def test_a_cache_is_kept_from_call_to_call():
     assert_compiles_and_computes(*decoders.cached_decoder())
 
@@ -68,6 +69,7 @@ class Selecting(nn.Module):
         return scaled, scaled.detach(), rows.sum(0)
 
 
+@pytest.mark.suite
 @pytest.mark.filterwarnings("error::etdev.EtdevWarning")
 def test_counters_and_rows_that_depend_on_data_are_right_at_every_call():
     """Inductor takes a buffer of one element for the number that it is at first."""

@@ -23,6 +23,7 @@ print([partition.backend_id for partition in plan.partitions])
 """
 
 
+@pytest.mark.suite
 def test_without_triton_it_plans():
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WITHOUT_TRITON], capture_output=True, text=True

@@ -78,6 +78,7 @@ def lowered(module, inputs, *plugins):
     return result, [entry.op for entry in result.plan["forward"].ledger].count(OP)
 
 
+@pytest.mark.suite
 def test_attention_is_taken_whole():
     module, inputs = Function(taken), (QUERY, KEY, LONG)
     result, whole = lowered(module, inputs, FLOAT32)
@@ -98,6 +99,7 @@ def test_what_openvino_gets_wrong_is_decomposed():
     assert hidden[:, 0].eq(0).all()
 
 
+@pytest.mark.suite
 def test_rounded_attention_agrees_roughly():
     module, inputs = Function(taken), (QUERY, KEY, LONG)
     result, whole = lowered(module, inputs, OpenVinoPlugin())

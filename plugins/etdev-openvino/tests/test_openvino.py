@@ -255,6 +255,7 @@ def test_without_products_float32_stays_float32():
     torch.testing.assert_close(method.execute(list(inputs))[0], module(*inputs), atol=1e-5, rtol=0)
 
 
+@pytest.mark.suite
 def test_a_variable_keeps_products_in_float32_where_the_model_runs(tmp_path):
     module, inputs = nets.mlp()
     path = Lowerer([OpenVinoPlugin()]).lower(module, inputs).save(tmp_path / "net.pte")

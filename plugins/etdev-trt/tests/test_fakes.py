@@ -15,6 +15,7 @@ print([name for name in missing if name in sys.modules])
 """
 
 
+@pytest.mark.suite
 def test_importing_them_imports_nothing_of_the_vendors_nor_of_pytest():
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -183,6 +183,7 @@ except PluginError as error:
 """
 
 
+@pytest.mark.suite
 def test_without_torch_tensorrt_engines_are_planned_from_the_graph_and_not_lowered(
     tmp_path, monkeypatch
 ):

@@ -11,6 +11,7 @@ from toys import torch_tensorrt as versions
 OTHERS = [version for version in versions.VERSIONS if version != versions.VERSION]
 
 
+@pytest.mark.suite
 @pytest.mark.slow
 @pytest.mark.skipif("TORCH_TENSORRT" in os.environ, reason="this is the other one")
 @pytest.mark.parametrize(

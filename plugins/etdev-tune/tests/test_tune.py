@@ -172,6 +172,7 @@ def test_a_busy_target_is_noticed(tuned):
     assert any("busy" in note for note in tuning.report.notes)
 
 
+@pytest.mark.suite
 def test_what_was_interrupted_goes_on_and_nothing_is_measured_twice(tuned, tmp_path):
     target = Scripted(xnnpack_is_faster)
     target.interrupt(after=5)
@@ -190,6 +191,7 @@ def test_what_was_interrupted_goes_on_and_nothing_is_measured_twice(tuned, tmp_p
     assert again.report.chosen == tuning.report.chosen
 
 
+@pytest.mark.suite
 def test_other_targets_threads_and_inputs_are_measured_anew(tuned):
     target = Scripted(xnnpack_is_faster)
     tuned(target)
@@ -290,6 +292,7 @@ class TwoSizes(nn.Module):
         return self.linear(x) + self.seen
 
 
+@pytest.mark.suite
 def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path):
     sizes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     tuning = etdev.tune(
@@ -361,6 +364,7 @@ def test_a_spent_budget_ends_the_rounds_of_a_race(tuned, monkeypatch):
     assert all(t.rounds == 1 for t in tuning.report.trials)
 
 
+@pytest.mark.suite
 def test_a_short_budget_tries_options_and_still_confirms(tuned, monkeypatch):
     """A named fake of time: every process takes 1 s of it, and lowering none."""
     target = Scripted(lambda backends: 10 if len(backends) > 1 else 1, noise=0.05)

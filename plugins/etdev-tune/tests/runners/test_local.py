@@ -118,6 +118,7 @@ def test_threads_are_fixed(local: Local, mlp_pte: Path, threads: int) -> None:
     assert of(local, Request(mlp_pte, (INPUTS,), threads=threads)).threads == threads
 
 
+@pytest.mark.suite
 def test_torch_has_no_threads_beside_the_programs() -> None:
     words = "from etdev_tune.target.usage import use_threads as use; use(2)"
     ask = f"import torch; torch.set_num_threads(2); {words}; print(torch.get_num_threads())"
@@ -204,6 +205,7 @@ def test_a_fingerprint_leaves_no_backend_loaded_for_the_runs() -> None:
     runner.close()
 
 
+@pytest.mark.suite
 def test_nothing_stays_behind(mlp_pte: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
