@@ -118,8 +118,7 @@ def command(  # noqa: PLR0913 - an argument for each option
         tuning = tune(
             sources.methods(source, say),
             path=output,
-            measured_on=_inputs(files),
-            weights=_weights(files),
+            **_measured(files),
             budget_s=budget_s,
             tolerance=tolerance,
             objective=objective,
@@ -162,18 +161,14 @@ def _split(text: str) -> tuple[str, Path, float]:
     return method, Path(file), float(weight)
 
 
-def _inputs(files: Sequence[str]) -> dict[str, list[Any]] | None:
+def _measured(files: Sequence[str]) -> dict[str, Any]:
+    """Read the files of inputs; return them and their weights, both by method."""
     from etdev.runtime.inputs import load_inputs
     from etdev_tune.cases import Leaves
 
     inputs: dict[str, list[Any]] = {}
-    for method, file, _ in map(_split, files):
-        inputs.setdefault(method, []).append(Leaves(load_inputs(file)))
-    return inputs or None
-
-
-def _weights(files: Sequence[str]) -> dict[str, list[float]] | None:
     weights: dict[str, list[float]] = {}
-    for method, _, weight in map(_split, files):
+    for method, file, weight in map(_split, files):
+        inputs.setdefault(method, []).append(Leaves(load_inputs(file)))
         weights.setdefault(method, []).append(weight)
-    return weights or None
+    return {"measured_on": inputs or None, "weights": weights or None}

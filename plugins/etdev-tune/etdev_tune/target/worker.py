@@ -102,9 +102,13 @@ def answered(orders: IO[bytes], order: Any) -> bytes:
 
 def store(orders: IO[bytes], name: str, size: int) -> None:
     """Write the bytes that follow an order to a file; read all of them even if the disk is full."""
-    failure = None
-    # Without a buffer, which would be written once more when the file is closed.
-    with open(name + ".part", "wb", buffering=0) as file:
+    failure: OSError | None = None
+    try:
+        # Without a buffer, which would be written once more when the file is closed.
+        file = open(name + ".part", "wb", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        failure, file = error, open(os.devnull, "wb", buffering=0)  # noqa: SIM115
+    with file:
         while size:
             chunk = orders.read(min(size, _CHUNK))
             if not chunk:
