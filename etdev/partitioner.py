@@ -19,7 +19,6 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import check_compiler
 from etdev.delegate.split import split
-from etdev.edge import branches
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import graph_modules, op_name
@@ -103,16 +102,17 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""
-        ops, wanted = branches.whole_ops(
-            ep, lambda program: Wishes(program, self._method, self._composition.delegating)
-        )
-        if ep.dialect != "EDGE":
-            self._composition.quirks.refuse(_ATEN, ep, self._method)
-            self._ranges = dict(ep.range_constraints)
-        self._kept |= {edge_name(op) for op in ops}
         # ExecuTorch takes the data out of the program that is partitioned.
         self._zero |= {name for name, value in ep.state_dict.items() if is_zero(value)}
-        return ops, wanted
+        # ExecuTorch asks again with the edge program, to complain about whole ops that were not
+        # delegated. The plan takes care of those.
+        if ep.dialect == "EDGE":
+            return [], None
+        wishes = Wishes(ep, self._method, self._composition.delegating)
+        self._composition.quirks.refuse(_ATEN, ep, self._method)
+        self._ranges = dict(ep.range_constraints)
+        self._kept |= {edge_name(op) for op in wishes.ops}
+        return wishes.ops, wishes.mark if wishes.ops else None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""

@@ -1,68 +1,47 @@
-"""Branches: the conversion of programs that have wanted ops inside control flow.
+"""Branches of control flow, in which plugins claim nothing.
 
-Plugins claim nothing in a branch, so an op that is kept whole outside is decomposed there.
-ExecuTorch can do that, at the price of tracing the program three times.
+An op that is kept whole outside is decomposed there, and plugins are asked for formulas first.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
-import torch
-from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule
 
-from etdev.edge.keep_whole import Wishes
-from etdev.graph.nodes import graph_modules
-
-Ask = Callable[[ExportedProgram], Wishes]
-
-
-def has_wanted_ops(program: ExportedProgram, wishes: Wishes) -> bool:
-    """Return True if a branch, or one within a branch, has an op that a plugin wants whole."""
-    ops = wishes.shown
-    branches = graph_modules(program.graph_module)[1:]
-    return any(node.target in ops for branch in branches for node in branch.graph.nodes)
+from etdev.graph.expand import Expander
+from etdev.graph.inlining import inline_in_branch
+from etdev.graph.ops import aten_op
 
 
-def to_edge(program: ExportedProgram, ask: Ask, config: EdgeCompileConfig) -> ExportedProgram:
-    """Convert a program, keeping wanted ops whole only outside its branches."""
-    # Verified once, by the manager, instead of after every step.
-    config = copy.copy(config)
-    config._check_ir_validity = False
-    # With gradients, torch traces each branch once more, and takes symbols of the program for its.
-    with torch.no_grad():
-        manager = to_edge_transform_and_lower(
-            program, partitioner=[_KeepsWhole(ask)], compile_config=config
-        )
-    return manager.exported_program()  # type: ignore[no-any-return]
+def decompose_in_branches(
+    program: ExportedProgram, expander: Expander, ops: Collection[Any]
+) -> ExportedProgram:
+    """Decompose ops in the branches of a program, and return the program.
+
+    Args:
+        program: An edge-dialect program; its branches are changed.
+        expander: Decomposes single ops, also those for which a plugin has a formula.
+        ops: The ATen ops that were kept whole.
+    """
+    _decompose(program.graph_module, program, expander, {*ops, *expander.kept})
+    return program
 
 
-def whole_ops(
-    program: ExportedProgram, ask: Ask
-) -> tuple[list[Any], Callable[[Node], bool] | None]:
-    """The plugins' wishes as ExecuTorch's `Partitioner.ops_to_not_decompose` wants them."""
-    # ExecuTorch asks again with the edge program, to complain about whole ops that were not
-    # delegated. The plan takes care of those.
-    if program.dialect == "EDGE":
-        return [], None
-    wishes = ask(program)
-    return wishes.ops, wishes.mark if wishes.ops else None
-
-
-class _KeepsWhole(Partitioner):  # type: ignore[misc]
-    """Delegates nothing; ExecuTorch asks partitioners which ops to keep whole."""
-
-    def __init__(self, ask: Ask) -> None:
-        super().__init__()
-        self._ask = ask
-
-    def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
-        return whole_ops(ep, self._ask)
-
-    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        return PartitionResult(exported_program, {})
+def _decompose(
+    module: GraphModule, program: ExportedProgram, expander: Expander, ops: Collection[Any]
+) -> None:
+    for _, branch, _ in get_control_flow_submodules(module):
+        _decompose(branch, program, expander, ops)
+        # A piece may be an op that is decomposed, too.
+        while pieces := {
+            node: expander.pieces(node, program)
+            for node in branch.graph.nodes
+            if node.op == "call_function"
+            and (aten_op(node.target) in ops or expander.formula_of(node))
+            and expander.has_pieces(node, program)
+        }:
+            inline_in_branch(branch, pieces)

@@ -1,38 +1,31 @@
-"""Convert ATen programs to the edge dialect once for all plugins, keeping whole every op that some
-plugin asked for.
-"""
+"""Conversion of ATen programs to the edge dialect, once for all plugins."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
-from executorch.exir.program._program import (
-    _create_empty_etrecord,
-    lift_constant_tensor_pass,
-)
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from etdev.edge import branches
-from etdev.edge.branch_pieces import with_branch_pieces
+from etdev.edge.branches import decompose_in_branches
 from etdev.edge.functional import functional
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
-from etdev.graph.generation import generate
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
+from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
+from etdev.upstream import edge as upstream
+from etdev.upstream.operators import OpOverload
 
 
 @frozen(eq=False)
@@ -41,7 +34,7 @@ class Settings:
 
     Args:
         compile_config: Its EdgeCompileConfig.
-        transform_passes: Passes over the edge programs, run before anything is claimed.
+        transform_passes: Passes over the edge programs, run before plugins claim nodes.
         constant_methods: Methods that return a constant, by name.
         generate_etrecord: Keep what ExecuTorch's Inspector needs.
     """
@@ -69,18 +62,16 @@ class Conversion:
     """Converts programs to the edge dialect, with the wishes of all plugins together.
 
     ExecuTorch's own conversion traces the program once for each partitioner and twice more, and
-    verifies it after every step. Here it is decomposed in one go with all wanted ops whole; those
-    that no plugin wants at their place in the decomposed program are then decomposed one by one.
-
-    ExecuTorch asks its partitioners about a functional program, which takes one more trace. Here
-    only programs are traced again in which an op would differ.
+    verifies it after every step. Here a program is decomposed in one go with all wanted ops whole;
+    those that no plugin wants at their place in the decomposed program are then decomposed one by
+    one.
 
     Args:
         plugins: Asked for ops to keep whole, in claim order.
         compile_config: ExecuTorch's; not changed.
         expander: Decomposes single ops.
-        simplify: Whether what computes nothing new is taken out of what is converted.
-        prepare: Whether plugins may rewrite programs first.
+        simplify: Remove redundant work from the converted programs.
+        prepare: Let plugins rewrite programs first.
         apply: Applies the quirks of a stage.
     """
 
@@ -104,54 +95,52 @@ class Conversion:
 
         Args:
             programs: ATen program of each method; one in the edge dialect is taken as it is.
-            constant_methods: As `to_edge_transform_and_lower` takes them.
-            transform_passes: Likewise; run before anything is claimed.
-            generate_etrecord: Likewise.
+            constant_methods: See `Settings`.
+            transform_passes: See `Settings`.
+            generate_etrecord: See `Settings`.
         """
         for name in programs.keys() & (constant_methods or {}).keys():
             what = f"constant_methods has {name!r}, which is a method of the model"
             raise SourceError("settings", what, "give the constant another name")
         edge = {name: self._convert(name, program) for name, program in programs.items()}
-        config = copy.copy(self.compile_config)
-        exceptions = [*config._core_aten_ops_exception_list, *self._kept]
-        config._core_aten_ops_exception_list = exceptions
-        methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
-        if config._check_ir_validity:
+        if upstream.verifies(self.compile_config):
             Opset(self.compile_config, self._inside).refuse_others(edge)
+        config = upstream.excepting(
+            self.compile_config, [*upstream.excepted(self.compile_config), *self._kept]
+        )
+        methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
         manager = EdgeProgramManager(edge, methods, config, list(self._kept))
         if generate_etrecord:
-            manager._etrecord = _create_empty_etrecord()
-            manager._etrecord.add_exported_program(dict(programs))
-            manager._etrecord.add_edge_dialect_program(copy.deepcopy(manager))
+            upstream.start_etrecord(manager, programs)
         if transform_passes is not None:
             with unbound(*edge.values()):
                 manager = manager.transform(transform_passes)
             for method in manager.methods:
-                lift_constant_tensor_pass(manager.exported_program(method))
+                upstream.lift_constants(manager.exported_program(method))
         for method, source in programs.items():
             program = self.apply(Stage.EDGE, manager.exported_program(method), method, source)
-            # A program that came in the edge dialect is as its maker wants it.
+            # A program that came in the edge dialect is as its author wants it.
             if self.simplify and source.dialect != "EDGE":
                 program = self.apply(Stage.SIMPLIFIED, simplified(program), method)
-            manager._edge_programs[method] = program
+            upstream.set_program(manager, method, program)
         return manager
 
     def _convert(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """Convert one program; what no plugin wants whole at its place is decomposed."""
+        """Convert one program, and decompose the ops that no plugin wants whole at their place."""
         if program.dialect == "EDGE":
             return program
         functional = self._functional(method, program)
-        ops = self._wanted(method, functional)
-        decomposed = self._decomposed(method, functional, ops)
-        wishes = Wishes(decomposed, method, self.plugins)
-        if branches.has_wanted_ops(decomposed, wishes):
-            edge = self._by_executorch(method, functional)
-        else:
-            edge = self._generated(decomposed, wishes, ops)
-        return self._expanded(edge, ops)
+        wishes = Wishes(functional, method, self.plugins)
+        ops = wishes.ops
+        self._kept.update(dict.fromkeys(ops))
+        self._inside.update(wishes.inside)
+        self.expander.kept.update(wishes.inside, wishes.decomposed)
+        edge = self._generated(method, self._decomposed(method, functional, ops), ops)
+        edge = decompose_in_branches(edge, self.expander, ops)
+        return self.expander.expand(edge, self._unwanted(edge, ops)).program
 
     def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """Make a program functional that plugins have rewritten."""
+        """Make a program functional after plugins have rewritten it."""
         prepared = self.apply(Stage.SOURCE, program, method)
         for plugin in self.plugins if self.prepare else ():
             rewritten = answers.prepare(plugin, prepared, method)
@@ -159,48 +148,28 @@ class Conversion:
                 prepared = self.apply(Stage.SOURCE, rewritten, method)
         return self.apply(Stage.FUNCTIONAL, functional(prepared, method, self.apply), method)  # type: ignore[no-any-return]
 
-    def _wanted(self, method: str, program: ExportedProgram) -> list[OpOverload]:
-        """Return the ops that stay whole until plugins are asked for nodes."""
-        wishes = Wishes(program, method, self.plugins)
-        self._kept.update(dict.fromkeys(wishes.ops))
-        self._inside.update(wishes.inside)
-        self.expander.kept.update(wishes.inside, wishes.decomposed)
-        return wishes.ops
-
     def _decomposed(
         self, method: str, program: ExportedProgram, ops: Sequence[OpOverload]
     ) -> ExportedProgram:
-        """Decompose all but some ops as far as it goes."""
+        """Decompose a program as far as possible, but for some ops."""
         table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
         decomposed = self.apply(Stage.FUNCTIONAL, program.run_decompositions(table), method)
         decomposed = Opset(self.compile_config, ops).decomposed(decomposed, table)
         return self.apply(Stage.DECOMPOSED, decomposed, method)  # type: ignore[no-any-return]
 
     def _generated(
-        self, program: ExportedProgram, wishes: Wishes, ops: Sequence[OpOverload]
+        self, method: str, program: ExportedProgram, ops: Sequence[OpOverload]
     ) -> ExportedProgram:
         """Run ExecuTorch's passes over a decomposed program, which may be changed."""
+        wishes = Wishes(program, method, self.plugins)
         for node in program.graph.nodes:
             wishes.mark(node)
-        # Verified once, by the manager, instead of after every step.
-        config = copy.copy(self.compile_config)
-        config._check_ir_validity = False
+        # The manager verifies it once; ExecuTorch would after every step.
         with unbound(program):
-            return generate(config, program, ops)
-
-    def _by_executorch(self, method: str, program: ExportedProgram) -> ExportedProgram:
-        """Have ExecuTorch convert a functional program, which decomposes ops in branches only."""
-        settled = self.apply(Stage.DECOMPOSED, program, method)
-        ask = partial(Wishes, method=method, plugins=self.plugins)
-        return branches.to_edge(settled, ask, self.compile_config)
-
-    def _expanded(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> ExportedProgram:
-        """Decompose what no plugin wants whole at its place, or can have: in branches."""
-        program = with_branch_pieces(program, self.expander)
-        return self.expander.expand(program, self._unwanted(program, ops)).program
+            return generate(upstream.unverified(self.compile_config), program, ops)
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
-        """Ops kept whole that have a decomposition and that no plugin wants at their place."""
+        """Return the nodes that were kept whole, can be decomposed, and that no plugin wants."""
         names = {edge_name(op) for op in ops}
         nodes = program.graph.nodes
         unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
@@ -213,10 +182,9 @@ def rebuilt(
     compile_config: EdgeCompileConfig,
     constant_methods: Mapping[str, Any] | None,
 ) -> EdgeProgramManager:
-    """Make a manager like another with other programs, as `to_backend` would return it."""
-    config = copy.copy(compile_config)
+    """Return a manager with the same settings and other programs, as `to_backend` does."""
     # The programs call delegates now, which the edge verifier doesn't know.
-    config._check_ir_validity = False
-    rebuilt = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
-    rebuilt._etrecord = manager._etrecord
-    return rebuilt
+    config = upstream.unverified(compile_config)
+    changed = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    upstream.set_etrecord(changed, upstream.etrecord(manager))
+    return changed

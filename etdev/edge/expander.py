@@ -1,16 +1,16 @@
-"""The expander of a lowering: single ops are decomposed as the conversion does whole programs."""
+"""The expander of a lowering, which decomposes single ops as the conversion does whole programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from executorch.exir import EdgeCompileConfig
+from attrs import define, field
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.edge.opset import Opset, further_pieces
-from etdev.graph.expand import Expander, Simplify
+from etdev.graph.expand import Expander
 from etdev.graph.ops import aten_op, own_pieces
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -20,39 +20,37 @@ from etdev.upstream.edge import excepted
 from etdev.upstream.operators import OpOverload
 
 
-def expander_of(
-    config: EdgeCompileConfig,
-    plugins: Sequence[Plugin],
-    simplify: Simplify | None = None,
-    apply: Apply = unchanged,
-) -> Expander:
-    """Return an expander that asks plugins, and falls back on the tables of ExecuTorch and torch.
+@define(eq=False)
+class PluginExpander(Expander):
+    """Asks plugins for decompositions, and falls back on the tables of ExecuTorch and torch.
 
     Args:
-        config: The edge conversion's; not changed.
         plugins: Asked for decompositions, in claim order.
-        simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
         apply: Applies the quirks of a stage.
     """
-    stays = {*excepted(config), *config.preserve_ops}
 
-    def formula_of(node: Node) -> Callable[..., Any] | None:
-        op = aten_op(node.target)
+    plugins: Sequence[Plugin] = ()
+    apply: Apply = unchanged
+    _opset: Opset = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self._opset = Opset(self.compile_config, self.kept)
+
+    def formula_of(self, node: Node) -> Callable[..., Any] | None:
+        """Return a plugin's decomposition of a node, or the one that its own library has."""
+        op, config = aten_op(node.target), self.compile_config
         # The caller says that the runtime has a kernel for it.
-        if op in stays:
+        if op in excepted(config) or op in config.preserve_ops:
             return None
-        return answers.decompose(plugins, node, config) or own_pieces(op)
+        return answers.decompose(self.plugins, node, config) or own_pieces(op)
 
-    def finish(program: ExportedProgram, table: Table) -> ExportedProgram:
-        return opset.decomposed(apply(Stage.FUNCTIONAL, program, ""), table)
+    def finishes(self, op: object) -> bool:
+        """Return True if an op is outside the dialect and one of torch's tables has it."""
+        return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
 
-    def finishes(op: object) -> bool:
-        return isinstance(op, OpOverload) and not opset.has(op) and bool(further_pieces(op))
-
-    def settle(program: ExportedProgram) -> ExportedProgram:
-        settled: ExportedProgram = apply(Stage.DECOMPOSED, program, "")
-        return settled
-
-    expander = Expander(config, formula_of, simplify, finish, finishes, settle)
-    opset = Opset(config, expander.kept)
-    return expander
+    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+        """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
+        functional = self.apply(Stage.FUNCTIONAL, program, "")
+        finished = self._opset.decomposed(functional, table)
+        return self.apply(Stage.DECOMPOSED, finished, "")  # type: ignore[no-any-return]

@@ -1,23 +1,25 @@
-"""References: the methods of a model in eager PyTorch, as they were when they were exported."""
+"""The methods of a model in eager PyTorch, as they were when they were exported."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
+from torch.fx import Node
 
-from etdev.edge.calls import duplicate, written
 from etdev.edge.source import Method
 from etdev.errors import SourceError
+from etdev.graph.writes import written_by
 from etdev.upstream.trees import pytree
 
 
 @frozen(eq=False)
 class Reference:
-    """What a method of a .pte is compared with.
+    """The eager method that a method of a .pte is compared with.
 
     Args:
         method: The method as it was given.
@@ -49,14 +51,14 @@ class Reference:
             return self._restored(duplicate(self.program.module(), self.state))
 
     def example(self) -> tuple[list[Any], pytree.TreeSpec]:
-        """Leaves and structure of the example inputs, in the order of the program's inputs."""
+        """Return the example inputs in the order of the program's inputs, and their structure."""
         leaves, structure = pytree.tree_flatten(
             self.program.example_inputs or self.method.example()
         )
         return leaves, structure
 
     def given(self, inputs: Any) -> list[list[Any]]:
-        """The leaves of some inputs: arguments as a tuple, or a list of such tuples, or None.
+        """Return the leaves of some inputs: a tuple of arguments, a list of such tuples, or None.
 
         Raises:
             SourceError: They are not the arguments of this method.
@@ -82,3 +84,51 @@ class Reference:
                 if name in tensors:
                     tensors[name].copy_(value)
         return module
+
+
+def written(program: ExportedProgram) -> Iterator[str]:
+    """Yield the names of the buffers and parameters that a program writes to."""
+    signature = program.graph_signature
+    yield from (spec.target for spec in signature.output_specs if spec.target)
+    constants = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
+    for node in program.graph.nodes:
+        for argument in written_by(node):
+            yield constants.get(_base(argument).name, "")
+
+
+def _base(node: Node) -> Node:
+    """Return the node that a view is of, or the node itself."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:
+    """Copy a module whose calls may change it, without copying the weights that no call writes."""
+    named = module.named_parameters(remove_duplicate=False)
+    shared = {id(parameter): parameter for name, parameter in named if name not in mutated}
+    return copy.deepcopy(module, shared)
+
+
+def called(
+    module: torch.nn.Module, leaves: Sequence[Any], structure: pytree.TreeSpec
+) -> tuple[list[Any], list[Any]]:
+    """Call a module in PyTorch on copies of some inputs.
+
+    Returns:
+        Its outputs and the inputs after the call, flat, in memory of their own.
+    """
+    own = _copies(leaves)
+    arguments, keywords = pytree.tree_unflatten(own, structure)
+    with torch.no_grad():
+        outputs = module(*arguments, **keywords)
+    return _copies(_given(pytree.tree_leaves(outputs))), _given(own)
+
+
+def _copies(values: Sequence[Any]) -> list[Any]:
+    return [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _given(values: Sequence[Any]) -> list[Any]:
+    """Return the leaves without None, which a .pte has neither as input nor as output."""
+    return [value for value in values if value is not None]

@@ -21,19 +21,16 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.errors import LoweringError
-from etdev.graph.generation import generate
 from etdev.graph.nodes import PIECES_OF, op_name
 from etdev.graph.ops import aten_op
+from etdev.graph.passes import generate
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
-from etdev.graph.symbols import settled, unbacked, unbound, unify
+from etdev.graph.symbols import unbacked, unbound, unify
 from etdev.upstream.decompositions import Table
 from etdev.upstream.edge import unverified
 from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import pytree
-
-Finish = Callable[[ExportedProgram, Table], ExportedProgram]
-Settle = Callable[[ExportedProgram], ExportedProgram]
 
 
 @frozen(eq=False)
@@ -50,7 +47,7 @@ class Pieces:
 
 
 def key_of(node: Node) -> Hashable:
-    """A key that two nodes share exactly if they decompose alike."""
+    """Return a key that two nodes share exactly if they decompose alike."""
 
     def look(value: Any) -> Hashable:
         if isinstance(value, Node):
@@ -65,13 +62,13 @@ def key_of(node: Node) -> Hashable:
     # A node that reads one tensor twice is not like one that reads two tensors.
     reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
-    # What depends on data has symbols of its own at each place.
+    # Sizes that depend on data have symbols of their own at each place.
     own = look(node.meta["val"]) if unbacked(node.meta["val"]) else None
-    return (_mode(node), node.target, look(node.args), kwargs, tuple(reads), own)
+    return (mode_of(node), node.target, look(node.args), kwargs, tuple(reads), own)
 
 
-def _mode(node: Node) -> Any:
-    """What the shapes of a method's fake tensors mean: `s0` of another method is another `s0`."""
+def mode_of(node: Node) -> Any:
+    """Return the fake mode of a node's values: `s0` of another method is another `s0`."""
     values = pytree.tree_leaves([node.meta["val"], *(n.meta["val"] for n in _leaves(node))])
     return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
 
@@ -80,40 +77,18 @@ def _leaves(node: Node) -> list[Node]:
     return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
 
 
-def decompose(
-    node: Node,
-    owner: ExportedProgram,
-    compile_config: EdgeCompileConfig,
-    table: Table,
-    formula: Callable[..., Any] | None = None,
-    finish: Finish = lambda program, table: program,
-    settle: Settle = lambda program: program,
-) -> Pieces:
-    """Run one op by itself through ExecuTorch's own decomposition and edge conversion.
-
-    Args:
-        node: The op, in an edge program.
-        owner: That program; it is not changed.
-        compile_config: The edge conversion's; not changed.
-        table: ExecuTorch's decompositions.
-        formula: Its decomposition, if that is a plugin's.
-        finish: What else the conversion does with a program that is decomposed by the table.
-        settle: Fixes what ExecuTorch would get wrong in a decomposed program.
-
-    Raises:
-        LoweringError: Its pieces have side effects, such as a check of a matrix.
-    """
-    op = aten_op(node.target)
+def alone(node: Node, owner: ExportedProgram) -> ExportedProgram:
+    """Return an ATen program that calls one op of an edge program, which is not changed."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     for index, source in enumerate(node.all_input_nodes):
         copies[source] = graph.placeholder(f"arg_{index}")
         copies[source].meta = {"val": source.meta["val"]}
     if not any(isinstance(n.meta["val"], torch.Tensor) for n in copies):
-        # Nothing else would tell ExecuTorch the fake mode of the results.
+        # ExecuTorch takes the fake mode of the results from an input.
         graph.placeholder("mode").meta = {"val": pytree.tree_leaves(node.meta["val"])[0]}
     call = graph.call_function(
-        op,
+        aten_op(node.target),
         map_arg(node.args, copies.__getitem__),
         map_arg(node.kwargs, copies.__getitem__),
     )
@@ -125,39 +100,28 @@ def decompose(
         input_specs=[InputSpec(InputKind.USER_INPUT, argument(n), None) for n in inputs],
         output_specs=[OutputSpec(OutputKind.USER_OUTPUT, argument(n), None) for n in results],
     )
-    program = extracted(owner, graph, signature, {})
-    # A custom op is not a core ATen op, which is no reason to complain: it stays as it is.
-    config = unverified(compile_config)
-    with settled(_mode(node)):
-        written = _written(program, op, table, formula) if formula else None
-        if formula and written is None:
-            return Pieces(program, trivial=True)
-        if written is not None:
-            table = {other: pieces for other, pieces in table.items() if other is not op}
-        else:
-            written = program.run_decompositions(dict(table))
-        edge = _edge_of(node, settle(finish(written, table)), config)
-    unify(edge, node.meta["val"])
-    calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
-    computing = [piece for piece in calls if piece.target is not operator.getitem]
-    if not formula:
-        return Pieces(edge, trivial=node.target in [piece.target for piece in computing])
-    for piece in calls:
-        piece.meta[PIECES_OF] = (op_name(node),)
-    return Pieces(edge, trivial=[_call(piece) for piece in computing] == [_call(node)])
+    return extracted(owner, graph, signature, {})
 
 
-def _call(node: Node) -> Any:
-    """Return the op of a node and those of its arguments that are not computed."""
-    return node.target, map_arg((node.args, dict(node.kwargs)), lambda _: None)
+def _results(graph: Graph, call: Node) -> list[Node]:
+    """Return an op's outputs as separate nodes."""
+    values = call.meta["val"]
+    if not isinstance(values, (list, tuple)):
+        return [call]
+    results = []
+    for index, value in enumerate(values):
+        item = graph.call_function(operator.getitem, (call, index))
+        item.meta = {"val": value}
+        results.append(item)
+    return results
 
 
-def _written(
+def by_formula(
     program: ExportedProgram, op: Any, table: Table, formula: Callable[..., Any]
 ) -> ExportedProgram | None:
-    """Write an op as a formula does; return None if that can't express it.
+    """Write an op as a formula does; return None if the formula can't express it.
 
-    A piece may be the same op, given what a kernel can compute.
+    A piece may be the same op, with arguments that a kernel can compute.
     """
     inside = False
 
@@ -179,26 +143,39 @@ def _written(
     return written
 
 
-def _edge_of(node: Node, decomposed: ExportedProgram, config: EdgeCompileConfig) -> ExportedProgram:
+def edge_pieces(
+    node: Node, decomposed: ExportedProgram, config: EdgeCompileConfig, written: bool
+) -> Pieces:
+    """Convert the decomposition of an op to the edge dialect.
+
+    Args:
+        node: The op, in an edge program.
+        decomposed: The ATen program of its pieces; it may be changed.
+        config: The edge conversion's; not changed.
+        written: The pieces are a formula's, and are marked so.
+
+    Raises:
+        LoweringError: The pieces have side effects, such as a check of a matrix.
+    """
     with unbound(decomposed):
-        edge = generate(config, decomposed, config.preserve_ops)
+        # A custom op outside Core ATen stays as it is, so the program is not verified.
+        edge = generate(unverified(config), decomposed, config.preserve_ops)
     if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
         raise LoweringError(
             op_name(node),
             "its pieces have side effects, and no plugin took it whole",
             "write it with other ops",
         )
-    return edge
+    unify(edge, node.meta["val"])
+    calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
+    computing = [piece for piece in calls if piece.target is not operator.getitem]
+    if not written:
+        return Pieces(edge, trivial=node.target in [piece.target for piece in computing])
+    for piece in calls:
+        piece.meta[PIECES_OF] = (op_name(node),)
+    return Pieces(edge, trivial=[_call(piece) for piece in computing] == [_call(node)])
 
 
-def _results(graph: Graph, call: Node) -> list[Node]:
-    """An op's outputs as separate nodes."""
-    values = call.meta["val"]
-    if not isinstance(values, (list, tuple)):
-        return [call]
-    results = []
-    for index, value in enumerate(values):
-        item = graph.call_function(operator.getitem, (call, index))
-        item.meta = {"val": value}
-        results.append(item)
-    return results
+def _call(node: Node) -> Any:
+    """Return the op of a node and those of its arguments that are not computed."""
+    return node.target, map_arg((node.args, dict(node.kwargs)), lambda _: None)

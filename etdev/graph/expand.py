@@ -1,4 +1,4 @@
-"""The expansion of single ops: what was kept whole, or has no kernel, is decomposed after all."""
+"""The expansion of single ops that were kept whole or have no kernel into their decompositions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from executorch.exir import EdgeCompileConfig
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.graph.decomposition import Finish, Pieces, decompose, key_of
+from etdev.graph.decomposition import Pieces, alone, by_formula, edge_pieces, key_of, mode_of
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.nodes import op_name, pieces_of
 from etdev.graph.ops import aten_op
+from etdev.graph.symbols import settled
 from etdev.upstream.decompositions import Table, executorch_table
-
-FormulaOf = Callable[[Node], Callable[..., Any] | None]
-Simplify = Callable[[ExportedProgram], ExportedProgram]
 
 
 @define(eq=False)
@@ -26,31 +24,35 @@ class Expander:
 
     Args:
         compile_config: The edge conversion's; not changed.
-        formula_of: The decomposition of a node that a plugin knows; None if none does.
-        simplify: Takes out of pieces what computes nothing new; None leaves them as they are.
-        finish: What else the conversion does with a program that is decomposed by the table.
-        finishes: Whether that decomposes an op.
-        settle: Fixes what ExecuTorch would get wrong in a decomposed program.
+        simplify: Removes redundant work from pieces; None leaves them as they are.
         kept: Ops that stay whole in pieces until `formula_of` is asked about them.
         table: All decompositions of ExecuTorch, but for the ops that its caller wants whole.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
-    formula_of: FormulaOf = field(default=lambda node: None)
-    simplify: Simplify | None = None
-    finish: Finish = field(default=lambda program, table: program)
-    finishes: Callable[[object], bool] = field(default=lambda op: False)
-    settle: Callable[[ExportedProgram], ExportedProgram] = field(default=lambda program: program)
-    kept: set[Any] = field(factory=set)
-    _known: dict[Hashable, Pieces] = field(factory=dict)
-    _simpler: dict[Hashable, Pieces] = field(factory=dict)
+    simplify: Callable[[ExportedProgram], ExportedProgram] | None = None
+    kept: set[Any] = field(init=False, factory=set)
     table: Table = field(init=False)
+    _known: dict[Hashable, Pieces] = field(init=False, factory=dict)
+    _simpler: dict[Hashable, Pieces] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         table = dict(executorch_table())
         for op in self.compile_config.preserve_ops:
             table.pop(op, None)
         self.table = table
+
+    def formula_of(self, node: Node) -> Callable[..., Any] | None:
+        """Return the decomposition of a node that is not in the table, or None."""
+        return None
+
+    def finishes(self, op: object) -> bool:
+        """Return True if `finish` decomposes an op."""
+        return False
+
+    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+        """Complete the decomposition of a program that was decomposed by a table."""
+        return program
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
         """Return those of some nodes that have a decomposition."""
@@ -60,8 +62,7 @@ class Expander:
     def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
         """Decompose some whole ops of a program; the program itself is not changed.
 
-        A node is its name, in every form of a method: the pieces of an op have the same names
-        whichever other ops are expanded with it.
+        The pieces of an op have the same names whichever other ops are expanded with it.
         """
         wanted = set(names)
         if not wanted:
@@ -92,12 +93,20 @@ class Expander:
         return self._known[key]
 
     def _decomposed(self, node: Node, program: ExportedProgram) -> Pieces:
+        """Run one op by itself through the decomposition and the edge conversion."""
         op = aten_op(node.target)
         table = {o: pieces for o, pieces in self.table.items() if o is op or o not in self.kept}
-        formula = self.formula_of(node)
-        pieces = decompose(
-            node, program, self.compile_config, table, formula, self.finish, self.settle
-        )
+        formula, single = self.formula_of(node), alone(node, program)
+        with settled(mode_of(node)):
+            if formula is None:
+                written = single.run_decompositions(table)
+            else:
+                written = by_formula(single, op, table, formula)
+                table.pop(op, None)
+            if written is None:
+                return Pieces(single, trivial=True)
+            written = self.finish(written, table)
+            pieces = edge_pieces(node, written, self.compile_config, formula is not None)
         if pieces.trivial:
             return pieces
         inner = pieces.program
@@ -109,7 +118,7 @@ class Expander:
         return evolve(pieces, program=self.expand(inner, known).program)
 
     def _simplified(self, node: Node, program: ExportedProgram) -> Pieces:
-        """The pieces of an op by themselves, so that they are the same in every form."""
+        """Simplify the pieces of an op by themselves, so that they are the same everywhere."""
         pieces = self.pieces(node, program)
         if self.simplify is None or pieces.trivial:
             return pieces
@@ -120,7 +129,7 @@ class Expander:
 
 
 class Unexpanding(Expander):
-    """An expander for programs that must stay as they are: it knows no decomposition."""
+    """An expander that knows no decomposition, for programs that must stay as they are."""
 
     def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
         """Return nothing."""

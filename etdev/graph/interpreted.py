@@ -1,4 +1,4 @@
-"""Interpreted graphs: their modules run them node by node, without Python code of their own.
+"""Graphs that run node by node in torch's interpreter, without Python code of their own.
 
 torch writes and compiles Python code for a graph whenever a module or a program is made of it or a
 pass changes it. Passes and backends walk the graph and never call that code.
@@ -15,6 +15,7 @@ from torch.fx.graph import CodeGen, PythonCode
 
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import with_targets
+from etdev.upstream.exported import with_parts
 
 _SOURCE = """
 def forward(self, *args):
@@ -24,7 +25,7 @@ _TEMPLATE = Graph().python_code("self")
 
 
 class Interpreted(CodeGen):
-    """Writes the same few lines for every graph: they run it in torch.fx's Interpreter.
+    """A code generator that writes the same lines for every graph, which run the Interpreter.
 
     Passes hand a graph's code generator on to the graph they make. A deep copy of a graph has
     torch's own again.
@@ -56,7 +57,7 @@ INTERPRETED = Interpreted()
 
 
 def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
-    """A program for a compiler that walks and changes graphs and never runs them.
+    """Return a program for a compiler that walks and changes graphs and never runs them.
 
     Weights have the names of their inputs if one of them has a name that Python can't write, such
     as `0.weight`: passes name new inputs after weights, and torch.fx would change those names.
@@ -68,6 +69,10 @@ def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
     graph, signature = copy_graph(program.graph, InterpretedGraph()), program.graph_signature
     names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
     if all(target.replace(".", "_").isidentifier() for target in names):
-        return rebuilt(program, graph, with_targets(signature, {}), program.graph_module)
-    signature = with_targets(signature, names)
-    return rebuilt(program, graph, signature, program.graph_module, renamed=names)
+        return rebuilt(program, graph, with_targets(signature, {}))
+    parts = {"state_dict": program.state_dict, "constants": program.constants}
+    own = {
+        part: {names.get(name, name): value for name, value in values.items()}
+        for part, values in parts.items()
+    }
+    return rebuilt(with_parts(program, **own), graph, with_targets(signature, names))

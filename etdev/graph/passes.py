@@ -1,4 +1,4 @@
-"""Passes of ExecuTorch's edge conversion that would change nothing, which are not run.
+"""ExecuTorch's passes from ATen to the edge dialect; those that would change nothing are left out.
 
 Each pass traces the whole program anew, for which it runs every op in fake tensors. A pass that
 hands every op on as it is makes the graph it was given, and the next pass traces that graph again.
@@ -11,13 +11,31 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from executorch.exir import EdgeCompileConfig
 from executorch.exir.pass_base import ExportPass, NodeMetadata, ProxyValue
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from etdev.upstream.edge import Pass
+from etdev.graph.interpreted import Interpreted
+from etdev.upstream.edge import Pass, edge_conversion
 from etdev.upstream.operators import OpOverload
+
+
+def generate(
+    config: EdgeCompileConfig, program: ExportedProgram, ops: Sequence[OpOverload]
+) -> ExportedProgram:
+    """Convert a decomposed program.
+
+    Args:
+        config: The conversion's.
+        program: ATen program, which may be changed.
+        ops: The ops that are kept whole.
+    """
+    # A dozen passes make a graph each, and only the last graph is made a program.
+    program.graph.set_codegen(Interpreted())
+    return edge_conversion(only_if_needed)(config, program, preserve_ops=ops)
 
 
 def only_if_needed(step: Pass) -> Pass:
@@ -45,7 +63,7 @@ def changes_nothing(step: Any, module: GraphModule) -> bool:
     probe.__class__ = type(type(step).__name__, (type(step), _HandsOn), {})
     try:
         return all(probe.hands_on(module, node) for node in module.graph.nodes)
-    except Exception:  # Whatever a pass does with an op; then it is run.
+    except Exception:  # The pass does something else with an op, so it is run.
         return False
 
 
@@ -59,7 +77,7 @@ def _only_looks_at_ops(kind: type) -> bool:
 
 
 class _ChangeError(Exception):
-    """The pass doesn't hand an op on as it is."""
+    """Raised where a pass doesn't hand an op on as it is."""
 
 
 class _HandsOn(ExportPass):  # type: ignore[misc]

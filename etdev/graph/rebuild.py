@@ -1,6 +1,6 @@
-"""Rebuilding: an ExportedProgram made by hand around a graph.
+"""ExportedPrograms made by hand around a graph.
 
-Its constructor checks little, so this is what ExecuTorch takes for granted of a program:
+Its constructor checks little, so these are the rules that ExecuTorch relies on:
 
 - The signature has a spec for each placeholder, in the order of the graph: parameters, buffers and
   lifted constants before the inputs of the user. It has one for each result, writes to buffers
@@ -9,9 +9,9 @@ Its constructor checks little, so this is what ExecuTorch takes for granted of a
   under the target of their spec. A constant without a spec would be stored all the same.
 - All symbolic sizes have their range, or memory planning has no upper bound.
 - The entry for "" in the module call graph has the nesting of inputs and outputs, which
-  `ExportedProgram.module` and ExecuTorch's conversion unflatten by. ExecuTorch writes it into the
-  .pte, and its runtime takes and returns flat values all the same.
-- The verifier tells the dialect; the constructor runs it over the whole graph.
+  `ExportedProgram.module` and ExecuTorch's conversion need. ExecuTorch writes it into the .pte, and
+  its runtime takes and returns flat values all the same.
+- The verifier stands for the dialect; the constructor runs it over the whole graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Node
 from torch.nn import Module
 
+from etdev.schema.simplification import Simplification
 from etdev.upstream.trees import pytree
+
+_SIMPLIFIED = "etdev_simplified"
 
 
 def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
@@ -62,16 +65,15 @@ def with_changed(
     for node in [node for node in graph.nodes if node.name in names]:
         with graph.inserting_before(node):
             change(graph, node)
-    return rebuilt(program, graph, program.graph_signature, program.graph_module)
+    return rebuilt(program, graph)
 
 
 def rebuilt(
     program: ExportedProgram,
     graph: Graph,
-    signature: ExportGraphSignature,
-    root: Module | dict[str, Any],
+    signature: ExportGraphSignature | None = None,
+    root: Module | dict[str, Any] | None = None,
     constants: Mapping[str, Any] | None = None,
-    renamed: Mapping[str, str] | None = None,
 ) -> ExportedProgram:
     """Make a program of the same method with another graph.
 
@@ -81,32 +83,41 @@ def rebuilt(
     Args:
         program: The program before; it is not changed.
         graph: The new graph; it belongs to the new program from now on.
-        signature: The signature of the new graph.
-        root: What the graph's get_attrs read: by target, or as attributes of a module.
+        signature: The signature of the new graph, if it is another.
+        root: The owner of what the graph's get_attrs read, or a dict of that by target; None takes
+            the graph module of the program before.
         constants: Constants that the program before didn't have, by target.
-        renamed: Targets of weights in the new signature, by those of the program before.
     """
+    signature = program.graph_signature if signature is None else signature
     targets = {spec.target for spec in signature.input_specs}
-    now = renamed or {}
-    state_dict = {now.get(name, name): value for name, value in program.state_dict.items()}
-    before = {now.get(name, name): value for name, value in program.constants.items()}
     copied = ExportedProgram(
-        root=root,
+        root=program.graph_module if root is None else root,
         graph=graph,
         graph_signature=signature,
-        state_dict={name: value for name, value in state_dict.items() if name in targets},
+        state_dict={name: value for name, value in program.state_dict.items() if name in targets},
         range_constraints=dict(program.range_constraints),
         module_call_graph=list(program.module_call_graph),
         example_inputs=program.example_inputs,
         constants={
             name: value
-            for name, value in {**before, **(constants or {})}.items()
+            for name, value in {**program.constants, **(constants or {})}.items()
             if name in targets or not isinstance(value, torch.Tensor)
         },
         verifiers=[program.verifier],
     )
     copied.graph_module.meta.update(program.graph_module.meta)
     return copied
+
+
+def note(program: ExportedProgram, simplified: Iterable[Simplification]) -> None:
+    """Write down what was simplified in a program that etdev has made; the plan repeats it."""
+    program.graph_module.meta[_SIMPLIFIED] = tuple(simplified)
+
+
+def simplified_in(program: ExportedProgram) -> tuple[Simplification, ...]:
+    """Return what was simplified in a program, in the order of the graph before."""
+    simplified: tuple[Simplification, ...] = program.graph_module.meta.get(_SIMPLIFIED, ())
+    return simplified
 
 
 def extracted(
@@ -145,7 +156,7 @@ def extracted(
 
 
 def _whole(value: Any) -> Any:
-    """A tensor with all of its storage, and nothing else in it.
+    """Return a tensor with a storage that holds nothing else.
 
     Some backends write storage to the .pte from its first byte on.
     """

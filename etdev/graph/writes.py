@@ -1,4 +1,4 @@
-"""Writes: where a program writes in place, before it is functional, and who may see it."""
+"""Writes in place of a program that is not functional yet, and the memory that nodes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etdev.graph.ops import is_functional
 from etdev.upstream.operators import OpOverload, base_name, is_composite, schema_of
 
 # Layers that torch composes of other ops and that always compute a new value. Other compositions
-# may hand on what they are given, as dropout and einsum do, whatever their schemas say.
+# may return their input, as dropout and einsum do, whatever their schemas say.
 _COMPOSED = {
     *("batch_norm", "conv1d", "conv2d", "conv3d", "group_norm", "instance_norm", "layer_norm"),
     *("linear", "log_softmax", "matmul", "scaled_dot_product_attention", "softmax"),
@@ -20,7 +20,7 @@ _COMPOSED = {
 
 @define(eq=False)
 class Writes:
-    """Where a program writes.
+    """The places where a program writes.
 
     Args:
         graph: Its graph.
@@ -37,7 +37,7 @@ class Writes:
 
 
 def owner_of(node: Node) -> Node:
-    """The node whose memory a node's value is in."""
+    """Return the node that owns the memory of a node's value."""
     while node.op == "call_function" and _aliases(node.target) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
@@ -50,7 +50,7 @@ def _aliases(op: object) -> bool:
 
 
 def written_by(node: Node) -> Iterator[Node]:
-    """The arguments that a node writes to."""
+    """Yield the arguments that a node writes to."""
     op = node.target
     if not isinstance(op, OpOverload):
         return
@@ -63,7 +63,7 @@ def written_by(node: Node) -> Iterator[Node]:
 
 
 def may_hand_on(node: Node) -> bool:
-    """Whether an op that returns a new value by its schema may return what it was given."""
+    """Return True if an op may return its input, though its schema promises a new value."""
     op = node.target
     if not isinstance(op, OpOverload) or not is_functional(op) or base_name(op) in _COMPOSED:
         return False
@@ -71,7 +71,7 @@ def may_hand_on(node: Node) -> bool:
 
 
 def written_through(graph: Graph) -> list[Node]:
-    """Nodes that may return what they were given, where that or their result is written later."""
+    """Return the nodes that may return their input, where input or result is written later."""
     memory: dict[Node, set[Node]] = {}
     last: dict[Node, int] = {}
     for position, node in enumerate(graph.nodes):

@@ -8,7 +8,7 @@ import torch
 from torch.export import ExportedProgram
 
 from etdev.edge.conversion import Conversion
-from etdev.edge.expander import expander_of
+from etdev.edge.expander import PluginExpander
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
@@ -50,7 +50,7 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
 def _decided(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
     """Convert a program, and decompose what plugins want whole and don't claim."""
     config, apply = without_dim_order(), composition.quirks.apply
-    expander = expander_of(config, composition.plugins, apply=apply)
+    expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
     conversion = Conversion(composition.plugins, config, expander, False, False, apply)
     manager = guarded(
         "edge conversion",

@@ -9,7 +9,7 @@ from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
 from etdev.edge.conversion import Conversion, Settings
-from etdev.edge.expander import expander_of
+from etdev.edge.expander import PluginExpander
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified_pieces
@@ -42,8 +42,8 @@ class Decider:
     def __attrs_post_init__(self) -> None:
         simplify = simplified_pieces if self.composition.simplify else None
         composed = self.composition
-        self._expander = expander_of(
-            self.settings.compile_config, composed.plugins, simplify, composed.quirks.apply
+        self._expander = PluginExpander(
+            self.settings.compile_config, simplify, composed.plugins, composed.quirks.apply
         )
         self._stages = Stages(self.listener)
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from etdev.graph.expand import Expander
 from etdev.graph.method import MethodGraph
 from etdev.graph.order import delegates_of, run_order
-from etdev.graph.simplified import simplified_in
+from etdev.graph.rebuild import simplified_in
 from etdev.planner.boundary_copies import plan_copies
 from etdev.planner.constants import settle
 from etdev.planner.partitioning import Partitioning, Verdicts

@@ -17,8 +17,8 @@ from attrs import frozen
 from torch.export import ExportedProgram
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from etdev.edge.calls import called, duplicate, written
 from etdev.edge.random_state import untouched_random_state
+from etdev.edge.reference import called, duplicate, written
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
 from etdev.schema.quirk import Quirk, Stage

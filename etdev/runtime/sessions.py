@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from etdev.edge.calls import called, duplicate
-from etdev.edge.reference import Reference
+from etdev.edge.reference import Reference, called, duplicate
 from etdev.errors import VerifyError
 from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.samples import Samples

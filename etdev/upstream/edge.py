@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -84,6 +84,18 @@ def excepting(config: EdgeCompileConfig, ops: Iterable[OpOverload]) -> EdgeCompi
 def set_program(manager: EdgeProgramManager, method: str, program: ExportedProgram) -> None:
     """Replace the program of a method, in place."""
     manager._edge_programs[method] = program
+
+
+def start_etrecord(manager: EdgeProgramManager, programs: Mapping[str, ExportedProgram]) -> None:
+    """Give a manager a record of its programs, for ExecuTorch's developer tools.
+
+    Args:
+        manager: Changed in place.
+        programs: The ATen programs that its programs were converted from.
+    """
+    manager._etrecord = record = _program._create_empty_etrecord()
+    record.add_exported_program(dict(programs))
+    record.add_edge_dialect_program(copy.deepcopy(manager))
 
 
 def etrecord(manager: EdgeProgramManager) -> Any:

@@ -64,3 +64,22 @@ def is_composite(op: OpOverload) -> bool:
     """Return True if torch composes an op of other ops, and its gradient of theirs."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return bool(op.has_kernel_for_dispatch_key(key))
+
+
+def functional_twin(op: object) -> OpOverload | None:
+    """Return the op that returns what another one, such as `relu_`, writes to its first argument.
+
+    None if there is none with the same arguments, or if the op writes to another argument, too, or
+    is random.
+    """
+    if not isinstance(op, OpOverload) or not op._opname.endswith("_"):
+        return None
+    packet = getattr(getattr(torch.ops, op.namespace), op._opname.removesuffix("_"), None)
+    twin = getattr(packet, op._overloadname, None)
+    if not isinstance(twin, OpOverload) or twin._schema.is_mutable:
+        return None
+    given, wanted = ([(a.name, str(a.type)) for a in o._schema.arguments] for o in (op, twin))
+    alone = all(argument.alias_info is None for argument in op._schema.arguments[1:])
+    returns_new = not any(value.alias_info for value in twin._schema.returns)
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    return twin if given == wanted and alone and returns_new and not random else None

@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 from etdev import Lowerer
-from etdev.graph import generation, passes
+from etdev.graph import passes
 from etdev.upstream.edge import edge_conversion
 
 
@@ -59,7 +59,7 @@ PROGRAMS = {
 def test_the_graph_is_the_same_with_all_passes(name, monkeypatch):
     program = PROGRAMS[name]()
     with_fewer = converted(program)
-    monkeypatch.setattr(generation, "only_if_needed", lambda step: step)
+    monkeypatch.setattr(passes, "only_if_needed", lambda step: step)
     assert converted(program) == with_fewer
 
 
@@ -74,7 +74,7 @@ def test_half_of_the_traces_are_left_out(monkeypatch):
     program = exported(*nets.mlp())
     Lowerer(["cpu"]).decide(program)
     fewer = set(traces)
-    monkeypatch.setattr(generation, "only_if_needed", lambda step: step)
+    monkeypatch.setattr(passes, "only_if_needed", lambda step: step)
     Lowerer(["cpu"]).decide(program)
     assert set(traces) - fewer == {
         *("NormalizeTransposePass", "ReplaceBrokenOpsWithFunctionalOpsPass", "SymToTensorPass"),

@@ -1,4 +1,4 @@
-"""Copies: ops that hand on what they are given, and pairs of them that one can do."""
+"""Copies of a value that can be read itself, and pairs of views that one view can replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_corrected, is_plain, looks_like
 from etdev.graph.nodes import op_name
 
-# They hand on their first input if the result looks like it.
+# Ops that return their first input if the result looks like it.
 _COPIES = {
     "aten.alias_copy.default",
     "aten.clone.default",
@@ -27,13 +27,13 @@ _PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
 
 
 def source_of(node: Node, folding: Folding) -> Node | None:
-    """The node whose value this one has too, element by element and in the same layout."""
+    """Return the input that a node copies element by element, in the same layout, or None."""
     source: Any = node.args[0] if node.args else None
     if not isinstance(source, Node) or not looks_like(source.meta.get("val"), node.meta["val"]):
         return None
     name = op_name(node)
     if is_corrected(source):
-        # A view of it may give back the shape that its kernel forgets.
+        # A view of it may restore the shape that its kernel forgets.
         return None
     if name in _COPIES or (name == _PERMUTE and _order(node) == sorted(_order(node))):
         return source
@@ -41,7 +41,7 @@ def source_of(node: Node, folding: Folding) -> Node | None:
 
 
 def merged(node: Node, folding: Folding) -> Simpler | None:
-    """A permutation of a permutation, or a view of a view, as one of what the inner one reads."""
+    """Return a permutation of a permutation, or a view of a view, as one op on the inner input."""
     inner = node.args[0] if node.args else None
     name = op_name(node)
     if name not in (_PERMUTE, _VIEW) or not isinstance(inner, Node):

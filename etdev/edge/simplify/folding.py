@@ -1,4 +1,4 @@
-"""Folding: what is computed from constants alone is computed once, here."""
+"""Constant folding: nodes that depend on constants alone are computed ahead of time."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from etdev.edge.simplify.values import is_plain, is_random, is_static, moves_onl
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
 from etdev.upstream.operators import base_name
 
-# What is larger stays computed. Up to here, too, PyTorch computes in one thread, so that the bits
-# don't depend on how many there are.
+# Larger results stay computed. Up to this size PyTorch computes in one thread, so that the bits
+# don't depend on the number of threads.
 MOST_ELEMENTS = 32768
-# What constants may add to a .pte: so much, or this part of the constants that it has already.
+# Folded constants may add this to a .pte, or this part of the constants that it has already.
 MOST_BYTES = 64 << 10
 MOST_PART = 1 / 16
-# What is kept in memory meanwhile.
+# Limit of the results that are kept in memory meanwhile.
 _MOST_HELD_BYTES = 128 << 20
-# Of these there may be several that hold the same.
+# Constants up to this size may be stored beside one that holds the same elements.
 _SMALL_BYTES = 4 << 10
-# Ways to look at a weight; what only has another shape is not even copied at run time.
-_SEEN = ("permute_copy", "t_copy", "transpose_copy", "view_copy")
+# Views of a weight; one that only has another shape is not even copied at run time.
+_VIEWS = ("permute_copy", "t_copy", "transpose_copy", "view_copy")
 # ExecuTorch leaves constants of such names in the .pte where others go to a .ptd.
 _PREFIX = "_lifted_tensor_"
 
 
 @define(eq=False)
 class Folding:
-    """What is known of the values of a graph.
+    """The known values of a graph.
 
     Args:
         graph: The graph; constants that are folded are put in by `place`.
         constants: Values of its constants, by the name of their input.
-        placed: What was put in, by name.
+        placed: The constants that were put in, by name.
     """
 
     graph: Graph
@@ -49,7 +49,7 @@ class Folding:
     _held_bytes: int = 0
 
     def value(self, node: object) -> torch.Tensor | None:
-        """The value of a node; None if it depends on inputs, state or chance."""
+        """Return the value of a node; None if it depends on inputs, state or chance."""
         if not isinstance(node, Node):
             return None
         if node in self._values:
@@ -59,7 +59,7 @@ class Folding:
         return value.detach() if plain and value.device.type == "cpu" else None  # type: ignore[union-attr]
 
     def evaluate(self, node: Node) -> bool:
-        """Compute a node from what is known; whether that was possible.
+        """Compute a node from known values; return True if that was possible.
 
         Args:
             node: A plain op whose inputs were evaluated before.
@@ -83,12 +83,12 @@ class Folding:
         if self._held_bytes + result.nbytes > _MOST_HELD_BYTES:
             return False
         self._held_bytes += result.nbytes
-        # A copy, since a view would have the storage of what it is a view of.
+        # A copy, since a view would keep the storage of its base.
         self._values[node] = result.clone(memory_format=torch.contiguous_format)
         return True
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
-        """A node with a value of our own.
+        """Return a new node with a value.
 
         Args:
             value: Its value.
@@ -102,7 +102,7 @@ class Folding:
         return node
 
     def identity(self, node: Node) -> Any:
-        """What a node has in common with others of the same value that are known to have it."""
+        """Return a key that nodes share which are known to have the same value."""
         value = self._values.get(node)
         if value is None:
             return node
@@ -112,11 +112,11 @@ class Folding:
         return self._identities[node]
 
     def knows(self, node: Node) -> bool:
-        """Whether a node of the program was computed here."""
+        """Return True if a node of the program was computed here."""
         return node in self._values and not _is_own(node)
 
     def place(self, first: Node) -> dict[Node, Node]:
-        """Put constants in place of what was evaluated and is read by what was not.
+        """Put constants in place of computed nodes that other nodes read.
 
         Args:
             first: The node before which constants stand.
@@ -144,7 +144,7 @@ class Folding:
         return constants
 
     def _read(self) -> Iterator[Node]:
-        """Nodes that ops read, and only ops: results and what branches take stay computed."""
+        """Yield the nodes that only ops read: outputs and inputs of branches stay computed."""
         for node in self._values:
             users = list(node.users)
             if all(map(op_of, users)) and any(user not in self._values for user in users):
@@ -155,7 +155,7 @@ class Folding:
         return max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in values if v is not None))
 
     def _doubled(self) -> set[Node]:
-        """Nodes whose constant would be stored beside one that it is computed from."""
+        """Return the nodes whose constant would be stored beside one that it is computed from."""
         doubled: set[Node] = set()
         for node in self._values:
             for source in node.all_input_nodes:
@@ -178,12 +178,12 @@ class Folding:
 
 
 def evaluated(node: Node, folding: Folding) -> Node | None:
-    """The node itself, if it could be computed from what is known."""
+    """Return the node itself, if it could be computed from known values."""
     return node if folding.evaluate(node) else None
 
 
 def _constant() -> None:
-    """Stands for a constant until the graph is done."""
+    """Stand for a constant until the graph is done."""
 
 
 def _is_own(node: Node) -> bool:
@@ -201,26 +201,26 @@ def _can_be_known(node: Node) -> bool:
         return False
     if value.numel() > MOST_ELEMENTS or not value.numel():
         return False
-    if not is_plain(node) or is_random(node) or _is_seen_weight(node):
+    if not is_plain(node) or is_random(node) or _is_viewed_weight(node):
         return False
-    # A backend may compute with it and not take it as a value from outside.
+    # A backend may compute in float64 and not take such a value from outside.
     return value.dtype != torch.float64 or any(
         getattr(source.meta["val"], "dtype", None) == torch.float64
         for source in node.all_input_nodes
     )
 
 
-def _is_seen_weight(node: Node) -> bool:
-    """Whether a node is a weight with its dimensions in another order, or in another shape.
+def _is_viewed_weight(node: Node) -> bool:
+    """Return True if a node is a weight with its dimensions in another order or shape.
 
-    It is known by its name, to a .ptd or to another method, and backends look for both together.
+    A .ptd or another method knows the weight by its name, and backends look for both together.
     """
     source: Any = node.args[0] if node.args else None
-    seen = base_name(node.target) in _SEEN
-    return seen and isinstance(source, Node) and source.op == "placeholder"
+    viewed = base_name(node.target) in _VIEWS
+    return viewed and isinstance(source, Node) and source.op == "placeholder"
 
 
 def _is_exact(node: Node, value: torch.Tensor) -> bool:
-    """Whether what an op makes of a value is the same with any number of threads."""
+    """Return True if an op computes the same bits from a value with any number of threads."""
     exact = not (node.meta["val"].is_floating_point() or node.meta["val"].is_complex())
     return exact or value.numel() <= MOST_ELEMENTS or moves_only(node)

@@ -1,4 +1,4 @@
-"""Masks: logic whose outcome is known, or that takes more ops than it needs."""
+"""Masks with a known outcome, or with more ops than they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
 _OR = ("aten.bitwise_or.Tensor", "aten.logical_or.default")
 _NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
 _WHERE = "aten.where.self"
-# The others are not each other's opposite for a NaN.
+# Only these are each other's opposite for a NaN, too.
 _OPPOSITE = {"aten.eq.Scalar": "ne.Scalar", "aten.eq.Tensor": "ne.Tensor"} | {
     "aten.ne.Scalar": "eq.Scalar",
     "aten.ne.Tensor": "eq.Tensor",
@@ -25,7 +25,7 @@ _FULL = ("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.de
 
 
 def simpler(node: Node, folding: Folding) -> Simpler | None:
-    """What a node of a mask can be instead; None if it is as simple as can be."""
+    """Return a simpler form of a logic op or a `where`; None if there is none."""
     name = op_name(node)
     if name in _AND or name in _OR:
         return _neutral(node, folding, name in _AND)
@@ -37,7 +37,7 @@ def simpler(node: Node, folding: Folding) -> Simpler | None:
 
 
 def _neutral(node: Node, folding: Folding, neutral: bool) -> Simpler | None:
-    """`x and True`, `x or False`."""
+    """Simplify `x and True` and `x or False`."""
     for operand, other in (node.args[:2], node.args[1::-1]):
         if not isinstance(other, Node) or not _is_bool(other):
             continue
@@ -52,7 +52,7 @@ def _neutral(node: Node, folding: Folding, neutral: bool) -> Simpler | None:
 
 
 def _negated(node: Node) -> Simpler | None:
-    """`not not x`, `not x == y`."""
+    """Simplify `not not x` and `not x == y`."""
     inner: Any = node.args[0]
     if not isinstance(inner, Node) or not is_plain(inner) or not _is_bool(inner):
         return None
@@ -68,7 +68,7 @@ def _negated(node: Node) -> Simpler | None:
 
 
 def _chosen(node: Node, folding: Folding) -> Simpler | None:
-    """`where` with one outcome, a negated condition, or a choice that is full of one value."""
+    """Simplify `where` with a known condition, a negated one, or a choice filled with one value."""
     condition, *choices = node.args
     value = folding.value(condition)
     if value is not None and value.dtype == torch.bool:
@@ -77,12 +77,11 @@ def _chosen(node: Node, folding: Folding) -> Simpler | None:
                 continue
             if looks_like(choice.meta.get("val"), node.meta["val"]):
                 return choice
-    turned = _turned(*node.args)
-    args = _unfilled(node, turned, folding)
+    args = _unfilled(node, _without_not(*node.args), folding)
     return None if args == node.args else (node.target, args)
 
 
-def _turned(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
+def _without_not(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
     if isinstance(condition, Node) and op_name(condition) in _NOT and len(condition.users) == 1:
         source: Any = condition.args[0]
         if isinstance(source, Node) and _is_bool(source):
@@ -91,7 +90,7 @@ def _turned(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
 
 
 def _unfilled(node: Node, given: tuple[Any, ...], folding: Folding) -> tuple[Any, ...]:
-    """A choice that is full of one value becomes that value, if the result keeps its sizes."""
+    """Replace a choice filled with one value by that value, if the result keeps its sizes."""
     args = list(given)
     for index in (1, 2):
         choice, other = args[index], args[3 - index]
@@ -106,18 +105,18 @@ def _unfilled(node: Node, given: tuple[Any, ...], folding: Folding) -> tuple[Any
 
 
 def _decides(other: torch.Tensor, choice: Node, node: Node) -> bool:
-    """Whether a result has the sizes, dtype and layout that it has from the other choice alone."""
+    """Return True if the other choice alone gives the result its sizes, dtype and layout."""
     values = (other, choice.meta["val"], node.meta["val"])
     return (
         same_sizes(other.shape, node.meta["val"].shape)
         and len({value.dtype for value in values}) == 1
-        # Kernels refuse tensors of several layouts, and one number has but one.
+        # Kernels refuse tensors of different layouts, and a single number has only one.
         and all(value.is_contiguous() for value in values)
     )
 
 
 def _filling(node: Node) -> torch.Tensor | None:
-    """The value that a node is full of; None if it is computed, or none of its dtype."""
+    """Return the value that a node is filled with; None if it is computed or not of its dtype."""
     name = op_name(node)
     fill = node.args[1] if name == "aten.full_like.default" else int("ones" in name)
     if not isinstance(fill, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Scalars: arithmetic with a number becomes arithmetic with a constant, which backends claim."""
+"""Arithmetic with a number, replaced by arithmetic with a constant, which backends claim."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PACKETS = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")
 
 
 def as_tensor(node: Node, folding: Folding) -> Simpler | None:
-    """A float32 op with its number as a constant; None if it is something else.
+    """Return a float32 op with its number as a constant; None for other nodes.
 
-    Kernels round that number to float32 either way; in other dtypes they don't.
+    Kernels round the number to float32 either way; in other dtypes they don't.
     """
     packet = _PACKETS.get(op_name(node))
     value = node.meta["val"]
-    # Kernels refuse tensors of several layouts, and one number has but one.
+    # Kernels refuse tensors of different layouts, and a single number has only one.
     if packet is None or value.dtype != torch.float32 or not value.is_contiguous():
         return None
     source, number, *rest = node.args
@@ -30,7 +30,7 @@ def as_tensor(node: Node, folding: Folding) -> Simpler | None:
         return None
     if rest or node.kwargs or isinstance(number, bool) or not isinstance(number, (int, float)):
         return None
-    # A float32 can't hold it, and kernels differ in what they then compute.
+    # A float32 can't hold it, and kernels then compute different results.
     if abs(number) > torch.finfo(torch.float32).max and math.isfinite(number):
         return None
     constant = folding.constant(torch.full((1,), number, dtype=torch.float32), node)

@@ -1,4 +1,4 @@
-"""The sweep: one pass over a graph, in which every node is tried once, after its inputs were."""
+"""Removal of redundant work from a graph, in one pass over its nodes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from etdev.edge.simplify import copies, folding, masks, scalars
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_plain, is_random
 from etdev.graph.nodes import module_paths, op_name
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import copy_graph, note, rebuilt, simplified_in
 from etdev.graph.signature import renamed, unwritten_constants
-from etdev.graph.simplified import note, simplified_in
 from etdev.graph.source import CALLS, NO_CALL, line_of
 from etdev.schema.simplification import Simplification
 
@@ -33,12 +32,12 @@ class Sweep:
 
     Args:
         program: An edge-dialect program without delegates; it is not changed.
-        pieces: It is what an op was decomposed into, whose results the rest of a method reads.
+        pieces: The program is the pieces of an op, whose results the rest of a method reads.
     """
 
     program: ExportedProgram
     pieces: bool = False
-    # What became of nodes, by their names.
+    # By the names of the nodes.
     _simplified: dict[str, Simplification] = field(factory=dict)
     _graph: Graph = field(init=False)
     _folding: Folding = field(init=False)
@@ -53,7 +52,7 @@ class Sweep:
         self._written = frozenset(name for name, target in inputs if target in written)
 
     def simplified(self) -> ExportedProgram:
-        """The program without what computes nothing new; the same one if there is nothing."""
+        """Return the program without redundant work; the same object if there is none."""
         unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
         order = {node.name: place for place, node in enumerate(self._graph.nodes)}
         for node in list(self._graph.nodes):
@@ -71,13 +70,13 @@ class Sweep:
         return program
 
     def _last(self, name: str) -> str:
-        """What has the value of a node in the end; empty if nothing needs it any more."""
+        """Return the node that finally provides the value of a node; empty if it is dead."""
         while name and (later := self._simplified.get(name)) and later.into != name:
             name = later.into
         return name
 
     def _note(self, node: Node, kind: str, into: Node | None = None) -> None:
-        """Write down what becomes of a node, before it does."""
+        """Write down a change of a node, before it is made."""
         self._simplified[node.name] = Simplification(
             node=node.name,
             op=op_name(node),
@@ -88,7 +87,7 @@ class Sweep:
         )
 
     def _constants(self) -> dict[str, Any]:
-        """Values of the constants that nothing writes, by input."""
+        """Return the values of the constants that the method never writes, by input."""
         values = {**self.program.constants, **self.program.state_dict}
         targets = unwritten_constants(self.program)
         return {name: values[target] for name, target in targets.items() if target in values}
@@ -109,19 +108,19 @@ class Sweep:
         self._share(node)
 
     def _replace(self, node: Node, source: Node, kind: str) -> bool:
-        """Have another node be read in place of one; whether that may be."""
-        # What a method returns stays a tensor of its own.
+        """Replace a node by another one; return True if that is possible."""
+        # A result of a method stays a tensor of its own.
         own = self.pieces and source.op == "call_function" and not _is_returned(source)
         if _is_returned(node) and not own:
             return False
         self._note(node, kind, source)
         node.replace_all_uses_with(source)
-        # Others ask how many users its inputs have.
+        # Erased at once, since rules count the users of its inputs.
         self._graph.erase_node(node)
         return True
 
     def _share(self, node: Node) -> None:
-        """Have a node computed once that is computed twice."""
+        """Replace a node by an earlier one that computes the same."""
         key = self._key(node)
         if key is None:
             return
@@ -130,7 +129,7 @@ class Sweep:
             self._replace(node, first, "duplicates")
 
     def _key(self, node: Node) -> Any:
-        """What two nodes have in common that compute the same; None if that can't be told."""
+        """Return a key that nodes share which compute the same; None for a node without one."""
         if is_random(node):
             return None
         try:
@@ -149,10 +148,10 @@ class Sweep:
         return (type(value), repr(value)) if isinstance(value, (bool, int, float)) else value
 
     def _remove_unused(self, unread: set[Node], constants: Mapping[Node, Node]) -> None:
-        """Remove what nothing reads, last ones first, so that what they read is removed too.
+        """Remove unread nodes, the last ones first, so that their inputs are removed, too.
 
         Args:
-            unread: What nothing read to begin with; of these only plain ops go.
+            unread: The nodes that were unread to begin with; only plain ops among them go.
             constants: The constant in place of each node that has one.
         """
         for node in reversed(list(self._graph.nodes)):
@@ -166,9 +165,9 @@ class Sweep:
             self._graph.erase_node(node)
 
     def _forget_calls(self) -> None:
-        """Have nodes with other neighbours than before come from no call.
+        """Detach nodes with changed neighbours from the call that they come from.
 
-        Backends that look for all nodes of `linear` take what is left of them for a whole layer.
+        Backends that match all nodes of a `linear` call would take the rest of them for a layer.
         """
         before = {node.name: _neighbours(node) for node in self.program.graph.nodes}
         for node in self._graph.nodes:
@@ -176,7 +175,7 @@ class Sweep:
                 node.meta = {**node.meta, CALLS: NO_CALL}
 
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
-        """The program of the graph, without constants that aren't read any more."""
+        """Return the program of the graph, without constants that are not read any more."""
         folded = self._folding.placed
         signature = self.program.graph_signature
         unwritten = unwritten_constants(self.program)
@@ -191,18 +190,17 @@ class Sweep:
         names = {name: self._last(name) for name in self._simplified}
         outputs = [renamed(spec, names) for spec in signature.output_specs]
         signature = ExportGraphSignature(inputs, outputs)
-        root = self.program.graph_module
-        return rebuilt(self.program, self._graph, signature, root, folded)
+        return rebuilt(self.program, self._graph, signature, constants=folded)
 
     def _inputs(self, signature: ExportGraphSignature) -> Iterator[tuple[Node, InputSpec]]:
-        """The inputs of the method with their specs, which are in the same order."""
+        """Return the inputs of the method with their specs, which are in the same order."""
         nodes = self._graph.find_nodes(op="placeholder")
         given = (node for node in nodes if node.name not in self._folding.placed)
         return zip(given, signature.input_specs, strict=True)
 
 
-# A rule gives what may be read in place of a node, the node itself if it is done with, a simpler op
-# and its arguments, or nothing.
+# A rule returns a node to read in place of another, the node itself if no other rule should see it,
+# a simpler op and its arguments, or None.
 Rule = Callable[[Node, Folding], Simpler | None]
 _RULES: tuple[tuple[str, Rule], ...] = (
     # A copy of a constant is that constant, not another one.
@@ -225,17 +223,17 @@ def _is_returned(node: Node) -> bool:
 
 
 def _first_input(graph: Graph, program: ExportedProgram) -> Node:
-    """Where constants end: the first input of the user, or the first op."""
+    """Return the first node after the constants: an input of the user, or an op."""
     users = set(program.graph_signature.user_inputs)
     first: Node = next(n for n in graph.nodes if n.op != "placeholder" or n.name in users)
     return first
 
 
 def simplified(program: ExportedProgram) -> ExportedProgram:
-    """An edge-dialect program without what computes nothing new, and with a note of that."""
+    """Return an edge-dialect program without redundant work, and with a note of each change."""
     return Sweep(program).simplified()
 
 
 def simplified_pieces(program: ExportedProgram) -> ExportedProgram:
-    """The same of what an op was decomposed into."""
+    """Return the pieces of an op without redundant work, and with a note of each change."""
     return Sweep(program, pieces=True).simplified()
