@@ -32,7 +32,7 @@ class Wishes:
         plugins: The plugins to ask, in claim order.
         shown: Ops that plugins want to be shown whole, which they aren't in control-flow branches.
         inside: Ops that stay whole in branches too, since a kernel of the runtime computes them.
-        decomposed: Ops that plugins write otherwise than torch and ExecuTorch do.
+        decomposed: Ops for which plugins have other formulas than torch and ExecuTorch.
     """
 
     program: ExportedProgram
@@ -74,10 +74,10 @@ class Wishes:
 
 
 def _becomes_another(op: OpOverload) -> bool:
-    """Return True if ExecuTorch has another op for it and no pieces.
+    """Return True if ExecuTorch replaces an op by another one instead of decomposing it.
 
-    Copies are others where it knows the order of dimensions, and so are ops that return a number;
-    torch can't trace `item` of some views if that is kept.
+    It does so with copies, where it knows the order of dimensions, and with ops that return a
+    number; torch can't trace `item` of some views if that is kept.
     """
     (*types,) = (str(value.type) for value in schema_of(op).returns)
     is_number = bool(types) and set(types) <= {"number", "bool", "int", "float"}
@@ -87,16 +87,15 @@ def _becomes_another(op: OpOverload) -> bool:
 def wishers(node: Node) -> tuple[str, ...]:
     """Return the plugins that want an edge-dialect op whole at this place."""
     op, *names = node.meta.get("custom", {}).get(_MARK, ("",))
-    # Nodes that the conversion adds beside an op inherit its mark.
+    # Nodes that the conversion adds next to an op inherit its mark.
     return tuple(names) if op_name(node) == op else ()
 
 
 def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
     """Remove the marks; return the ops that were kept whole, with the plugins that wanted them.
 
-    Ops of other libraries are whole for every plugin, whatever it said of them: some backends know
-    a layer by the ops that quantise for it, which is lost once another plugin has one of their
-    pieces.
+    Ops of other libraries stay whole for every plugin. Some backends recognise a layer by the ops
+    that quantise for it, and could not once another plugin has one of their pieces.
     """
     kept = {}
     for node in program.graph.nodes:

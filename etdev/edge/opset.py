@@ -1,7 +1,7 @@
-"""The ops of the edge dialect: others are decomposed further, or refused by name.
+"""The ops of the edge dialect; any other op is decomposed further, or refused by name.
 
-ExecuTorch takes Core ATen and what its caller excepts, and its decompositions leave some other ops
-as they are. Torch has more tables: those of its reference implementations and of its compiler.
+ExecuTorch takes Core ATen and its caller's exceptions, and its decompositions leave some ops
+outside that. torch has more tables: those of its reference implementations and of its compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Opset:
 
     Args:
         config: Has the caller's exceptions; not changed.
-        kept: Ops that are kept whole for a plugin, as many as there are when it is asked.
+        kept: Ops that are kept whole for a plugin; the collection may grow later.
     """
 
     def __init__(self, config: EdgeCompileConfig, kept: Collection[Any] = ()) -> None:
@@ -44,18 +44,18 @@ class Opset:
         ).check_valid_op
 
     def has(self, target: Any) -> bool:
-        """Return True if it has the op of a node, in either dialect."""
+        """Return True if the op of a node, in either dialect, is one of them."""
         op = overload_of(target)
         if op in self._kept:
             return True
         try:
             self._check(op)
-        except Exception:  # SpecViolationError, or RuntimeError for a caller's impossible wish.
+        except Exception:  # SpecViolationError, or RuntimeError for an impossible exception.
             return False
         return True
 
     def decomposed(self, program: ExportedProgram, table: Table) -> ExportedProgram:
-        """Decompose what it doesn't have, as far as torch's tables lead to what it has.
+        """Decompose the other ops of a program, as far as torch's tables go.
 
         Args:
             program: ATen program, decomposed with the table; not changed.
@@ -69,14 +69,14 @@ class Opset:
             known = {op: pieces for op in wanted if (pieces := further_pieces(op))}
             attempts = [known, *({op: pieces} for op, pieces in known.items())]
             for attempt in attempts[: 1 if len(known) < 2 else None] if known else ():
-                # One of them may fail on this program, which is no reason to leave the others.
+                # One of them may fail on this program; then they are tried one by one.
                 with suppress(Exception):
                     result = result.run_decompositions({**table, **more, **attempt})
                     more.update(attempt)
                     if attempt is known:
                         break
-        # A primitive has no kernel and would pass for an op of some backend's own. The refusal
-        # names what the user wrote.
+        # A primitive has no kernel and would pass for a backend's own op. The refusal names the op
+        # that the user wrote.
         return program if any(map(self._is_primitive, self._missing(result))) else result
 
     def _missing(self, program: ExportedProgram) -> list[OpOverload]:
@@ -92,7 +92,7 @@ class Opset:
         return op.namespace == "prims" and op not in self._kept
 
     def refuse_others(self, programs: Mapping[str, ExportedProgram]) -> None:
-        """Refuse edge-dialect programs with ops that it doesn't have.
+        """Refuse edge-dialect programs with other ops.
 
         Raises:
             LoweringError: There are some; all of them are named, with the lines they come from.
@@ -116,7 +116,7 @@ class Opset:
 
 
 def is_unknown_of_numbers(node: Node) -> bool:
-    """Return True if a node computes a number, such as a power of a size, as ExecuTorch can't.
+    """Return True if a node computes a number in a way that ExecuTorch can't, such as a power.
 
     It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.
     """
@@ -128,7 +128,7 @@ def is_unknown_of_numbers(node: Node) -> bool:
 
 
 def _is_unknown_flow(node: Node) -> bool:
-    """Return True if a node calls graphs as ExecuTorch doesn't know, such as flex attention."""
+    """Return True if a node calls graphs by an op unknown to ExecuTorch, such as flex attention."""
     graphs = [source for source in node.all_input_nodes if source.op == "get_attr"]
     root: Any = node.graph.owning_module
     values = (operator.attrgetter(str(source.target))(root) for source in graphs)
@@ -139,5 +139,5 @@ def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
     """Return how torch decomposes an op; for a primitive, the ATen op that it stands for."""
     if op.namespace == "prims":
         return primitive_pieces(op)
-    # The compiler's comes last, since it has exceptions for its own code.
+    # The compiler's table comes last, since it has exceptions for its own code.
     return next((table[op] for table in further_tables() if op in table), None)

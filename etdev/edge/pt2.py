@@ -1,4 +1,4 @@
-"""PT2: `.pt2` files, and what of them torch.export.load would run, found without running it.
+"""Checks of `.pt2` files for code that torch.export.load would run.
 
 torch's loader unpickles tensors of subclasses and opaque constants, and example inputs that a safe
 unpickler refuses; it loads compiled libraries, evaluates the expressions of
@@ -32,7 +32,7 @@ _TRUST = (
     "if you trust who made it, give --trust, or what torch.export.load makes of it; "
     "else export the model anew"
 )
-# What torch writes for an expression.
+# The syntax of the expressions that torch writes.
 _EXPRESSION = (
     *(ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.Tuple),
     *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
@@ -45,7 +45,7 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
 
     Args:
         path: The file.
-        trust: Whether code in it may run.
+        trust: Let code in it run.
 
     Raises:
         SourceError: It is missing, truncated, not a .pt2 file, or would run code.
@@ -66,7 +66,7 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
 
 
 def code_in(path: Path) -> Iterator[str]:
-    """What of a file torch's loader would run, each in words; nothing for one that it can't read.
+    """Yield the code of a file that torch's loader would run; nothing for an unreadable file.
 
     Args:
         path: The file.
@@ -76,7 +76,7 @@ def code_in(path: Path) -> Iterator[str]:
 
 
 def _archives(path: Path) -> Iterator[Mapping[str, Callable[[], bytes]]]:
-    """The members of a file as torch's loader sees them, in the format of now and of torch 2.7."""
+    """Yield the members of a file as torch's loader sees them, also in the format of torch 2.7."""
     try:
         with PT2ArchiveReader(str(path)) as reader:
             names = reader.get_file_names()
@@ -93,12 +93,12 @@ def _archives(path: Path) -> Iterator[Mapping[str, Callable[[], bytes]]]:
 
 @define(eq=False)
 class _Scan:
-    """The members of one archive: what reads each, by name."""
+    """The members of one archive: functions that read them, by name."""
 
     members: Mapping[str, Callable[[], bytes]]
 
     def reasons(self) -> Iterator[str]:
-        """What would run."""
+        """Yield the parts that would run."""
         for name, read in self.members.items():
             if name.startswith(_LIBRARIES):
                 yield f"the native library {name}"
@@ -123,7 +123,7 @@ class _Scan:
                 yield f"a keyword argument in {name}"
 
     def _payloads(self, folder: str, data: Any) -> Iterator[str]:
-        """The weights or constants that are pickles."""
+        """Yield the weights or constants that are unsafe pickles."""
         config = data.get("config") if isinstance(data, dict) else None
         for payload in config.values() if isinstance(config, dict) else ():
             if not isinstance(payload, dict) or not payload.get("use_pickle"):
@@ -136,7 +136,7 @@ class _Scan:
 
 
 def _is_data(content: bytes) -> bool:
-    """Whether torch's safe unpickler takes it: tensors, containers, and what is allowed by name."""
+    """Return True if torch's safe unpickler takes a pickle, as of tensors and containers."""
     if not content:
         return True
     try:
@@ -147,7 +147,7 @@ def _is_data(content: bytes) -> bool:
 
 
 def _plain(content: bytes) -> Any:
-    """JSON as plain data; None for what is none, which torch's loader refuses, too."""
+    """Return JSON as plain data; None for other bytes, which torch's loader refuses, too."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -155,7 +155,7 @@ def _plain(content: bytes) -> Any:
 
 
 def _walk(data: Any) -> Iterator[tuple[str, Any]]:
-    """Every key of nested objects, with its value."""
+    """Yield every key of nested objects with its value."""
     work = [data]
     while work:
         item = work.pop()
@@ -167,7 +167,7 @@ def _walk(data: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _are_names(value: Any) -> bool:
-    """Whether names can stand in code without being more than that."""
+    """Return True if generated code can contain names without running anything else."""
     names = value if isinstance(value, list) else [value]
     return all(
         not isinstance(name, str)
@@ -179,7 +179,7 @@ def _are_names(value: Any) -> bool:
 
 
 def _keywords(spec: Any) -> list[Any]:
-    """The names of keyword arguments in a serialized structure of inputs."""
+    """Return the names of keyword arguments in a serialized structure of inputs."""
     try:
         _, inputs = json.loads(spec)
         _, keywords = inputs["children_spec"]
@@ -190,7 +190,7 @@ def _keywords(spec: Any) -> list[Any]:
 
 
 def _is_expression(text: Any) -> bool:
-    """Whether sympy makes an expression of a text, and nothing else happens on the way."""
+    """Return True if sympy makes an expression of a text without running anything else."""
     if not isinstance(text, str):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Random state: a lowering leaves the generators of random numbers where they were."""
+"""The generators of random numbers, which a lowering leaves as they were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def untouched_random_state() -> Iterator[None]:
-    """Put back the generators of Python, NumPy and torch on the CPU, whoever drew from them."""
+    """Restore the random generators of Python, NumPy and torch on the CPU afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         try:

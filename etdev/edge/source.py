@@ -1,4 +1,4 @@
-"""Sources: the models that users give, as methods that can be exported to ATen programs."""
+"""The models that users give, as methods that can be exported to ATen programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etdev.upstream.exported import modal_layers
 from etdev.upstream.trees import pytree
 
 FORWARD = "forward"
-# Modules that compute differently in training mode; on others the flag changes nothing.
+# Modules that compute differently in training mode; the flag changes nothing elsewhere.
 _MODAL = modal_layers()
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
@@ -109,7 +109,7 @@ class Method:
             return module(*arguments, **keywords)
 
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Example inputs, positional and by keyword."""
+        """Return the example inputs, positional and by keyword."""
         if self.inputs is not None:
             return self.inputs, self.kwargs
         known = self.model.example_inputs if isinstance(self.model, ExportedProgram) else None
@@ -165,7 +165,7 @@ def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _are_values(third: object) -> bool:
-    """Whether the third item of a tuple is keyword arguments, and not dynamic shapes."""
+    """Return True if the third item of a tuple is keyword arguments, and not dynamic shapes."""
     leaves = pytree.tree_leaves(third)
     return isinstance(third, Mapping) and any(isinstance(leaf, torch.Tensor) for leaf in leaves)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch._subclasses import FakeTensor
 from torch.export import ExportedProgram
 
 from etdev.errors import SourceError
+from etdev.upstream.fake_tensors import FakeTensor
 
 
 def refuse_without_values(method: str, program: ExportedProgram) -> None:
-    """Refuse weights without values. A program that has some can be planned, but not compiled.
+    """Refuse a program that has weights without values; it can be planned, but not compiled.
 
     Raises:
-        SourceError: There is one.
+        SourceError: A weight has no values.
     """
     for name, value in _constants(program):
         if isinstance(value, FakeTensor):

@@ -1,6 +1,6 @@
-"""The graph of a method: read, searched, cut and put together.
+"""The graph of a method; plugins may import the names listed here.
 
-What plugins may import beyond `etdev` itself is named here; the modules behind it are the host's.
+The modules behind them belong to the host and may change.
 """
 
 from etdev.graph.folded_integers import folded_integers

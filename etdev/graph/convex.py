@@ -1,8 +1,8 @@
-"""Convex partitions of a graph: the fewest, and in linear time.
+"""The fewest convex partitions of a graph, found in linear time.
 
-Works on bare numbers, so that it can be tested without torch. It relies on them being topological:
-node n reads smaller numbers only, as `MethodGraph.inputs` has them. Otherwise a single node could
-close a cycle, and `_join_groups` would find no group to refuse.
+Works on bare numbers, so that it can be tested without torch. They must be topological: node n
+reads smaller numbers only, as in `MethodGraph.inputs`. Otherwise a single node could close a cycle,
+and `_join_groups` would find no group to refuse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etdev.graph.units import Units, components
 
 @frozen
 class Convexity:
-    """Partitions, and the groups that no partition could hold.
+    """Partitions, and the groups that no partition can hold.
 
     Args:
         partitions: Node numbers, ascending, in an order in which the partitions can run.
@@ -39,7 +39,7 @@ def find_partitions(
 ) -> Convexity:
     """Join groups into the fewest convex partitions.
 
-    A node's level counts how often the longest path to it passes from joinable nodes to others.
+    A node's level counts how often the longest path to it passes from joinable to other nodes.
     Joinable nodes of one level never depend on each other through others, so each level is one
     partition, and no smaller number can do, since a path that visits k levels needs k partitions.
     One walk over the graph for the levels, one for its strongly connected components.
@@ -83,8 +83,8 @@ def _join_groups(
     """Join each group; where units then wait for each other, merge or refuse groups.
 
     A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group:
-    those that some other unit lies between are refused, else the one with the widest span, until no
-    cycle is left.
+    groups that another unit both reads and feeds are refused, else the one with the widest span,
+    until no cycle is left.
 
     Args:
         units: The units, each a node before; changed in place.
@@ -114,13 +114,13 @@ def _join_groups(
 def _levels(
     units: Units, order: list[int], joinable: set[int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Level of each unit, and per level a node that opened it."""
+    """Return the level of each unit, and for each level a node that opened it."""
     levels: dict[int, int] = {}
     causes: dict[int, int] = {}
     for unit in order:
         level = 0
         for source in units.reads(unit):
-            # Leaving the joinable nodes closes a level: what comes after can't join it any more.
+            # Leaving the joinable nodes closes a level: later nodes can't join it any more.
             step = source in joinable and unit not in joinable
             if levels[source] + step > level:
                 level = levels[source] + step
@@ -131,10 +131,10 @@ def _levels(
 
 
 def _delay(units: Units, order: list[int], joinable: set[int], levels: dict[int, int]) -> None:
-    """Move units that nothing in their own partition feeds next to their first reader.
+    """Move units that read nothing in their own partition next to their first reader.
 
-    Otherwise what depends on the program's inputs alone, such as a mask used by the last layer,
-    would be computed in the first partition and carried through all others.
+    Otherwise a value that depends on the program's inputs alone, such as a mask for the last layer,
+    would be computed in the first partition and carried through all later ones.
     """
     readers: dict[int, list[int]] = {unit: [] for unit in order}
     for unit in order:

@@ -1,4 +1,4 @@
-"""Integer constants that compute something else once a compiler folds them into numbers."""
+"""Integer constants that compute wrong results once a compiler folds them into numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from torch.fx import Node
 
 from etdev.graph.ops import aten_op
 
-# A number in generated code may no longer be taken for an integer. Its quotients are then those of
-# floats, which round to zero or to float32.
+# Generated code may take such a number for a float, whose quotients round to zero or to float32.
 _QUOTIENTS = (
     *(torch.ops.aten.floor_divide.default, torch.ops.aten.div.Tensor_mode),
     torch.ops.aten.fmod.Tensor,

@@ -1,4 +1,4 @@
-"""Groups of nodes that share a node are one group; bare numbers or names, in linear time."""
+"""Union of groups that share a member, such as a node number or a name, in linear time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def joined(groups: Iterable[Sequence[T]]) -> list[list[T]]:
         groups: The groups; empty ones are left out.
 
     Returns:
-        Disjoint groups in the order of their first members, and these in the order in which they
+        Disjoint groups in the order of their first members; members in the order in which they
         were given, each once.
     """
     leader: dict[T, T] = {}
@@ -38,7 +38,7 @@ def _join(leader: dict[T, T], one: T, other: T) -> None:
 
 
 def _find(leader: dict[T, T], member: T) -> T:
-    """The leader of a member's group; what lies on the way to it is led there at once from now."""
+    """Return the leader of a member's group, and shorten the path to it."""
     while leader[member] != member:
         leader[member] = leader[leader[member]]
         member = leader[member]

@@ -1,7 +1,7 @@
-"""Layout: weights of convolutions that are stored channels last, stored contiguous instead.
+"""Convolution weights that are stored channels last, which can be stored contiguous instead.
 
 A backend's compiler may refuse them, and the portable kernel takes them only with an input that is
-channels last too. PyTorch computes the same either way.
+channels last, too. PyTorch computes the same either way.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from torch.fx.node import map_aggregate
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.signature import unwritten_constants
+from etdev.upstream.operators import base_name
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-# Of volumes the runtime takes no inputs in another order than contiguous.
+# The runtime takes volumes in contiguous order only.
 _LAST = (0, 2, 3, 1)
 _CONVOLUTIONS = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d", "convolution")
 
 
 def mixing_convolutions(graph: Graph) -> Iterator[Node]:
-    """The convolutions whose weight is channels last and whose input is not."""
+    """Yield the convolutions whose weight is channels last and whose input is not."""
     for node, given, weight in _convolutions(graph):
         if is_channels_last(weight.meta.get("val")) and not is_channels_last(given.meta.get("val")):
             yield node
 
 
 def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
-    """An ATen program whose convolutions have contiguous weights.
+    """Return an ATen program whose convolutions have contiguous weights.
 
-    If no input of the user is channels last, nor is any other constant afterwards, so that what is
-    computed has one layout.
+    If no input of the user is channels last, all other constants become contiguous, too, so that
+    every value has one layout.
 
     Args:
-        program: Not changed; returned as it is if it has no such weight, or if it can't do
-            without the layout.
+        program: Not changed; returned as it is if it has no such weight, or depends on the layout.
     """
     stored, wanted = _stored(program), channels_last_weights(program)
     if not wanted:
@@ -73,27 +73,27 @@ def _stored(program: ExportedProgram) -> list[Node]:
 
 
 def is_channels_last(value: object) -> bool:
-    """Whether a value is a tensor in the order of channels last, and in no other."""
+    """Return True if a value is a tensor in the order of channels last, and in no other."""
     if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
         return False
     return not value.is_contiguous() and value.is_contiguous(memory_format=_FORMATS[value.ndim])
 
 
 def is_known_order(order: Sequence[Any]) -> bool:
-    """Whether ExecuTorch's kernels know an order of dimensions: contiguous or channels last."""
+    """Return True if ExecuTorch's kernels know an order: contiguous or channels last."""
     return is_contiguous_order(order) or tuple(order) == _LAST
 
 
 def is_contiguous_order(order: Sequence[Any]) -> bool:
-    """Whether an order of dimensions is the contiguous one."""
+    """Return True if an order of dimensions is the contiguous one."""
     return tuple(order) == tuple(range(len(order)))
 
 
 def has_known_order(value: object) -> bool:
-    """Whether ExecuTorch's kernels know the order that a value has in memory.
+    """Return True if ExecuTorch's kernels know the order of a value in memory.
 
-    What has gaps counts as contiguous if its dimensions are in order, since it will be given or
-    stored without.
+    A tensor with gaps counts as contiguous if its dimensions are in order, since it will be given
+    or stored without gaps.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return True
@@ -106,10 +106,10 @@ def has_known_order(value: object) -> bool:
 
 
 def has_plain_order(value: object) -> bool:
-    """Whether backends, too, know the order that a value has in memory.
+    """Return True if backends, too, know the order of a value in memory.
 
-    Strides of a dimension with one element may stand for another order than that which torch
-    takes the value for, as of an image with one row and one column that is channels last.
+    The strides of dimensions with one element may stand for another order than torch's, as in a
+    channels-last image with one row and one column.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return True
@@ -123,21 +123,21 @@ def _given(program: ExportedProgram) -> list[str]:
 
 
 def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:
-    """Each convolution, its input and its weight."""
+    """Yield each convolution, its input and its weight."""
     for node in graph.nodes:
-        if getattr(aten_op(node.target), "_opname", None) in _CONVOLUTIONS:
+        if base_name(aten_op(node.target)) in _CONVOLUTIONS:
             yield node, node.args[0], node.args[1]
 
 
 def _sources(weight: Node) -> Iterator[Node]:
-    """A weight and what it is computed from, such as the integers of a quantised one."""
+    """Yield a weight and its sources, such as the integers of a quantised one."""
     yield weight
     for source in weight.all_input_nodes:
         yield from _sources(source)
 
 
 def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
-    """An ATen program with some inputs and constants contiguous, and all volumes, traced again.
+    """Trace an ATen program with some inputs and constants, and all volumes, contiguous.
 
     Args:
         program: Not changed.
@@ -156,7 +156,7 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
         if node.name in names:
             value = node.meta["val"]
             node.meta["val"] = torch.empty_like(value, memory_format=torch.contiguous_format)
-    new = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    new = rebuilt(program, graph)
     for target in {constants[name] for name in names if name in constants}:
         home = new.state_dict if target in new.state_dict else new.constants
         value = home[target]

@@ -65,7 +65,7 @@ class MethodGraph:
 
     @cached_property
     def ops(self) -> dict[str, str]:
-        """Op of each computing node by name, getitems and get_attrs left out."""
+        """The op of each computing node by name, getitems and get_attrs left out."""
         return {
             node.name: op_name(node)
             for node in self.nodes
@@ -74,22 +74,22 @@ class MethodGraph:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """Path of the innermost source module of each node that has one, by name."""
+        """The path of the innermost source module of each node that has one, by name."""
         return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
 
     @cached_property
     def source_ops(self) -> dict[str, str]:
-        """Op of the exported program that each node comes from, by name."""
+        """The op of the exported program that each node comes from, by name."""
         return {node.name: op for node in self.nodes if (op := source_op(node))}
 
     @cached_property
     def lines(self) -> dict[str, str]:
-        """Line of code that each node comes from, such as `net.py:12`, by name."""
+        """The line of code that each node comes from, such as `net.py:12`, by name."""
         return {node.name: line for node in self.nodes if (line := line_of(node))}
 
     @cached_property
     def read(self) -> dict[str, tuple[str, ...]]:
-        """Names of the values that each node reads, constants and branches left out, by name."""
+        """The values that each node reads, constants and branches left out, by name."""
         left_out = self.constants.keys() | {n.name for n in self.nodes if n.op == "get_attr"}
         return {
             node.name: tuple(n.name for n in node.all_input_nodes if n.name not in left_out)
@@ -98,7 +98,7 @@ class MethodGraph:
 
     @cached_property
     def items(self) -> dict[str, tuple[str, ...]]:
-        """Names of the getitems of each node that has several values, by name."""
+        """The names of the getitems of each node that has several values, by name."""
         items: dict[str, list[str]] = {}
         for node in self.nodes:
             if node.target is operator.getitem:
@@ -106,7 +106,7 @@ class MethodGraph:
         return {name: tuple(names) for name, names in items.items()}
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
-        """Complete some nodes with those that can't be separated from them, ascending.
+        """Complete some nodes with all that can't be separated from them, ascending.
 
         The getitems of an op with several outputs go with it, and the get_attr of a control-flow
         branch with the op that calls it.
@@ -122,7 +122,7 @@ class MethodGraph:
 
     @cached_property
     def _followers(self) -> dict[int, list[int]]:
-        """For each node with any, the nodes that can't be separated from it."""
+        """The nodes that can't be separated from a node, by its number."""
         followers: dict[int, list[int]] = {}
         for number, node in enumerate(self.nodes):
             if node.target is operator.getitem:
@@ -136,7 +136,7 @@ class MethodGraph:
         return followers
 
     def orphan(self, numbers: Iterable[int]) -> Node | None:
-        """A getitem whose op is not among the nodes, or None."""
+        """Return a getitem whose op is not among the nodes, or None."""
         inside = set(numbers)
         for number in sorted(inside):
             node = self.nodes[number]
@@ -145,7 +145,7 @@ class MethodGraph:
         return None
 
     def reads(self, numbers: Iterable[int]) -> list[Node]:
-        """Values that some nodes read from outside, constants included, in order of first use."""
+        """Return the values that nodes read from outside, constants too, in order of first use."""
         inside = {self.nodes[number].name for number in numbers}
         outside: dict[str, Node] = {}
         for number in sorted(numbers):
@@ -155,7 +155,7 @@ class MethodGraph:
         return list(outside.values())
 
     def outputs(self, numbers: Iterable[int]) -> list[Node]:
-        """Those of some nodes that nodes outside read, in graph order."""
+        """Return those of some nodes that nodes outside read, in graph order."""
         inside = {self.nodes[number].name for number in numbers}
         return [
             self.nodes[number]

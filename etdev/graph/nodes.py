@@ -1,4 +1,4 @@
-"""Nodes: the op of a graph node, its value, its device, and the source it comes from."""
+"""The op of a graph node, its value, its device, and the source that it comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from etdev.upstream.trees import pytree
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 
 
-# Key of `node.meta`: ops that plugins wrote in other ops, the node among those; outermost first.
+# Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
 _KEPT = "EDGE_DO_NOT_DECOMP."
 # More than any size that is bounded on purpose.
@@ -32,24 +32,24 @@ _LARGEST = 2**48
 
 
 def graph_modules(root: GraphModule) -> list[GraphModule]:
-    """A graph module, and those of its branches and theirs."""
+    """Return a graph module and those of its branches, nested ones included."""
     return [module for module in root.modules() if isinstance(module, GraphModule)]
 
 
 def calls_in(module: GraphModule) -> Iterator[Node]:
-    """The computing nodes of a graph and of the branches that it calls."""
+    """Yield the computing nodes of a graph and of the branches that it calls."""
     yield from (node for node in module.graph.nodes if node.op == "call_function")
     for _, branch, _ in get_control_flow_submodules(module):
         yield from calls_in(branch)
 
 
 def fingerprint(graph: Graph) -> list[str]:
-    """A line for each node; changes when a node is added, removed or rewired."""
+    """Return a line for each node, which changes when a node is added, removed or rewired."""
     return [f"{n.name} {n.target} {n.args} {n.kwargs}" for n in graph.nodes]
 
 
 def op_name(node: Node) -> str:
-    """The op of a node as users know it: `aten.linear.default`, `getitem`, `call_delegate`."""
+    """Return the op of a node as users know it: `aten.linear.default`, `call_delegate`."""
     if node.target is executorch_call_delegate:
         return DELEGATE
     op = overload_of(node.target)
@@ -57,30 +57,30 @@ def op_name(node: Node) -> str:
 
 
 def module_paths(node: Node) -> list[str]:
-    """Paths of the source modules that a node is computed in, the model itself (empty) first."""
+    """Return the paths of a node's source modules, the model itself (empty) first."""
     return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
 
 
 def modules_of(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Paths of the innermost source modules that nodes are computed in, in their order."""
+    """Return the paths of the innermost source modules of nodes, in their order."""
     return tuple(dict.fromkeys(path for node in nodes for path in module_paths(node)[-1:]))
 
 
 def source_op(node: Node) -> str | None:
-    """The op of the exported program that a node comes from, such as `aten.softmax.int`."""
+    """Return the op of the exported program that a node comes from, or None."""
     sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
-    # Where ExecuTorch keeps an op whole, it puts one of its own in its place for a while.
+    # ExecuTorch replaces an op that it keeps whole by one of its own for a while.
     return next((source for source in sources if not source.startswith(_KEPT)), None)
 
 
 def pieces_of(node: Node) -> tuple[str, ...]:
-    """The ops that a node was written for by the hook `decompose`, such as `aten.erfc.default`."""
+    """Return the ops that plugins decomposed into this node and others, outermost first."""
     ops: tuple[str, ...] = node.meta.get(PIECES_OF, ())
     return ops
 
 
 def describe(node: Node) -> Tensor:
-    """The value of a node, as a Tensor."""
+    """Return the value of a node as a Tensor."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return Tensor(node.name, SCALAR, (), 8)
@@ -89,7 +89,7 @@ def describe(node: Node) -> Tensor:
 
 
 def delegate_device(call: Node) -> Device:
-    """Where the delegate that a node calls runs, by its `target_device` spec.
+    """Return the device of the delegate that a node calls, by its `target_device` spec.
 
     Raises:
         DeviceError: The spec does not name a device.
@@ -99,7 +99,7 @@ def delegate_device(call: Node) -> Device:
 
 
 def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
-    """The device that compile specs name, or None.
+    """Return the device that compile specs name, or None.
 
     Raises:
         DeviceError: They name several, or something that is not a device; `who` is for the message.
@@ -111,7 +111,7 @@ def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for torch.float32."""
+    """Return `float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -126,25 +126,25 @@ def _upper_bytes(value: torch.Tensor) -> int | None:
 
 
 def is_complex(node: Node) -> bool:
-    """Whether a node reads or returns complex numbers."""
+    """Return True if a node reads or returns complex numbers."""
     values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
     leaves = pytree.tree_leaves(values)
     return any(isinstance(value, torch.Tensor) and value.is_complex() for value in leaves)
 
 
 def upper_bound(size: Any) -> int | None:
-    """The largest value of a size; None if nothing bounds it."""
+    """Return the largest value of a size; None if nothing bounds it."""
     try:
         bound = eval_upper_bound(size)
     except RuntimeError:
-        # It depends on data, and not even an example of it is known.
+        # It depends on data, and no example of it is known.
         return None
     # An unbounded size comes back as sympy's infinity or as torch's largest int, too.
     return bound if isinstance(bound, int) and bound <= _LARGEST else None
 
 
 def is_unbounded(size: Any) -> bool:
-    """Whether a size is dynamic and nothing bounds it, though an example of it may be known."""
+    """Return True if a size is dynamic and nothing bounds it; an example may be known."""
     if not isinstance(size, torch.SymInt):
         return False
     return bool(size.node.shape_env.bound_sympy(size.node.expr).upper > _LARGEST)

@@ -17,7 +17,7 @@ from etdev.upstream.operators import (
     schema_of,
 )
 
-# Calls an op in its order among others with effects, by a token that each call takes and returns.
+# Calls an op with effects; the calls keep their order by a token that each takes and returns.
 ORDERED = torch.ops.higher_order.with_effects
 _FLOWS = ("cond", "map_impl", "scan", "while_loop")
 
@@ -68,5 +68,5 @@ def own_pieces(op: Any) -> Callable[..., Any] | None:
     if any(name.endswith("out") for name in overloads):
         return None
     table = torch.export.default_decompositions()
-    # Its `get` is that of dict, which knows nothing of it.
+    # The table's `get` is that of dict, which doesn't find entries made on demand.
     return table[op] if op in table else None  # noqa: SIM401

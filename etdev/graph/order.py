@@ -20,8 +20,8 @@ _ASSERTIONS = ("aten._assert_scalar.", "aten.sym_constrain_range")
 def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
     """Order nodes and partitions so that each comes after what it reads, else as in the graph.
 
-    Walks from each node to what it reads; a partition is one stop on the way. What is asserted of a
-    number comes before its readers: later traces know its bounds from nowhere else.
+    Walks from each node to its inputs; a partition is one stop on the way. Assertions about a
+    number come before its readers: later traces know its bounds from nowhere else.
 
     Args:
         graph: The method; placeholders and output have no place in the order.
@@ -58,7 +58,7 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
 
 
 def _assertions(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node that reads numbers, what was asserted before of them, and of no others."""
+    """Return the assertions about the numbers that a node reads, by node."""
     origins: dict[Node, set[Node]] = {}
     asserted: dict[Node, set[Node]] = {}
     readers: dict[Node, list[Node]] = {}
@@ -78,7 +78,7 @@ def _assertions(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:
-    """Names of all delegates in run order: partitions, and calls that were in the program."""
+    """Yield the names of all delegates in run order: partitions, and calls of the program."""
     for unit in order:
         if isinstance(unit, int):
             yield partitions[unit].name

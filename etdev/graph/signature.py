@@ -1,4 +1,4 @@
-"""Graph signatures: how they name nodes, and what they say about constants."""
+"""Graph signatures, which name the inputs, outputs and constants of a program."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _UNKNOWN = "a value"
 
 
 def argument(node: Node) -> TensorArgument | SymIntArgument:
-    """How a signature names a node: as a tensor, or as a symbolic size."""
+    """Return the argument by which a signature names a node: a tensor or a symbolic size."""
     if isinstance(node.meta.get("val"), (torch.SymInt, int)):
         return SymIntArgument(node.name)
     return TensorArgument(node.name)
 
 
 def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
-    """Targets of parameters, buffers and lifted tensors that the method never writes, by input."""
+    """Return the targets of weights and constants that the method never writes, by input."""
     signature = program.graph_signature
     written = set(signature.buffers_to_mutate.values())
     targets = {
@@ -40,7 +40,7 @@ def unwritten_constants(program: ExportedProgram) -> dict[str, str]:
 
 
 def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
-    """Names of the nodes that are computed from some graph inputs only."""
+    """Return the names of the nodes that are computed from some graph inputs only."""
     computed: set[str] = set()
     for node in program.graph.nodes:
         if node.op == "call_function" and all(
@@ -51,7 +51,7 @@ def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
 
 
 def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
-    """An output spec with the new name of its node."""
+    """Return an output spec with the new name of its node."""
     name: Any = getattr(spec.arg, "name", None)
     if name not in names:
         return spec
@@ -59,7 +59,7 @@ def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
 
 
 def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> ExportGraphSignature:
-    """A signature with other targets of some weights, by those that they have."""
+    """Return a signature with other targets of some weights, by their present targets."""
 
     def named(spec: Any) -> Any:
         return dataclasses.replace(spec, target=names.get(spec.target, spec.target))
@@ -72,7 +72,7 @@ def name_inputs(program: ExportedProgram) -> None:
     """Give a deep copy's inputs the names that its signature has; torch calls `input` `input_1`.
 
     Args:
-        program: Changed in place. Where both differ in more than that, nothing is.
+        program: Changed in place, unless the names differ in more than that.
     """
     nodes = program.graph.find_nodes(op="placeholder")
     taken = {node.name for node in program.graph.nodes}
@@ -83,7 +83,7 @@ def name_inputs(program: ExportedProgram) -> None:
 
 
 def defect(program: ExportedProgram) -> Exception | None:
-    """What torch's verifier has against a program."""
+    """Return the error of torch's verifier about a program, or None."""
     try:
         program.validate()  # type: ignore[no-untyped-call]
     except Exception as error:
@@ -93,20 +93,20 @@ def defect(program: ExportedProgram) -> Exception | None:
 
 
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
-    """The first difference that a caller would notice: `output 0 from float32 (2) to int64 (2)`."""
+    """Return the first change for callers, such as `output 0 from float32 (2) to int64 (2)`."""
     for side, name in (("input", "user_inputs"), ("output", "user_outputs")):
         old, new = (_interface(program, name) for program in (before, after))
         if len(old) != len(new):
             return f"the number of {side}s from {len(old)} to {len(new)}"
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            # A deep copy of a program doesn't say what its inputs are.
+            # A deep copy of a program has no values for its inputs.
             if one != other and _UNKNOWN not in (one, other):
                 return f"{side} {index} from {one} to {other}"
     return ""
 
 
 def _interface(program: ExportedProgram, side: str) -> list[str]:
-    """The values that a method takes or returns, in words."""
+    """Return the values that a method takes or returns, in words."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     return [_words(name, values) for name in getattr(program.graph_signature, side)]
 

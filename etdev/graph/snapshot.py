@@ -1,4 +1,4 @@
-"""Snapshots: a program as it was before a plugin saw it, to tell afterwards whether it changed."""
+"""A record of a program before a plugin sees it, to find out afterwards if it was changed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NONE = object()
 
 @frozen(eq=False)
 class Snapshot:
-    """All of a program that a plugin could change in place; linear in time in its size.
+    """All parts of a program that a plugin could change in place; takes linear time.
 
     Args:
         graphs: The nodes of its graph and of those of its branches.
-        delegates: What each delegate that it came with holds.
+        delegates: The contents of the delegates that it came with.
         signature: Its inputs and outputs.
         tensors: Its weights and example inputs, by name.
     """
@@ -36,7 +36,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Snapshot:
-        """A program as it is now."""
+        """Record a program as it is now."""
         graphs = (module.graph for module in graph_modules(program.graph_module))
         return cls(
             tuple((graph, tuple(map(_NodeWas.of, graph.nodes))) for graph in graphs),
@@ -46,7 +46,7 @@ class Snapshot:
         )
 
     def difference(self, program: ExportedProgram) -> str:
-        """What changed of the program since, for a message; empty if nothing did."""
+        """Return the first change of the program since, for a message; empty without one."""
         return next(self._differences(program), "")
 
     def _differences(self, program: ExportedProgram) -> Iterator[str]:
@@ -103,7 +103,7 @@ class _NodeWas:
 def _same_meta(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     if before.keys() != after.keys():
         return False
-    # In the order of one of them, since a key that was taken out and put back is the last.
+    # In the order of one dict, since a key that was removed and put back is the last.
     return all(map(operator.is_, before.values(), map(after.__getitem__, before)))
 
 

@@ -1,4 +1,4 @@
-"""Sources: the line of the user's code that a node comes from, and the call."""
+"""The line of the user's code and the call that a node comes from."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from etdev.graph.nodes import op_name
 from etdev.graph.ops import ORDERED
 
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
-# What torch generates is numbered through the process, so that its names are not the same twice.
+# torch numbers generated code through the process, so that its names are not the same twice.
 _FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
-# The key of `node.meta` for the calls in Python that a node comes from, by which some backends put
-# nodes together; and what says that it comes from none, and from no module either.
+# The key of `node.meta` for the Python calls that a node comes from, by which some backends group
+# nodes; and its value for a node that comes from no call and no module.
 CALLS = "source_fn_stack"
 NO_CALL = (("", ""),)
 
 
 def where(node: Node) -> str:
-    """The innermost line that is not torch's own, as ` at net.py:12`; empty if it isn't known."""
+    """Return the innermost line outside of torch, as ` at net.py:12`; empty if unknown."""
     line = line_of(node)
     return f" at {line}" if line else ""
 
 
 def ops_with_lines(nodes: Iterable[Node]) -> str:
-    """The ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
+    """Return the ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
     return ", ".join(dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes))
 
 
 def _called(node: Node) -> object:
-    """The op that a node calls, in its order or anyhow."""
+    """Return the op that a node calls, also through a call that keeps the order of effects."""
     return node.args[1] if node.target is ORDERED else op_name(node)
 
 
 def line_of(node: Node) -> str:
-    """The innermost line that is not torch's own, as `net.py:12`; empty if it isn't known."""
+    """Return the innermost line outside of torch, as `net.py:12`; empty if unknown."""
     return _line(node.meta.get("stack_trace") or "")
 
 
@@ -46,7 +46,7 @@ def line_of(node: Node) -> str:
 @lru_cache(maxsize=1024)
 def _line(stack: str) -> str:
     frames = list(_FRAME.finditer(stack))
-    # Those of torch's own modules, if there are no others.
+    # Frames of torch's own modules count if there are no others.
     own = [frame for frame in frames if not _TORCH.search(frame["file"])]
     for frame in reversed(own or frames):
         return f"{Path(frame['file']).name}:{frame['line']}"

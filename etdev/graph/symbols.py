@@ -1,8 +1,7 @@
-"""Symbols: the symbolic sizes of a program, and what torch knows of them, its shape env.
+"""The symbolic sizes of a program and torch's facts about them, its shape env.
 
-Every trace writes to the shape env of what it traces: it adds guards, fixes sizes, and makes
-symbols for values that depend on data. So a program that is traced here gets a shape env that the
-caller's does not share.
+Every trace writes to the shape env of its program: it adds guards, fixes sizes, and makes symbols
+for values that depend on data. So a program that is traced here gets a shape env of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def fake_mode(nodes: Iterable[Node]) -> FakeTensorMode | None:
-    """The mode of the first fake tensor among the values of some nodes."""
+    """Return the mode of the first fake tensor among the values of some nodes."""
     for node in nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, FakeTensor):
@@ -53,7 +52,7 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     own = _Values.copied(mode)
     graph = copy_graph(program.graph)
     own.renew(graph)
-    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    copied = rebuilt(program, graph)
     _copy_branches(copied.graph_module, own.renew)
     return copied
 
@@ -61,7 +60,7 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
 def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
     """Copy a program whose graph and branches may be changed; it shares weights and symbols."""
     graph = copy_graph(program.graph)
-    copied = rebuilt(program, graph, program.graph_signature, program.graph_module)
+    copied = rebuilt(program, graph)
     _copy_branches(copied.graph_module, lambda graph: None)
     return copied
 
@@ -94,7 +93,7 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
 @contextmanager
 def unbound(*programs: ExportedProgram) -> Iterator[None]:
-    """Run passes of ExecuTorch's, which trace but don't note which node binds a new symbol."""
+    """Run passes of ExecuTorch, which trace but don't note the node that binds a new symbol."""
     with ExitStack() as stack:
         for program in programs:
             mode = fake_mode(program.graph.nodes)
@@ -105,7 +104,7 @@ def unbound(*programs: ExportedProgram) -> Iterator[None]:
 
 
 def unbacked(values: Any) -> set[Any]:
-    """The symbols in some values and sizes that depend on data."""
+    """Return the symbols in some values and sizes that depend on data."""
     return {
         symbol
         for value in pytree.tree_leaves(values)
@@ -115,11 +114,11 @@ def unbacked(values: Any) -> set[Any]:
 
 
 def unify(program: ExportedProgram, wanted: Any) -> None:
-    """Give what a program returns the symbols that it has elsewhere.
+    """Give the results of a program the symbols of the values that they replace.
 
     Args:
-        program: A program that was traced, with new symbols for what depends on data; its values
-            are changed.
+        program: A traced program, with new symbols for values that depend on data; its values are
+            changed.
         wanted: The values of its results before the trace.
     """
     results = [result.meta["val"] for result in program.graph.output_node().args[0]]
@@ -135,7 +134,7 @@ def unify(program: ExportedProgram, wanted: Any) -> None:
 
 
 def _expressions(values: Any) -> list[Any]:
-    """The sizes of some tensors, and the values of other results."""
+    """Return the sizes of some tensors, and the values of other results."""
     sizes: list[Any] = []
     for value in pytree.tree_leaves(values):
         sizes.extend(value.shape if isinstance(value, torch.Tensor) else [value])
@@ -144,7 +143,7 @@ def _expressions(values: Any) -> list[Any]:
 
 @frozen(eq=False)
 class _Values:
-    """Makes the values of nodes again, in a fake mode and with other symbols.
+    """Copies the values of nodes into another fake mode, with other symbols.
 
     Args:
         mode: The fake mode of the new values.
@@ -158,7 +157,7 @@ class _Values:
 
     @classmethod
     def copied(cls, mode: FakeTensorMode) -> _Values:
-        """Values in a copy of a fake mode, with a copy of its shape env."""
+        """Copy values into a copy of a fake mode, with a copy of its shape env."""
         assert mode.shape_env is not None
         env = _copied(mode.shape_env)
         own = copy.copy(mode)
@@ -170,7 +169,7 @@ class _Values:
         return cls(own, env)
 
     def renew(self, graph: Graph) -> None:
-        """Make the values of a graph's nodes again."""
+        """Replace the values of a graph's nodes by copies."""
         for node in graph.nodes:
             if "val" in node.meta:
                 node.meta["val"] = pytree.tree_map(self._again, node.meta["val"])
@@ -179,7 +178,7 @@ class _Values:
         if isinstance(value, FakeTensor) and value.layout == torch.strided:
             return self._tensor(value)
         if is_traceable_wrapper_subclass(value):
-            # Such as a quantised weight, in a program that Dynamo traced.
+            # A quantised weight, for one, in a program that Dynamo traced.
             return transform_subclass(value, lambda _, inner: self._again(inner))  # type: ignore[no-untyped-call]
         return self._size(value)
 
@@ -193,7 +192,7 @@ class _Values:
         strides = [self._size(stride) for stride in value.stride()]
         data = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
         offset, size_bytes = value.storage_offset(), value.untyped_storage().nbytes()
-        # Only weights have an offset that a trace would not compute again; theirs is known.
+        # A trace computes offsets again, except for those of weights, which are known.
         if isinstance(offset, int) and offset and isinstance(size_bytes, int):
             storage = torch.empty(
                 size_bytes // value.element_size(), dtype=value.dtype, device="meta"
@@ -203,7 +202,7 @@ class _Values:
 
 
 def _copied(env: ShapeEnv) -> ShapeEnv:
-    """A shape env that starts with what another knows."""
+    """Return a shape env with all facts of another."""
     own = copy.copy(env)
     for name, value in vars(env).items():
         if isinstance(value, dict):

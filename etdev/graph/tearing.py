@@ -1,4 +1,4 @@
-"""Tearing: groups are refused until no unit waits for itself."""
+"""Refusal of groups until no unit waits for itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from etdev.graph.units import Units, components
 
 
 def tear(units: Units, group_of: dict[int, int], torn: dict[int, int]) -> list[list[int]]:
-    """Refuse groups until no cycle has anything but groups.
+    """Refuse groups until every cycle consists of groups only.
 
     Args:
         units: The units; the refused ones are split.
@@ -44,10 +44,9 @@ def tear(units: Units, group_of: dict[int, int], torn: dict[int, int]) -> list[l
 
 
 def _between(units: Units, others: list[int], group_of: dict[int, int]) -> dict[int, int]:
-    """Groups that another unit both reads and feeds, which no refusal of other groups could save.
+    """Return the groups that another unit both reads and feeds, and that unit by group.
 
-    Returns:
-        That unit, by group.
+    The refusal of other groups could not save them.
     """
     return {
         unit: other
@@ -63,10 +62,10 @@ def _contains(ascending: Sequence[int], number: int) -> bool:
 
 
 def _widest(units: Units, component: list[int], group_of: dict[int, int]) -> int:
-    """The group with the widest span; of several the one in the middle.
+    """Return the group with the widest span; among several, the one in the middle.
 
-    What is left then falls into halves, where groups overlap like tiles: to take them off one end
-    would need as many rounds as there are groups.
+    Where groups overlap like tiles, the rest then falls into halves. Taking them off one end would
+    need as many rounds as there are groups.
     """
     # Only a group of several nodes can close a cycle: the graph itself has none.
     wide = {unit: units.members(unit) for unit in component if unit in group_of}

@@ -1,4 +1,4 @@
-"""Tensors as they were, to tell afterwards whether anything was written to them."""
+"""A record of tensors, to find out afterwards if anything was written to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import frozen
 
 from etdev.upstream.fake_tensors import write_count
 
-# So many places of a tensor are compared byte by byte.
+# Number of places of a tensor whose bytes are compared.
 _SAMPLES = 16
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -18,8 +18,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 class TensorWas:
     """A tensor as it was.
 
-    torch counts what is written in place, but not what is written through `.data` or NumPy, which
-    samples of its bytes show unless it is written in few places.
+    torch counts writes in place, but not those through `.data` or NumPy. Samples of the bytes show
+    these, unless only few places are written.
     """
 
     value: Any
@@ -28,11 +28,11 @@ class TensorWas:
 
     @classmethod
     def of(cls, value: Any) -> TensorWas:
-        """A tensor as it is now; what isn't one counts by its identity."""
+        """Record a tensor as it is now; any other object counts by its identity."""
         return cls(value, _version(value), _sample(value))
 
     def is_still(self, value: Any) -> bool:
-        """Whether a tensor is this one, and nothing has been written to it."""
+        """Return True if a tensor is this one, and nothing has been written to it."""
         return (
             value is self.value
             and _version(value) == self.version
@@ -46,7 +46,7 @@ def _version(value: Any) -> int | None:
 
 
 def _sample(value: Any) -> bytes:
-    """Bytes of a tensor in host memory, from places that are spread over it."""
+    """Return bytes of a tensor in host memory, from places that are spread over it."""
     plain = type(value) in _PLAIN and value.device.type == "cpu" and not value.is_quantized
     if not plain or value.layout != torch.strided or not value.numel() or value.is_conj():
         return b""

@@ -1,4 +1,4 @@
-"""Units: nodes of a graph joined so that they run together, and which of them wait for each other.
+"""Nodes of a graph joined to units that run together, and the cycles between units.
 
 Works on bare numbers, as convex.py does.
 """
@@ -12,11 +12,11 @@ from attrs import define, field
 
 @define
 class Units:
-    """Nodes joined to units: the graph in which each unit is one node."""
+    """A graph in which joined nodes are one node, its units."""
 
     inputs: Sequence[Sequence[int]]
     unit_of: list[int] = field(init=False)
-    # Of the units of several nodes: there may be millions of the others.
+    # For units of several nodes only: there may be millions of single nodes.
     _joined: dict[int, list[int]] = field(factory=dict, init=False)
     _reads: dict[int, list[int]] = field(factory=dict, init=False)
 
@@ -24,11 +24,11 @@ class Units:
         self.unit_of = list(range(len(self.inputs)))
 
     def __iter__(self) -> Iterator[int]:
-        """All units, ascending."""
+        """Iterate over all units, ascending."""
         return iter([unit for node, unit in enumerate(self.unit_of) if node == unit])
 
     def members(self, unit: int) -> Sequence[int]:
-        """The nodes of a unit, ascending."""
+        """Return the nodes of a unit, ascending."""
         return self._joined.get(unit) or (unit,)
 
     def join(self, nodes: Iterable[int]) -> int:
@@ -55,7 +55,7 @@ class Units:
         self._reads.clear()
 
     def reads(self, unit: int) -> list[int]:
-        """The other units that a unit reads, ascending."""
+        """Return the other units that a unit reads, ascending."""
         if (known := self._reads.get(unit)) is not None:
             return known
         of, inputs = self.unit_of, self.inputs
@@ -66,12 +66,12 @@ class Units:
 
     @property
     def single(self) -> bool:
-        """Whether every unit is one node, so that there is no cycle and numbers are an order."""
+        """True if every unit is one node, so that numbers are an order without a cycle."""
         return not self._joined
 
 
 def components(units: Units, only: list[int] | None = None) -> list[list[int]]:
-    """Strongly connected components of the units, sources first (Tarjan, without recursion)."""
+    """Return the strongly connected components, sources first (Tarjan, without recursion)."""
     scope = None if only is None else set(only)
     number: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -112,7 +112,7 @@ def components(units: Units, only: list[int] | None = None) -> list[list[int]]:
 
 
 def _last(path: list[int], unit: int) -> int:
-    """Position of a unit that is near the end of a path."""
+    """Return the position of a unit that is near the end of a path."""
     position = len(path) - 1
     while path[position] != unit:
         position -= 1

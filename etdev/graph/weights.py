@@ -15,17 +15,17 @@ from etdev.schema.plan import MethodPlan, Plan
 
 @frozen(eq=False)
 class Weights:
-    """The weights outside of delegates as they were when these were compiled.
+    """The weights outside of delegates, as they were when the delegates were compiled.
 
     Args:
-        tensors: By method and name in the state dict.
+        tensors: The weights by method and name in the state dict.
     """
 
     tensors: Mapping[tuple[str, str], TensorWas]
 
     @classmethod
     def of(cls, programs: Mapping[str, ExportedProgram], plan: Plan) -> Weights:
-        """Those of the edge-dialect programs that a plan is for."""
+        """Record the weights of the edge-dialect programs that a plan is for."""
         tensors = {}
         for method, program in programs.items():
             values = {**program.constants, **program.state_dict}
@@ -34,10 +34,10 @@ class Weights:
         return cls(tensors)
 
     def refuse_changes(self) -> None:
-        """Refuse to mix weights of two times.
+        """Refuse to emit weights that were changed since delegates took theirs.
 
         Raises:
-            LoweringError: One has been written to since.
+            LoweringError: A weight has been written to since.
         """
         for (method, target), was in self.tensors.items():
             if not was.is_still(was.value):
@@ -49,7 +49,7 @@ class Weights:
 
 
 def _outside(program: ExportedProgram, plan: MethodPlan) -> Iterator[str]:
-    """Targets of the weights that are read by others than the delegates that hold them."""
+    """Yield the targets of the weights that are read outside of delegates that hold them."""
     inside: dict[str, set[str]] = {}
     for partition in plan.partitions:
         for constant in partition.constants:

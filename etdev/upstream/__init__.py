@@ -1,1 +1,1 @@
-"""What etdev relies on in torch and ExecuTorch beyond their documented API, and their versions."""
+"""The undocumented names of torch and ExecuTorch that etdev needs, and their versions."""

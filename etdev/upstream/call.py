@@ -11,12 +11,12 @@ from etdev.errors import EtdevError, LoweringError, first_line
 def guarded(
     stage: str, call: Callable[[], Any], name_cause: Callable[[Exception], None] | None = None
 ) -> Any:
-    """Call something of ExecuTorch's; what it raises becomes a LoweringError naming the stage.
+    """Call a function of ExecuTorch; its errors become a LoweringError that names the stage.
 
     Args:
         stage: Its name.
         call: The call.
-        name_cause: Given what was raised, raises an error that says more, if it can.
+        name_cause: Given the error, raises a more specific one if it can.
     """
     try:
         return call()

@@ -1,4 +1,4 @@
-"""The heap: what Python's garbage collector need not walk again and again."""
+"""Objects that Python's garbage collector need not walk again and again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attrs import define, field
 
 @define(eq=False)
 class _Heap:
-    """How deep it is settled, and whether it was frozen for that."""
+    """The number of users of a frozen heap, and a mark if etdev has frozen it."""
 
     depth: int = 0
     frozen: bool = False
@@ -26,7 +26,7 @@ _HEAP = _Heap()
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Collect only what is made meanwhile.
+    """Collect only the objects that are made meanwhile.
 
     Building thousands of small graphs sets off collections that walk all of torch and of the
     program each time; on 1000 partitions that is a third of the work. A heap that the caller has

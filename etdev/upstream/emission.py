@@ -1,4 +1,4 @@
-"""What ExecuTorch writes besides a program, and how it reads `.pte` files and traces."""
+"""ExecuTorch's data next to a program, and its readers of `.pte` files and traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from executorch.exir.backend.backend_details import PreprocessResult
 
 __all__ = ["DataEntry", "NamedDataStoreOutput", "PTEFile"]
 
-# The key of a delegate's `meta` under which ExecuTorch looks for what `delegate_info` returns.
+# The key of a delegate's `meta` for the value that `delegate_info` returns.
 DELEGATE_INFO = "_delegate_info_meta"
 
 

@@ -1,6 +1,6 @@
 """The source code and the shapes of graphs that torch would keep as long as the process lives.
 
-A lowering compiles hundreds of graphs, of which torch.fx keeps the source. It keeps the shapes of
+A lowering compiles hundreds of graphs, and torch.fx keeps their source. torch keeps the shapes of
 each call of a delegate, too, and with them the delegate, its compiled bytes and its weights.
 """
 

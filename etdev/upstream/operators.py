@@ -69,12 +69,12 @@ def is_composite(op: OpOverload) -> bool:
 def functional_twin(op: object) -> OpOverload | None:
     """Return the op that returns what another one, such as `relu_`, writes to its first argument.
 
-    None if there is none with the same arguments, or if the op writes to another argument, too, or
-    is random.
+    Return None without such an op of the same arguments, or if the op writes to another argument,
+    too, or is random.
     """
-    if not isinstance(op, OpOverload) or not op._opname.endswith("_"):
+    if not isinstance(op, OpOverload) or not base_name(op).endswith("_"):
         return None
-    packet = getattr(getattr(torch.ops, op.namespace), op._opname.removesuffix("_"), None)
+    packet = getattr(getattr(torch.ops, op.namespace), base_name(op).removesuffix("_"), None)
     twin = getattr(packet, op._overloadname, None)
     if not isinstance(twin, OpOverload) or twin._schema.is_mutable:
         return None

@@ -1,4 +1,4 @@
-"""Turns: one lowering at a time in a process, and none under a mode of its caller's.
+"""A lock that lets one lowering run at a time in a process, without its caller's modes.
 
 While torch traces a model it changes classes and settings that all threads share, so that two at
 once break each other and what comes after. A mode, such as FakeTensorMode or a counter of
@@ -25,7 +25,7 @@ def turn() -> Iterator[None]:
 
 
 def _anew() -> None:
-    """A forked process has none of the threads that might have had their turn."""
+    """Make a new lock in a forked process, whose other threads are gone."""
     global _turn
     _turn = threading.RLock()
 

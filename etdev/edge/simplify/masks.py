@@ -25,7 +25,7 @@ _FULL = ("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.de
 
 
 def simpler(node: Node, folding: Folding) -> Simpler | None:
-    """Return a simpler form of a logic op or a `where`; None if there is none."""
+    """Return a simpler form of a logic op or a `where`, or None."""
     name = op_name(node)
     if name in _AND or name in _OR:
         return _neutral(node, folding, name in _AND)

@@ -52,7 +52,7 @@ class Sweep:
         self._written = frozenset(name for name, target in inputs if target in written)
 
     def simplified(self) -> ExportedProgram:
-        """Return the program without redundant work; the same object if there is none."""
+        """Return the program without redundant work; the same object if nothing changes."""
         unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
         order = {node.name: place for place, node in enumerate(self._graph.nodes)}
         for node in list(self._graph.nodes):
