@@ -74,8 +74,7 @@ class Lowerer:
             cache directory.
         executor: A `concurrent.futures.Executor`, such as a Dask client's, that compiles each
             partition which can be sent to another process. The .pte is the same.
-        jobs: With 1, this process compiles. With more, as many workers are started, and this
-            process compiles only what can't be sent to them. The .pte is the same.
+        jobs: How many processes compile at most, this one among them. The .pte is the same.
         on_failure: `error`, or `fallback` to offer a partition that can't be compiled to the next
             plugins; None takes it from the registry.
         listener: Called with a stage and a detail as the work goes on; its method `step`, if it

@@ -127,7 +127,7 @@ _COMPILING = (
         "--jobs",
         type=click.IntRange(1),
         metavar="N",
-        help="Compile in N processes; in this one if left out. The .pte is the same.",
+        help="Compile in up to N processes, this one among them. The .pte is the same.",
     ),
     click.option(
         "--on-failure",

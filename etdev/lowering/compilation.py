@@ -59,7 +59,7 @@ class Compilation:
         composition: The plugins and the rules.
         cache: Where compiled partitions are kept.
         executor: Compiles; None for this process or processes of its own.
-        jobs: How many processes compile; 1 for this one, else as many are started.
+        jobs: How many processes compile; this one among them.
         on_failure: `error` or `fallback`.
     """
 
@@ -113,8 +113,10 @@ class Compilation:
 
     def _dispatcher(self, memory: Memory) -> Dispatcher | None:
         if self.executor is not None:
-            return Dispatcher(self.executor, False, memory)
-        return None if self.jobs == 1 else Dispatcher(start_processes(self.jobs), True, memory)
+            return Dispatcher(self.executor, memory=memory)
+        if self.jobs == 1:
+            return None
+        return Dispatcher(start_processes(self.jobs - 1), self.jobs - 1, memory)
 
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; return a function that builds the methods, afresh at every call."""

@@ -20,6 +20,7 @@ from etdev import Lowerer
 from etdev.delegate.executors import dispatch
 from etdev.delegate.executors.processes import start_processes
 from etdev.errors import CompileError, EtdevError, EtdevWarning
+from etdev.lowering import compilation
 from etdev.registry import watchdog
 
 ADD, MUL, SUB = "aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"
@@ -88,14 +89,33 @@ def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
     assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
-def test_jobs_compile_in_processes_of_their_own_and_to_the_same_bytes(moody):
+@pytest.fixture
+def ready(monkeypatch):
+    """Processes that have begun before there is a task."""
+
+    def started(count):
+        executor = start_processes(count)
+        executor.submit(os.getpid).result()
+        return executor
+
+    monkeypatch.setattr(compilation, "start_processes", started)
+
+
+def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
     plugin = moody()
     there = Lowerer([plugin], jobs=2).lower(Net(), (X,))
     assert {outcome.why for outcome in there.outcomes} == {""}
     assert plugin.ops() == [ADD, MUL, SUB]
-    assert os.getpid() not in {process for process, _ in plugin.calls()}
+    assert len({process for process, _ in plugin.calls()}) == 2
     here = Lowerer([moody()]).lower(Net(), (X,))
     assert there.to_executorch().buffer == here.to_executorch().buffer
+
+
+@pytest.mark.suite
+def test_what_has_a_time_limit_is_compiled_where_it_can_be_ended(ready, moody):
+    plugin = moody()
+    Lowerer([plugin], jobs=2, limits=limited(300)).lower(Net(), (X,))
+    assert os.getpid() not in {process for process, _ in plugin.calls()}
 
 
 def test_a_dynamic_size_is_compiled_here_and_says_so(worker):
@@ -179,6 +199,7 @@ def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker,
     with pytest.warns(EtdevWarning, match="executor: a worker was lost .*the cluster went away"):
         lowered = lowerer.lower(Net(), (X,))
     assert plugin.ops() == [ADD, MUL, SUB]
+    assert len({process for process, _ in plugin.calls()}) == 2
     here = Lowerer([moody()]).lower(Net(), (X,))
     assert lowered.to_executorch().buffer == here.to_executorch().buffer
 

@@ -1,11 +1,13 @@
 """The dispatcher, which gives tasks to an executor and compiles the rest in this process.
 
-Every task that can leave this process does. If a worker is lost, each of its tasks goes to a fresh
-process, alone; if that process dies as well, the backend is the reason.
+An executor of the user's gets every task that can leave this process. Processes of etdev's own take
+tasks from one end of the list, and this process from the other. If a worker is lost, each of its
+tasks goes to a fresh process, alone; if that process dies as well, the backend is the reason.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections import deque
@@ -46,13 +48,13 @@ class Dispatcher:
 
     Args:
         executor: Compiles requests.
-        own: True if the executor belongs to this dispatcher, which ends its processes.
+        own: Number of the executor's processes if they are etdev's own, else 0.
         memory: Makes the keys of tasks, and keeps results.
         begun: Called with each task that is sent, or whose compilation begins in this process.
     """
 
     executor: Executor
-    own: bool
+    own: int = 0
     memory: Memory = field(factory=Memory)
     begun: Callable[[Task], None] | None = None
     _storages: Storages = field(factory=Storages, init=False)
@@ -60,6 +62,11 @@ class Dispatcher:
     _sent: dict[Future[Reply], tuple[Task, Request]] = field(factory=dict, init=False)
     _lost: list[tuple[Task, Request, str]] = field(factory=list, init=False)
     _local: deque[Task] = field(factory=deque, init=False)
+    # Done when one of etdev's own processes has imported torch and ExecuTorch.
+    _ready: Future[int] | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._ready = self.executor.submit(os.getpid) if self.own else None
 
     def run(self, tasks: Sequence[Task], here: Callable[[Task], Done]) -> Iterator[Done]:
         """Compile tasks, in any order.
@@ -69,17 +76,17 @@ class Dispatcher:
             here: Compiles a task in this process.
         """
         # Large ones first, so that none of them is the last to begin.
-        for task in sorted(tasks, key=lambda task: -task.call.size):
-            self._send(task)
-        while self._sent or self._local or self._lost:
+        waiting = deque(sorted(tasks, key=lambda task: -task.call.size))
+        while waiting or self._sent or self._local or self._lost:
+            while waiting and not self._lost and len(self._sent) < self._room(waiting):
+                self._send(waiting.popleft())
             if ready := [future for future in self._sent if future.done()]:
                 for future in ready:
                     yield from self._received(future)
             elif self._local:
-                task = self._local.popleft()
-                self._begin(task)
-                with ONE_AT_A_TIME:
-                    yield here(task)
+                yield self._here(self._local.popleft(), here)
+            elif waiting and self._shares(waiting[-1]):
+                yield self._here(waiting.pop(), here)
             elif self._sent:
                 self._wait()
             else:
@@ -98,6 +105,24 @@ class Dispatcher:
     @property
     def _worker(self) -> str:
         return _OWN if self.own else f"a worker of the {type(self.executor).__name__}"
+
+    def _shares(self, task: Task) -> bool:
+        """Return True if this process may compile a task that a worker could compile, too."""
+        # Only a worker can be ended when it takes too long.
+        return self.own > 0 and task.limit_s is None
+
+    def _room(self, waiting: Sequence[Task]) -> int:
+        """Return how many requests the executor may have."""
+        if not self._shares(waiting[0]):
+            return len(waiting) + len(self._sent)
+        # One to work on and one to go on with for each process, and a task for this one.
+        begun = self._ready is not None and self._ready.done()
+        return 2 * self.own if begun and len(waiting) > 1 else 0
+
+    def _here(self, task: Task, here: Callable[[Task], Done]) -> Done:
+        self._begin(task)
+        with ONE_AT_A_TIME:
+            return here(task)
 
     def _begin(self, task: Task) -> None:
         if self.begun:
@@ -125,7 +150,7 @@ class Dispatcher:
 
     def _submit(self, request: Request) -> Future[Reply]:
         weights = [self._weight(number) for number in request.parcel.storages]
-        return self.executor.submit(answer, evolve(request, exits=self.own), *weights)
+        return self.executor.submit(answer, evolve(request, exits=self.own > 0), *weights)
 
     def _weight(self, number: int) -> Any:
         """Return the bytes of a storage as an array; a Dask client scatters a large one once."""
@@ -200,7 +225,7 @@ class Dispatcher:
             try:
                 if not fresh:
                     self.close()
-                    self.executor, self.own, fresh = start_processes(1), True, True
+                    self.executor, self.own, fresh = start_processes(1), 1, True
                 self.executor.submit(int).result()
             except Exception as error:  # loky's own, which says nothing of the request.
                 stays, fresh = f"processes can't start: {first_line(error)}", False

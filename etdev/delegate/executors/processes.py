@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import warnings
@@ -14,7 +13,7 @@ from etdev.upstream.logs import set_log_level
 
 
 def start_processes(count: int) -> Executor:
-    """Start worker processes, which import torch and ExecuTorch at once.
+    """Return an executor whose processes import torch and ExecuTorch; they start with a first call.
 
     loky starts them afresh: torch's threads don't survive a fork, and the user's `__main__` must
     not run again.
@@ -25,7 +24,6 @@ def start_processes(count: int) -> Executor:
     executor: Executor = ProcessPoolExecutor(
         count, context=get_context("loky"), initializer=_prepare, initargs=(list(sys.path),)
     )
-    executor.submit(os.getpid)
     return executor
 
 
