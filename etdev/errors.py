@@ -24,6 +24,9 @@ A text reads *who: what is wrong; what to do*, and the three parts are attribute
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class EtdevError(Exception):
     """Base of every error etdev raises on purpose.
@@ -145,6 +148,12 @@ def shown(value: object) -> str:
     except Exception:
         text = f"an object of {type(value).__name__}"
     return text if len(text) <= _MOST else f"{text[:_MOST]} ..."
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean cpu?` for a name that is nearly known, else an empty text."""
+    close = difflib.get_close_matches(name, [other for other in known if other != name], 1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def _said(value: object) -> str:

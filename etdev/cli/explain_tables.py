@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from etdev.cli.tables import fill, table
-from etdev.errors import EtdevError
-from etdev.registry.names import close_to
+from etdev.errors import EtdevError, close_to
 from etdev.schema import globs
 from etdev.schema.ledger import Entry
 from etdev.schema.report.explanation import Explanation, Missed, Query

@@ -85,11 +85,13 @@ def check_compiler(partition: Partition) -> None:
     # A compiler may say that the backend itself writes the same bytes.
     same = any(getattr(backend, "equals", None) == partition.backend_id for backend in found)
     if partition.compiler and not same:
+        own = (getattr(backend, "instead", "") for backend in found)
+        cures = ["lower with etdev.Lowerer", *filter(None, own)]
         raise PluginError(
             partition.plugin,
             f"has {partition.compiler} compile {partition.where} for {partition.backend_id}, "
             "which a partitioner can't ask of ExecuTorch",
-            "lower with etdev.Lowerer",
+            ", or ".join(cures),
         )
     if len(found) > 1:
         raise ambiguous(partition, found)

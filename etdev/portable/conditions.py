@@ -216,5 +216,4 @@ def _result(node: Node) -> torch.Tensor:
 
 
 def _value(node: Any) -> torch.Tensor:
-    value: torch.Tensor = node.meta["val"]
-    return value
+    return node.meta["val"]

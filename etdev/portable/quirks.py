@@ -8,7 +8,7 @@ input of five such ops contiguous.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,12 +48,9 @@ def misread(program: ExportedProgram) -> list[Node]:
 def copy_contiguous(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
     """Put copies around kernels that can't read or write channels last."""
     for module in _modules(program):
-        copies = _Copies(module.graph)
-        copies.insert()
-        if module is program.graph_module:
-            _rename(program, copies.names)
+        _Copies(module.graph).insert()
         module.recompile()
-    return program
+    return _with_named_results(program)
 
 
 def miswritten(program: ExportedProgram) -> list[int]:
@@ -66,20 +63,15 @@ def miswritten(program: ExportedProgram) -> list[int]:
 
 def copy_results(program: ExportedProgram, found: Sequence[int]) -> ExportedProgram:
     """Give the new values of buffers the order of the buffers."""
-    graph, values, names = program.graph, dict(_buffers(program)), {}
+    graph, values = program.graph, dict(_buffers(program))
     output = graph.output_node()
     results: Any = list(output.args[0])
     for index in found:
-        before = results[index]
         with graph.inserting_before(output):
-            results[index] = _copied(graph, before, torch.empty_like(values[index]))
-        names[index] = results[index].name
+            results[index] = _copied(graph, results[index], torch.empty_like(values[index]))
     output.args = (tuple(results),)
-    specs = program.graph_signature.output_specs
-    for index, name in names.items():
-        specs[index] = OutputSpec(specs[index].kind, TensorArgument(name), specs[index].target)
     program.graph_module.recompile()
-    return program
+    return _with_named_results(program)
 
 
 def _buffers(program: ExportedProgram) -> Iterator[tuple[int, torch.Tensor]]:
@@ -97,13 +89,14 @@ def _modules(program: ExportedProgram) -> list[GraphModule]:
     return [each for each in program.graph_module.modules() if isinstance(each, GraphModule)]
 
 
-def _rename(program: ExportedProgram, names: Mapping[str, str]) -> None:
-    """Write the new names of results into the signature of a program."""
+def _with_named_results(program: ExportedProgram) -> ExportedProgram:
+    """Write the names of the nodes that a program returns into its signature."""
+    results: Any = program.graph.output_node().args[0]
     specs = program.graph_signature.output_specs
-    for index, spec in enumerate(specs):
-        name = names.get(str(getattr(spec.arg, "name", "")))
-        if name is not None:
-            specs[index] = OutputSpec(spec.kind, TensorArgument(name), spec.target)
+    for index, (spec, result) in enumerate(zip(specs, results, strict=True)):
+        if isinstance(spec.arg, TensorArgument):
+            specs[index] = OutputSpec(spec.kind, TensorArgument(result.name), spec.target)
+    return program
 
 
 @define(eq=False)
@@ -113,12 +106,12 @@ class _Copies:
     Args:
         graph: The graph, which is changed.
         contiguous: The contiguous form of each value that is channels last.
-        names: The new name of each result that was replaced.
+        copies: The channels-last copies that the readers of results are given.
     """
 
     graph: Graph
     contiguous: dict[Node, Node] = field(factory=dict)
-    names: dict[str, str] = field(factory=dict)
+    copies: list[Node] = field(factory=list)
 
     def insert(self) -> None:
         """Insert the copies."""
@@ -132,9 +125,9 @@ class _Copies:
                 if _is_last(result.meta["val"]):
                     self._restore(result)
             node.meta["val"] = pytree.tree_map(_contiguous, node.meta["val"])
-        for last in self.contiguous:
-            if last.name in self.names.values() and not last.users:
-                self.graph.erase_node(last)
+        for copy in self.copies:
+            if not copy.users:
+                self.graph.erase_node(copy)
 
     def _read(self, source: Node) -> Node:
         """Return the contiguous form of a value."""
@@ -153,7 +146,7 @@ class _Copies:
         result.replace_all_uses_with(last, delete_user_cb=lambda user: user is not last)
         result.meta["val"] = _contiguous(value)
         self.contiguous[last] = result
-        self.names[result.name] = last.name
+        self.copies.append(last)
 
 
 def _copied(graph: Graph, source: Node, value: torch.Tensor) -> Node:

@@ -79,43 +79,34 @@ def fault_of(node: Node) -> Fault | None:
     return None
 
 
-def _volume(x: torch.Tensor, *args: Any) -> torch.Tensor:
-    formula = halves.convolution if x.dtype in halves.DTYPES else kernels.convolution
-    result: torch.Tensor = formula(x, *args)
-    return result
+def _chosen(test: Callable[..., bool], formula: _Formula, otherwise: _Formula) -> _Formula:
+    """Return a formula that is one of two, by a test of the positional arguments."""
+
+    def either(*args: Any, **options: Any) -> Any:
+        return (formula if test(*args) else otherwise)(*args, **options)
+
+    return either
 
 
-def _remainder(x: Any, y: Any) -> torch.Tensor:
-    floating = torch.result_type(x, y).is_floating_point
-    formula: _Formula = doubles.remainder if floating else integers.remainder
-    result: torch.Tensor = formula(x, y)
-    return result
+def _is_half(x: torch.Tensor, *_: Any) -> bool:
+    return x.dtype in halves.DTYPES
 
 
-def _sum(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-    return (kernels.sum_of_one if x.dim() == 0 else doubles.total)(x, *args, **options)
+def _is_floating(x: Any, y: Any) -> bool:
+    return torch.result_type(x, y).is_floating_point
+
+
+_volume = _chosen(_is_half, halves.convolution, kernels.convolution)
+_variance = _chosen(_is_half, halves.widened(aten.var.correction), reductions.variance)
+_remainder = _chosen(_is_floating, doubles.remainder, integers.remainder)
+_floor_division = _chosen(_is_floating, kernels.floor_division, integers.floor_division)
+_sum = _chosen(lambda x, *_: x.dim() == 0, kernels.sum_of_one, doubles.total)
+_power = _chosen(lambda _, exponent: exponent in (0.5, -0.5), kernels.root, integers.power)
 
 
 def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
-    formula: _Formula = integers.truncated_division
-    if rounding_mode == "floor":
-        floating = torch.result_type(x, y).is_floating_point
-        formula = kernels.floor_division if floating else integers.floor_division
-    result: torch.Tensor = formula(x, y, rounding_mode=rounding_mode)
-    return result
-
-
-def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
-    formula: _Formula = kernels.root if exponent in (0.5, -0.5) else integers.power
-    result: torch.Tensor = formula(x, exponent)
-    return result
-
-
-def _variance(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-    half = x.dtype in halves.DTYPES
-    formula = halves.widened(aten.var.correction) if half else reductions.variance
-    result: torch.Tensor = formula(x, *args, **options)
-    return result
+    formula = _floor_division if rounding_mode == "floor" else integers.truncated_division
+    return formula(x, y, rounding_mode=rounding_mode)
 
 
 def _greatest(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:

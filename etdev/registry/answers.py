@@ -16,8 +16,8 @@ from attrs import evolve
 from etdev.errors import ClaimError, PluginError, first_line
 from etdev.registry.calls import call, call_for_items, fault, guarded
 
-# The answer to this hook has a file of its own.
-from etdev.registry.contexts import compile_context as compile_context
+# It is no answer to check, but entered and left.
+from etdev.registry.calls import compile_context as compile_context
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, KeepWhole
 from etdev.schema.device import Device, Probe

@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 import cattrs
 
-from etdev.errors import PluginError, first_line
-from etdev.registry.names import close_to
+from etdev.errors import PluginError, close_to, first_line
 from etdev.schema.structuring import Problem, problems, strict_converter
 
 

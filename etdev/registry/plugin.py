@@ -11,8 +11,7 @@ import pluggy
 from attrs import define, field
 
 from etdev import hookspecs
-from etdev.errors import ApiError, PluginError
-from etdev.registry.names import close_to
+from etdev.errors import ApiError, PluginError, close_to
 from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,15 @@ def load(path: str | Path | None = None) -> Registry:
     return parse(text, file)
 
 
+@cache
+def own_distributions() -> dict[str, str]:
+    """Return the distributions of etdev's own plugins, by plugin: those that its registry lists.
+
+    No other name may be suggested to pip: anyone can upload a distribution called etdev-something.
+    """
+    return {name: f"etdev-{name}" for name in load(default_path()).names}
+
+
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
     settings = asdict(read_toml(text, path, _File), recurse=False)
@@ -174,14 +184,10 @@ class _PluginTable(Limits):
     partitioner: str | None = field(default=None, validator=_check_partitioner)
 
     def entry(self, name: str) -> PluginEntry:
-        return PluginEntry(
-            name=name,
-            optional=self.optional,
-            devices=self.device,
-            options=self.options,
-            partitioner=self.partitioner or "",
-            limits=Limits(**{limit.name: getattr(self, limit.name) for limit in fields(Limits)}),
-        )
+        settings = asdict(self, recurse=False)
+        limits = Limits(**{limit.name: settings.pop(limit.name) for limit in fields(Limits)})
+        settings["partitioner"] = settings["partitioner"] or ""
+        return PluginEntry(name, devices=settings.pop("device"), limits=limits, **settings)
 
 
 @frozen

@@ -9,14 +9,13 @@ from typing import Any
 
 from attrs import define, field
 
-from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError
+from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
 from etdev.registry.answers import probe
 from etdev.registry.discovery import BUILTIN, Origin, builtin_origin, find_origins
 from etdev.registry.extensions import AUTOLOAD_OFF, autoload, the_only
-from etdev.registry.names import not_installed
 from etdev.registry.options import make_plugin
 from etdev.registry.plugin import Plugin
-from etdev.registry.registry import Registry
+from etdev.registry.registry import Registry, own_distributions
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Probe
 
@@ -163,7 +162,7 @@ class _Choice:
             if partitioner := self.registry.entry(name).partitioner:
                 cure = "install its package, or remove it from the registry"
                 raise PluginError(name, f"{partitioner} is not installed", cure)
-            raise not_installed(name, self.registry, self.installed)
+            raise self._not_installed(name)
         origin = the_only(name, self.installed)
         if not self._trusts(name):
             trusted = ", ".join(self.registry.trusted or ()) or "nothing"
@@ -171,6 +170,17 @@ class _Choice:
             what = f"{origin.distribution} is not trusted by {place}"
             raise PluginError(name, what, "add it to trusted")
         return origin
+
+    def _not_installed(self, name: str) -> PluginError:
+        """Return the error for a plugin that no installed distribution offers."""
+        known = sorted(self.installed)
+        place = self.registry.place("plugins", name) if name in self.registry.names else ""
+        what = f"not installed, but listed in {place}" if place else "not installed"
+        others = f"installed are {', '.join(known)}" if known else "none is installed"
+        own = own_distributions()
+        cure = f"pip install {own[name]}" if name in own else ""
+        cure = cure or close_to(name, dict.fromkeys([*known, *self.registry.names, *own]))
+        return PluginError(name, what, f"{cure} ({others})" if cure else others)
 
     def load_unnamed(self) -> list[Plugin]:
         """Load the plugins that a Lowerer without `plugins=` asks.

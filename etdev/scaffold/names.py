@@ -10,8 +10,8 @@ from attrs import frozen
 from packaging.utils import InvalidName, canonicalize_name
 
 from etdev.errors import PluginError
-from etdev.registry.names import own_distributions
 from etdev.registry.plugin import RESERVED_NAMES
+from etdev.registry.registry import own_distributions
 
 PREFIX = "etdev-"
 # No file system takes longer names, and these get endings.

@@ -98,7 +98,8 @@ class Claim:
         compiler: Name of the ExecuTorch backend whose `preprocess` compiles the partitions, if
             that is not `backend_id`. If its class has an attribute `equals` that is `backend_id`,
             it gives the same bytes as that backend, or others of the same meaning, and that backend
-            compiles in its place where ExecuTorch is in charge.
+            compiles in its place where ExecuTorch is in charge. Otherwise `etdev.partitioner` is an
+            error, whose cure ends with the text `instead` of the class, if it has one.
         last_resort: Take the groups only where no plugin claims or decomposes their nodes. For
             kernels that are wrong for some values: `Group.why` says so in the ledger. Only without
             a backend.

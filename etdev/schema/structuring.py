@@ -6,8 +6,7 @@ and whatever is wrong with one comes back as problems, each with the path of the
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import attrs
@@ -17,7 +16,7 @@ from cattrs.cols import is_mapping, list_structure_factory, mapping_structure_fa
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, override
 
-from etdev.errors import EtdevError
+from etdev.errors import EtdevError, close_to
 
 T = TypeVar("T", bound=AttrsInstance)
 C = TypeVar("C", bound=cattrs.Converter)
@@ -211,7 +210,8 @@ def problems(refusal: Exception) -> Iterator[Problem]:
         if isinstance(leaf, ForbiddenExtraKeysError):
             valid = [field.name for field in attrs.fields(leaf.cl) if field.init]
             for key in sorted(leaf.extra_fields):
-                yield Problem((*path, FieldName(key)), "is an unknown key", _close(key, valid))
+                cure = close_to(key, valid) or f"valid are {', '.join(valid)}"
+                yield Problem((*path, FieldName(key)), "is an unknown key", cure)
         elif isinstance(leaf, EtdevError):
             yield Problem(path, _short(leaf.what), _short(leaf.cure))
         elif type(leaf) in (TypeError, ValueError) and leaf.args:
@@ -239,9 +239,3 @@ def _leaves(
         yield from _leaves(inner, (*path, step))
     for inner in others:
         yield from _leaves(inner, path)
-
-
-def _close(key: str, valid: Sequence[str]) -> str:
-    """What to write instead of an unknown key."""
-    close = difflib.get_close_matches(key, valid, 1)
-    return f"did you mean {close[0]}?" if close else f"valid are {', '.join(valid)}"

@@ -125,6 +125,14 @@ def test_executorchs_own_loop_has_no_other_compiler():
     )
 
 
+def test_a_compiler_names_the_cure_for_executorchs_own_loop(monkeypatch):
+    monkeypatch.setattr(OtherCompiler, "instead", "claim less", raising=False)
+    program = torch.export.export(Net(), (X,))
+    with pytest.raises(PluginError) as caught:
+        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([Adder()])])
+    assert caught.value.cure == "lower with etdev.Lowerer, or claim less"
+
+
 def payloads(lowered):
     modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
     return [module.processed_bytes for _, module, _ in modules]

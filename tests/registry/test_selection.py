@@ -13,7 +13,7 @@ from etdev.errors import EtdevWarning, PluginError
 from etdev.hookspecs import hookimpl
 from etdev.registry import PluginEntry, Registry, parse, plugin, selection
 from etdev.registry.extensions import EXTRAS
-from etdev.registry.names import own_distributions
+from etdev.registry.registry import own_distributions
 from etdev.registry.toml_reader import tomllib
 from etdev.schema.device import CPU, Device, Probe
 

@@ -131,8 +131,7 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     """Return the result of torch's own decomposition."""
     reference, _ = further_tables()
-    result: Tensor = reference[op](*args, **options)
-    return result
+    return reference[op](*args, **options)
 
 
 # In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for

@@ -36,8 +36,7 @@ def _wide(value: Any) -> Any:
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *args: Any) -> Tensor:
     volume = x.dim() == 5 or len(args[0]) == 3
     op: _Formula = kernels.convolution if volume else torch.ops.aten.convolution.default
-    result: Tensor = op(x, weight, bias, *args)
-    return result
+    return op(x, weight, bias, *args)
 
 
 convolution = widened(_convolution)

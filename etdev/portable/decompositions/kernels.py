@@ -68,8 +68,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _picked(x: Tensor, dim: int, places: Tensor) -> Tensor:
-    result: Tensor = aten.index.Tensor(x, [*[None] * (dim % x.dim()), places])
-    return result
+    return aten.index.Tensor(x, [*[None] * (dim % x.dim()), places])
 
 
 def distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
@@ -90,8 +89,7 @@ def of_number(op: Any) -> Callable[..., Tensor]:
     """Arithmetic with a number of another kind, in the dtype that torch promotes to."""
 
     def formula(x: Tensor, number: Any, *args: Any) -> Tensor:
-        result: Tensor = op(x.to(torch.result_type(x, number)), number, *args)
-        return result
+        return op(x.to(torch.result_type(x, number)), number, *args)
 
     return formula
 
@@ -107,8 +105,7 @@ def cropped(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
         before, after = pad[2 * index], pad[2 * index + 1]
         dim, start = x.dim() - 1 - index, max(-before, 0)
         x = x.narrow(dim, start, x.shape[dim] - start - max(-after, 0))
-    result: Tensor = aten.constant_pad_nd(x, [max(size, 0) for size in pad], value)
-    return result
+    return aten.constant_pad_nd(x, [max(size, 0) for size in pad], value)
 
 
 def sum_of_one(

@@ -40,6 +40,8 @@ class OpenvinoByOrigin(BackendDetails):  # type: ignore[misc]
 class OpenvinoInFloat32(BackendDetails):  # type: ignore[misc]
     """Gives delegates that compute in float32 on every CPU, whatever it could round to."""
 
+    instead = 'give the plugin precision = "bf16" or "f32"'
+
     @staticmethod
     def preprocess(
         edge_program: ExportedProgram, compile_specs: list[CompileSpec]

@@ -123,8 +123,9 @@ def test_a_blob_that_cannot_be_marked_is_an_error(monkeypatch):
 
 def test_a_partitioner_refuses_what_it_cannot_ask_of_executorch():
     program = torch.export.export(*nets.mlp())
-    with pytest.raises(PluginError, match="has OpenvinoInFloat32 compile forward/OpenVinoPlugin_0"):
+    with pytest.raises(PluginError, match="has OpenvinoInFloat32 compile forward/Ope") as caught:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([EVERYWHERE])])
+    assert caught.value.cure.endswith('or give the plugin precision = "bf16" or "f32"')
 
 
 def test_what_this_cpu_rounds_to_is_allowed_for():
