@@ -15,6 +15,9 @@ from torch.export.graph_signature import InputKind
 # Edge values of every float dtype; its largest, smallest and tiniest numbers are added to them.
 _FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0)
 
+# The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
+_BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
+
 # torch and ExecuTorch write a missing bound in several ways, all of them above this.
 _UNBOUNDED = 2**40
 
@@ -117,7 +120,7 @@ class Samples:
             # Different numbers show more than the same one in every place.
             low, high = (-2.0, 2.0) if low == high else (low, high)
             made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
-            return (made * (high - low) + low).to(value.dtype)
+            return _ordered((made * (high - low) + low).to(value.dtype), value)
         if value.is_complex() or (not integers and sizes == tuple(value.shape)):
             return value.clone()
         # torch has no minimum of most unsigned integers.
@@ -127,7 +130,8 @@ class Samples:
             low, high = 0, 1
         # randint's end is exclusive, and int64's largest value has no successor.
         high = min(high, torch.iinfo(torch.int64).max - 1)
-        return torch.randint(low, high + 1, sizes, generator=self._generator).to(value.dtype)
+        made = torch.randint(low, high + 1, sizes, generator=self._generator)
+        return _ordered(made.to(value.dtype), value)
 
     def _sprinkled(self, value: Any, index: int, integers: bool) -> Any:
         """Make a fresh value with an edge value of its dtype in the first and some other places."""
@@ -162,3 +166,11 @@ def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:
 
 def _number(size: Any, sizes: dict[Any, int]) -> int:
     return int(size.node.expr.subs(sizes)) if isinstance(size, torch.SymInt) else int(size)
+
+
+def _ordered(fresh: Tensor, example: Tensor) -> Tensor:
+    """Sort fresh values if the example's ascend, as the boundaries of `bucketize` have to."""
+    if not example.dim() or example.shape[-1] < 3 or example.dtype not in _BOUNDARIES:
+        return fresh
+    ascends = bool((example[..., 1:] > example[..., :-1]).all())
+    return fresh.sort(-1).values if ascends else fresh

@@ -157,6 +157,13 @@ def test_a_program_whose_kernels_are_there_warns_of_nothing(tmp_path):
         Lowerer([]).lower(nn.ReLU(), (X,)).save(tmp_path / "relu.pte")
 
 
+def test_boundaries_stay_sorted_in_fresh_inputs():
+    bounds = torch.tensor([-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0])
+    model = Function(lambda x, boundaries: torch.bucketize(x, boundaries))
+    inputs = (torch.linspace(-2, 2.5, 32), bounds)
+    assert Lowerer(["cpu"]).lower(model, inputs).verify(steps=4).calls == 4
+
+
 def test_dynamic_sizes_are_tried_at_their_bounds():
     sizes = []
 
