@@ -45,6 +45,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
+from etdev.upstream.decompositions import ops_listed_once
 from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
@@ -220,5 +221,11 @@ class Lowerer:
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
         """Keep the caller's random state and torch's generated code, and watch plugins."""
-        with watched(self.listener), turn(), untouched_random_state(), forgotten_code():
+        with (
+            watched(self.listener),
+            turn(),
+            untouched_random_state(),
+            forgotten_code(),
+            ops_listed_once(),
+        ):
             yield

@@ -1,8 +1,7 @@
-"""The setting of all tests, those of the plugins too: no cache, and less of torch's own time."""
+"""The setting of all tests, also of the plugins: no cache, and fewer collections of garbage."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import signal
@@ -50,37 +49,3 @@ def pytest_unconfigure() -> None:
     """Free what C++ would otherwise report as leaked when Python ends."""
     gc.unfreeze()
     gc.collect()
-
-
-class _Callables(type):
-    """Knows what is callable, as `collections.abc.Callable` does."""
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return callable(value)
-
-
-class _Unread(metaclass=_Callables):
-    """In place of `Callable`, for annotations that nobody reads."""
-
-    def __class_getitem__(cls, _: object) -> type[_Unread]:
-        return cls
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _torch_is_quick() -> Iterator[None]:
-    """Keep torch's list of decomposable ops for the tests of a file, and its annotations unmade.
-
-    Every decomposition asks for the list several times, and torch goes through all its namespaces
-    each time, as ops may have been registered; then it defines thousands of functions, with
-    annotations that take longer than they do. Together that is half of a small model's plan.
-    """
-    import torch
-    from torch._export import utils
-
-    name = "_collect_all_valid_cia_ops_for_namespace"
-    with pytest.MonkeyPatch.context() as patch:
-        if listed := getattr(utils, name, None):
-            patch.setattr(utils, name, functools.cache(listed))
-        if hasattr(torch._ops, "Callable"):
-            patch.setattr(torch._ops, "Callable", _Unread)
-        yield
