@@ -21,7 +21,7 @@ def first_is_read(node: Node) -> bool:
 
 
 def integers(node: Node) -> bool:
-    dtype = _result(node).dtype
+    dtype = _value(node).dtype
     return not dtype.is_floating_point and dtype != torch.bool
 
 
@@ -63,13 +63,13 @@ def backwards(node: Node) -> bool:
 
 
 def remains(node: Node) -> bool:
-    dtype = _result(node).dtype
+    dtype = _value(node).dtype
     return dtype == torch.float64 or (integers(node) and dtype.is_signed)
 
 
 def sums_nothing(node: Node) -> bool:
     """Return True if a product has an inner size of 0, or may have one, and a nonempty result."""
-    return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _result(node).shape)
+    return least(_input(node).shape[-1]) <= 0 and 0 not in map(least, _value(node).shape)
 
 
 def has_nothing(node: Node) -> bool:
@@ -88,12 +88,12 @@ def samples_between(node: Node) -> bool:
 
 def promotes(node: Node) -> bool:
     """Return True if a number beside a tensor makes it one of another dtype."""
-    return _result(node).dtype != _input(node).dtype
+    return _value(node).dtype != _input(node).dtype
 
 
 def makes_complex(node: Node) -> bool:
     known = (torch.float16, torch.float32, torch.float64)
-    return _result(node).dtype.is_complex and _input(node).dtype not in known
+    return _value(node).dtype.is_complex and _input(node).dtype not in known
 
 
 def selects_more(node: Node) -> bool:
@@ -111,7 +111,7 @@ def seeks_in_nothing(node: Node) -> bool:
 
 def joins_nothing(node: Node) -> bool:
     """Return True if another dimension than the joined one is 0, or may be 0."""
-    sizes = [least(size) for size in _result(node).shape]
+    sizes = [least(size) for size in _value(node).shape]
     axis = _argument(node, 1, "dim") or 0
     return len(sizes) > 1 and 0 in sizes[: axis % len(sizes)] + sizes[axis % len(sizes) + 1 :]
 
@@ -141,7 +141,7 @@ def rounds_steps(node: Node) -> bool:
 def sum_fails(node: Node) -> bool:
     if single(node):
         return True
-    return _result(node).dtype == torch.float64 and bool(_input(node).numel())
+    return _value(node).dtype == torch.float64 and bool(_input(node).numel())
 
 
 def half_or_unweighted(node: Node) -> bool:
@@ -160,15 +160,15 @@ def sum_rounds(node: Node) -> bool:
     """Return True if a kernel adds integers in float32."""
     dims = _argument(node, 1, "dim")
     axes = len(dims) if dims else _input(node).dim()
-    return axes == 1 and integers(node) and _input(node).dtype == _result(node).dtype
+    return axes == 1 and integers(node) and _input(node).dtype == _value(node).dtype
 
 
 def divides(node: Node) -> bool:
     if node.kwargs.get("rounding_mode") == "trunc":
-        return _result(node).dtype == torch.int64
+        return _value(node).dtype == torch.int64
     if node.kwargs.get("rounding_mode") != "floor":
         return False
-    wide = _result(node).dtype in (torch.int32, torch.int64)
+    wide = _value(node).dtype in (torch.int32, torch.int64)
     # The least of them may be divided by -1.
     divisor = node.args[1]
     several = isinstance(divisor, Node) and _value(divisor).dim() > 0
@@ -209,10 +209,6 @@ def _argument(node: Node, index: int, name: str) -> Any:
 
 def _input(node: Node) -> torch.Tensor:
     return _value(node.all_input_nodes[0])
-
-
-def _result(node: Node) -> torch.Tensor:
-    return _value(node)
 
 
 def _value(node: Any) -> torch.Tensor:

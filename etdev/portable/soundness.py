@@ -109,14 +109,8 @@ def _division(x: Any, y: Any, *, rounding_mode: str) -> torch.Tensor:
     return formula(x, y, rounding_mode=rounding_mode)
 
 
-def _greatest(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
-    return reductions.extreme_by_dim(x, dim, keepdim, torch.max)
-
-
-def _least(x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
-    return reductions.extreme_by_dim(x, dim, keepdim, torch.min)
-
-
+_greatest = functools.partial(reductions.extreme_by_dim, op=torch.max)
+_least = functools.partial(reductions.extreme_by_dim, op=torch.min)
 _place_of_greatest = functools.partial(reductions.place_of_extreme, op=torch.argmax)
 _place_of_least = functools.partial(reductions.place_of_extreme, op=torch.argmin)
 

@@ -21,9 +21,7 @@ from etdev.portable.decompositions import (
     randoms,
     reductions,
     sampling,
-    search,
     special,
-    volumes,
     weighting,
 )
 
@@ -39,8 +37,6 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     **randoms.FORMULAS,
     **reductions.FORMULAS,
     **sampling.FORMULAS,
-    **search.FORMULAS,
     **special.FORMULAS,
-    **volumes.FORMULAS,
     **weighting.FORMULAS,
 }

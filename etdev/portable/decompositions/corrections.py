@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from etdev.portable.decompositions import kernels, sampling
-from etdev.portable.decompositions.refusals import in_range, unless
-from etdev.portable.decompositions.sizes import least
+from etdev.portable.decompositions.sizes import in_range, least, unless
 from etdev.upstream.decompositions import further_tables
 
 aten = torch.ops.aten

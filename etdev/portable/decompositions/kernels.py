@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from etdev.portable.decompositions import integers
-from etdev.portable.decompositions.refusals import in_range
-from etdev.portable.decompositions.sizes import fixed
+from etdev.portable.decompositions.sizes import fixed, in_range
 
 aten = torch.ops.aten
 

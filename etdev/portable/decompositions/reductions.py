@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etdev.portable.decompositions.refusals import in_range
+from etdev.portable.decompositions.sizes import in_range
 
 aten = torch.ops.aten
 
@@ -57,7 +57,7 @@ def extreme_of_nothing(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False
     return torch.zeros(shape, dtype=x.dtype)
 
 
-def extreme_by_dim(x: Tensor, dim: Sequence[int], keepdim: bool, op: Any) -> Tensor:
+def extreme_by_dim(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False, *, op: Any) -> Tensor:
     """Reduce one dimension after another, with a kernel that takes empty tensors."""
     for axis in sorted({axis % x.dim() for axis in dim or range(x.dim())}, reverse=True):
         x, _ = op(x, axis, keepdim)

@@ -1,4 +1,4 @@
-"""Sizes: what formulas do about those that are dynamic, and may be nothing."""
+"""Sizes that may be dynamic or 0, and checks of indices that fail where eager PyTorch raises."""
 
 from __future__ import annotations
 
@@ -42,3 +42,14 @@ def joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     # Read from what is joined, since the result's own sizes are those that are wrong.
     shape[dim] = sum(tensor.shape[dim] for tensor in like)
     return result.view(shape)
+
+
+def in_range(index: Tensor, size: Any) -> Tensor:
+    """Return an index into `size` places; a negative one, or one out of range, fails."""
+    places = torch.arange(size, device=index.device)
+    return torch.gather(places, 0, index.reshape(-1)).reshape(index.shape).to(index.dtype)
+
+
+def unless(wrong: Tensor, value: Tensor) -> Tensor:
+    """Return a value; fail if `wrong` is True."""
+    return value + in_range(wrong.to(torch.int64), 1).to(value.dtype)

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph import is_channels_last, unwritten_constants
-from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, shape_of
+from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, shape_of
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = (CONVOLUTION, NORM)
@@ -23,16 +23,18 @@ def unsupported(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tup
     buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
     matched = dict.fromkeys(nodes)
     for node in matched:
-        sources = [_origin(weight) for weight in node.all_input_nodes[1:]]
+        sources = [chain(weight)[-1] for weight in node.all_input_nodes[1:]]
         origins = [source.name for source in sources]
-        if _name(node).startswith(CONVOLUTION) and any(map(_is_channels_last, sources)):
+        if _name(node).startswith(CONVOLUTION) and any(
+            is_channels_last(source.meta.get("val")) for source in sources
+        ):
             yield node, f"XNNPACK needs the weights of {_name(node)} contiguous"
         if _name(node).startswith(_STATIC) and not constants.keys() >= set(origins):
             what = f"XNNPACK needs the weights of {_name(node)} constant"
             written = buffers.intersection(origins).difference(constants)
             yield node, f"{what}, the method writes to them" if written else what
         bias = _bias(node)
-        if bias is not None and _origin(bias).name not in constants:
+        if bias is not None and chain(bias)[-1].name not in constants:
             yield node, f"XNNPACK crashes on a bias of {_name(node)} that is not constant"
         if _reshapes_two_dynamic_sizes(node):
             yield node, f"XNNPACK can't reshape {_name(node)} with more than one dynamic size"
@@ -78,21 +80,8 @@ def _name(node: Node) -> str:
 
 def _bias(node: Node) -> Node | None:
     """Return the bias of a linear layer."""
-    places = {"linear": 2, "addmm": 0}
-    place = places.get(_name(node).split(".")[0], len(node.args))
-    bias = node.args[place] if place < len(node.args) else None
-    return bias if isinstance(bias, Node) else None
-
-
-def _origin(node: Node) -> Node:
-    """Return the input that a weight is, before it is dequantised or transposed."""
-    while node.op == "call_function" and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
-
-
-def _is_channels_last(weight: Node) -> bool:
-    return is_channels_last(weight.meta.get("val"))
+    place = {"linear": 2, "addmm": 0}.get(_name(node).split(".")[0])
+    return None if place is None else argument(node, place)
 
 
 def _reshapes_two_dynamic_sizes(node: Node) -> bool:

@@ -29,3 +29,17 @@ def is_one_dimensional(layer: Node) -> bool:
 def short(node: Node) -> str:
     """Return an op without namespace and overload: `add`."""
     return op_name(node).rpartition(".")[0].rpartition(".")[2]
+
+
+def chain(node: Node | None) -> list[Node]:
+    """Return a node and the nodes that its value is prepared from, such as a weight, in order."""
+    nodes = [node] if node is not None else []
+    while nodes and nodes[-1].op == "call_function" and nodes[-1].all_input_nodes:
+        nodes.append(nodes[-1].all_input_nodes[0])
+    return nodes
+
+
+def argument(node: Node, index: int) -> Node | None:
+    """Return the node that a positional argument is, if it is one."""
+    value = node.args[index] if index < len(node.args) else None
+    return value if isinstance(value, Node) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,33 +17,33 @@ from etdev.errors import first_line
 _CONFIG_LOGGERS = "executorch.backends.xnnpack.partition.config"
 
 
-class Checks:
-    """Has configs refuse the nodes that they fail on, instead of failing on the whole program.
+def catch_failures(configs: Iterable[Any]) -> Mapping[str, str]:
+    """Have configs refuse the nodes that they fail on, instead of failing on the whole program.
 
     Some read arguments that a call may leave out, some calculate with numbers that are symbolic.
 
     Args:
         configs: The configs of one XnnpackPartitioner; they are changed.
 
-    Attributes:
-        failures: Why configs failed, by node name.
+    Returns:
+        Why configs failed, by node name; filled while they are asked.
     """
+    failures: dict[str, str] = {}
 
-    def __init__(self, configs: Iterable[Any]) -> None:
-        self.failures: dict[str, str] = {}
-        for config in configs:
-            config.check_constraints = self._refusing(config.check_constraints, False)
-            config.get_partition = self._refusing(config.get_partition, ())
-
-    def _refusing(self, asked: Callable[..., Any], refusal: object) -> Callable[..., Any]:
+    def refusing(asked: Callable[..., Any], refusal: object) -> Callable[..., Any]:
         def ask(node: Node, program: ExportedProgram) -> Any:
             try:
                 return asked(node, program)
             except Exception as error:
-                self.failures[node.name] = f"XNNPACK's check raised {first_line(error)}"
+                failures[node.name] = f"XNNPACK's check raised {first_line(error)}"
                 return refusal
 
         return ask
+
+    for config in configs:
+        config.check_constraints = refusing(config.check_constraints, False)
+        config.get_partition = refusing(config.get_partition, ())
+    return failures
 
 
 @define(eq=False)

@@ -24,7 +24,7 @@ from torch.fx import Node
 from etdev.graph import unwritten_constants
 from etdev_cpu.constraints import of_constants_alone
 from etdev_cpu.edges import empty_problem, nan_problem
-from etdev_cpu.layers import CONVOLUTION, NORM, short
+from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, short
 from etdev_cpu.quantisers import (
     Reason,
     beside_integers,
@@ -117,7 +117,7 @@ class Soundness:
                 for name, reading in self._read_layer(node, op):
                     special.add(name)
                     yield (name, "value"), reading
-                packed = {_chain(_argument(node, i))[-1].name for i in _packed_places(node, op)}
+                packed = {chain(argument(node, i))[-1].name for i in _packed_places(node, op)}
                 # The runtime frees what XNNPACK has packed, and with it what others would read.
                 yield from (((name, "kept"), False) for name in packed)
             elif op == NORM:
@@ -138,39 +138,26 @@ class Soundness:
                     yield (source.name, "kept"), True
 
     def _read_layer(self, node: Node, op: str) -> Iterator[tuple[str, object]]:
-        act, weight, bias = (None if i is None else _argument(node, i) for i in _LAYERS[op])
+        act, weight, bias = (None if i is None else argument(node, i) for i in _LAYERS[op])
         assert weight is not None
-        scales = [n.args[1:] for n in _chain(weight) if is_dequant(n)]
-        source = _chain(weight)[-1]
+        scales = [n.args[1:] for n in chain(weight) if is_dequant(n)]
+        source = chain(weight)[-1]
         layout = (bool(node.args[6]), node.args[8]) if op == CONVOLUTION and node.args[6] else op
         if source.name in self._constants and (op == CONVOLUTION or scales):
             yield source.name, ("weight", layout, *scales)
         if bias is not None and act is not None and is_dequant(act) and not is_dynamic_qdq(act):
             # A bias is quantised with the scales of the activation and of the weight.
-            yield _chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
+            yield chain(bias)[-1].name, ("bias", act.args[1:3], *scales)
 
 
 def _packed_places(node: Node, op: str) -> Iterator[int]:
     """Positions of a layer's weight and bias, as far as it has them."""
-    yield from (i for i in _LAYERS[op][1:] if i is not None and _argument(node, i) is not None)
+    yield from (i for i in _LAYERS[op][1:] if i is not None and argument(node, i) is not None)
 
 
 def is_layer(node: Node) -> bool:
     """Return True if a node is a layer with a weight."""
     return node.op == "call_function" and short(node) in _LAYERS
-
-
-def _chain(node: Node | None) -> list[Node]:
-    """Return a node and the nodes that its value is prepared from, such as a weight."""
-    chain = [node] if node is not None else []
-    while chain and chain[-1].op == "call_function" and chain[-1].all_input_nodes:
-        chain.append(chain[-1].all_input_nodes[0])
-    return chain
-
-
-def _argument(node: Node, index: int) -> Node | None:
-    value = node.args[index] if index < len(node.args) else None
-    return value if isinstance(value, Node) else None
 
 
 def _dtypes(nodes: Iterable[Node]) -> set[torch.dtype]:
@@ -221,8 +208,8 @@ def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
     """Return why XNNPACK can't have the quantised weight of a layer."""
     if not is_layer(node):
         return None
-    act, weight = (_argument(node, index) for index in _LAYERS[short(node)][:2])
-    for dequantiser in (n for n in _chain(weight) if is_dequant(n) and n in match):
+    act, weight = (argument(node, index) for index in _LAYERS[short(node)][:2])
+    for dequantiser in (n for n in chain(weight) if is_dequant(n) and n in match):
         if act is None or not is_dequant(act):
             return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
         four_bits = _FOUR_BITS in dequantiser.args

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
 from etdev_cpu.constraints import unsupported, with_static_weights
-from etdev_cpu.matching import Checks, reasons_told
+from etdev_cpu.matching import catch_failures, reasons_told
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.quantisers import Reason, read_elsewhere
 from etdev_cpu.soundness import Soundness, is_layer
@@ -59,7 +59,7 @@ class Support:
             # Without flags that are not set, because 1.4.1 doesn't know all of them.
             **{name: value for name, value in flags.items() if value},
         )
-        self._checks = Checks(self._partitioner.target_partitioner_configs.values())
+        self._failures = catch_failures(self._partitioner.target_partitioner_configs.values())
 
     def keep_whole(self, program: ExportedProgram) -> KeepWhole:
         """Return the ATen ops that the partitioner keeps, with its check for a node."""
@@ -83,7 +83,7 @@ class Support:
         with _notes(program.graph) as notes, reasons_told() as reasons:
             hidden = hide_sources(program.graph)
             matches = self._partitioner.get_matched_nodes_from_configs(program)
-        reasons.update(self._checks.failures)
+        reasons.update(self._failures)
         unfit = dict(unsupported(program, itertools.chain.from_iterable(matches)))
         reasons.update((node.name, reason) for node, reason in unfit.items())
         matches = [
