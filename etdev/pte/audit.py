@@ -1,41 +1,14 @@
-"""Comparison of an emitted program with its plan."""
+"""Differences between an emitted program and its plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from etdev.errors import AuditError
 from etdev.pte.artifact import Delegate, MethodArtifact
+from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
-
-
-def audit(
-    plan: Plan,
-    methods: Sequence[MethodArtifact],
-    who: str,
-    skipping: Mapping[str, bool] | None = None,
-    planned_devices: bool = True,
-) -> None:
-    """Compare a program with its plan, method by method.
-
-    Delegates are compared by position, since both sides have them in the order of first calls.
-
-    Args:
-        plan: The plan.
-        methods: The methods of the program.
-        who: The program's name, for the message.
-        skipping: Methods whose caller makes some copies, so that the program may have fewer.
-        planned_devices: The program was emitted with device memory planning, so that copies and
-            arenas follow the plan.
-
-    Raises:
-        AuditError: They differ; the text has both sides of every difference.
-    """
-    problems = differences(plan, methods, skipping, planned_devices)
-    if problems:
-        raise AuditError(who, "is not what was planned: " + "; ".join(problems), _CURE)
 
 
 def differences(
@@ -44,7 +17,17 @@ def differences(
     skipping: Mapping[str, bool] | None = None,
     planned_devices: bool = True,
 ) -> list[str]:
-    """Describe the differences that `audit` would report."""
+    """Describe both sides of every difference between a program and its plan.
+
+    Delegates are compared by position, since both sides have them in the order of first calls.
+
+    Args:
+        plan: The plan.
+        methods: The methods of the program.
+        skipping: Methods whose caller makes some copies, so that the program may have fewer.
+        planned_devices: The program was emitted with device memory planning, so that copies and
+            arenas follow the plan.
+    """
     artifacts = {method.name: method for method in methods}
     problems: list[str] = []
     for method in plan.methods:
@@ -58,9 +41,6 @@ def differences(
             problems += _copies(method, artifact, fewer)
             problems += [f"method {method.method}: {text}" for text in artifact.misplaced]
     return problems
-
-
-_CURE = "a custom pass may have changed it; else report this"
 
 
 def _delegates(method: MethodPlan, artifact: MethodArtifact) -> Iterable[str]:
@@ -81,16 +61,19 @@ def _same(partition: Partition, delegate: Delegate) -> bool:
 
 
 def _planned(partition: Partition) -> str:
-    specs = " ".join(f"{spec.key}={spec.value!r}" for spec in partition.compile_specs)
-    return f"{partition.backend_id} on {partition.device} {specs}".rstrip() + f" ({partition.name})"
+    text = _setup(partition.backend_id, str(partition.device), partition.compile_specs)
+    return f"{text} ({partition.name})"
 
 
 def _text(delegate: Delegate | None) -> str:
     if delegate is None:
         return "none"
-    specs = " ".join(f"{spec.key}={spec.value!r}" for spec in delegate.compile_specs)
     devices = "/".join(str(device) for device in delegate.devices) or "cpu"
-    return f"{delegate.backend_id} on {devices} {specs}".rstrip()
+    return _setup(delegate.backend_id, devices, delegate.compile_specs)
+
+
+def _setup(backend_id: str, devices: str, specs: Iterable[CompileSpec]) -> str:
+    return " ".join([f"{backend_id} on {devices}", *(f"{s.key}={s.value!r}" for s in specs)])
 
 
 def _copies(method: MethodPlan, artifact: MethodArtifact, fewer: bool) -> Iterable[str]:

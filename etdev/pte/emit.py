@@ -16,13 +16,13 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from etdev.errors import ArtifactError, EtdevError
+from etdev.errors import ArtifactError, AuditError, EtdevError
 from etdev.files import write_atomically
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
-from etdev.pte.audit import audit
+from etdev.pte.audit import differences
 from etdev.pte.read import methods_of
-from etdev.pte.signatures import CachingSignatures, planning
+from etdev.pte.signatures import planning
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
@@ -45,8 +45,14 @@ class Emitted:
     planned_devices: bool
 
     def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
-        """Compare the emitted program, or the one that was read back, with the plan."""
-        audit(plan, methods, who, self.skipping, self.planned_devices)
+        """Compare the emitted program, or the one that was read back, with the plan.
+
+        Raises:
+            AuditError: They differ.
+        """
+        if problems := differences(plan, methods, self.skipping, self.planned_devices):
+            what = f"is not what was planned: {'; '.join(problems)}"
+            raise AuditError(who, what, "a custom pass may have changed it; else report this")
 
     def write(self, path: Path, check: Callable[[Path], None]) -> Path:
         """Write a .pte and, next to it, the .ptd files that ExecuTorch keeps data in.
@@ -135,14 +141,8 @@ def emit(
         for name, skip in skips.items():
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
-    completed, caching = _completed(config, skips, away, quirks), CachingSignatures(programs)
-    completed.passes = [caching, *completed.passes]
-    with (
-        quirks.during(Stage.PLANNED, programs),
-        unbound(*programs),
-        warnings.catch_warnings(),
-        caching.during(),
-    ):
+    completed = _completed(config, skips, away, quirks)
+    with quirks.during(Stage.PLANNED, programs), unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:
