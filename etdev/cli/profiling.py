@@ -73,11 +73,10 @@ def measure(
     program: Path, values: Sequence[Any], method: str, repeat: int, data: Path | None
 ) -> Profile:
     """Profile a method, with the plan that the .pte carries, if it does."""
-    from etdev.pte.embedded_plan import has_ledger, read_ledger
+    from etdev.pte.embedded_plan import find_ledger
     from etdev.runtime.profile import profile
 
-    plan = read_ledger(program) if has_ledger(program) else None
-    return profile(program, values, method, repeat, data, plan)
+    return profile(program, values, method, repeat, data, find_ledger(program))
 
 
 def report(profile: Profile, limit: int | None) -> RenderableType:

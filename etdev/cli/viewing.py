@@ -140,12 +140,12 @@ def of_artifact(
     Raises:
         ArtifactError: It is not a .pte.
     """
-    from etdev.pte.embedded_plan import has_ledger, read_ledger
+    from etdev.pte.embedded_plan import find_ledger
     from etdev.pte.instructions import seen
     from etdev.pte.read import read
 
-    known = has_ledger(program)
-    plan, note = (read_ledger(program), "") if known else (seen(program), _NOTE)
+    known = find_ledger(program)
+    plan, note = known or seen(program), "" if known else _NOTE
     return Viewed(plan, program.name, artifact or read(program), profile, note=note)
 
 

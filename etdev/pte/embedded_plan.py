@@ -9,7 +9,7 @@ from executorch.exir import EdgeProgramManager
 
 from etdev.errors import ArtifactError, first_line
 from etdev.pte.artifact import LEDGER
-from etdev.pte.opening import named_data, opened
+from etdev.pte.opening import opened, program_of
 from etdev.schema.plan import Plan
 from etdev.upstream.emission import add_named_data
 
@@ -30,15 +30,6 @@ def embed(manager: EdgeProgramManager, plan: Plan) -> None:
     add_named_data(manager, LEDGER, zlib.compress(text))
 
 
-def has_ledger(path: Path) -> bool:
-    """Return True if a .pte carries its plan.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
-    """
-    return _data(path) is not None
-
-
 def read_ledger(path: Path) -> Plan:
     """Read the plan that a .pte carries.
 
@@ -46,10 +37,22 @@ def read_ledger(path: Path) -> Plan:
         ArtifactError: The file is not a .pte, or carries no plan.
         EtdevError: The plan is of another version of etdev.
     """
-    data = _data(path)
+    if plan := find_ledger(path):
+        return plan
+    cure = "lower it with --with-ledger, or name the model or its plan instead"
+    raise ArtifactError(str(path), "holds no ledger", cure)
+
+
+def find_ledger(path: Path) -> Plan | None:
+    """Read the plan that a .pte carries; None if it carries none.
+
+    Raises:
+        ArtifactError: The file is not a .pte.
+        EtdevError: The plan is of another version of etdev.
+    """
+    _, data = opened(path, program_of)[1].get(LEDGER, (0, None))
     if data is None:
-        cure = "lower it with --with-ledger, or name the model or its plan instead"
-        raise ArtifactError(str(path), "holds no ledger", cure)
+        return None
     try:
         text = _decompressed(data).decode()
     except (zlib.error, ValueError) as error:
@@ -58,7 +61,7 @@ def read_ledger(path: Path) -> Plan:
     return Plan.from_json(text, f"{path}, ledger")
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompressed(data: memoryview) -> bytes:
     """Decompress data within bounds, since a small file may hold a thousand times its size."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(data, _MOST_BYTES)
@@ -66,7 +69,3 @@ def _decompressed(data: bytes) -> bytes:
         larger = len(text) == _MOST_BYTES
         raise ValueError(f"it has over {_MOST_BYTES} bytes" if larger else "it is cut short")
     return text
-
-
-def _data(path: Path) -> bytes | None:
-    return opened(path, lambda data: named_data(data, LEDGER))

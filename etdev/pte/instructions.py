@@ -49,7 +49,7 @@ def steps(path: Path, method: str) -> list[Step]:
         plan = next(plan for plan in program.execution_plan if plan.name == method)
         order: dict[int, int] = {}
         return [
-            evolve(_step(plan, item.instr_args, order), chain=number, index=index)
+            Step(*_kind(plan, item.instr_args, order), chain=number, index=index)
             for number, chain in enumerate(plan.chains)
             for index, item in enumerate(chain.instructions)
         ]
@@ -70,16 +70,16 @@ def seen(path: Path) -> Plan:
     return Plan(tuple(_Method(plan).plan() for plan in program.execution_plan))
 
 
-def _step(plan: Any, instruction: Any, order: dict[int, int]) -> Step:
+def _kind(plan: Any, instruction: Any, order: dict[int, int]) -> tuple[str, str, int | None]:
+    """Return the kind and name of an instruction, and a delegate's position in the order."""
     kind = type(instruction).__name__
     if kind == "DelegateCall":
         index = instruction.delegate_index
-        position = order.setdefault(index, len(order))
-        return Step("delegate", str(plan.delegates[index].id), position)
+        return "delegate", str(plan.delegates[index].id), order.setdefault(index, len(order))
     if kind == "KernelCall":
         name = operator_name(plan.operators[instruction.op_index])
-        return Step("copy" if name.startswith(COPIES) else "kernel", name)
-    return Step("control", kind)
+        return "copy" if name.startswith(COPIES) else "kernel", name, None
+    return "control", kind, None
 
 
 @define
@@ -92,6 +92,7 @@ class _Method:
 
     emitted: Any
     names: dict[int, str] = field(factory=dict)
+    order: dict[int, int] = field(factory=dict)
     entries: list[Entry] = field(factory=list)
     partitions: dict[int, Partition] = field(factory=dict)
     copies: dict[Copy, None] = field(factory=dict)
@@ -113,26 +114,22 @@ class _Method:
         )
 
     def _read(self, instruction: Any) -> None:
-        kind = type(instruction).__name__
-        if kind == "DelegateCall":
-            self._delegate(instruction)
-        elif kind == "KernelCall":
-            name = operator_name(self.emitted.operators[instruction.op_index])
-            if name.startswith(COPIES):
-                self._copy(instruction)
-            else:
-                self._kernel(name, instruction)
-        elif kind == "MoveCall" and instruction.move_from in self.names:
+        kind, name, position = _kind(self.emitted, instruction, self.order)
+        if position is not None:
+            self._delegate(name, position, instruction)
+        elif kind == "copy":
+            self._copy(instruction)
+        elif kind == "kernel":
+            self._kernel(name, instruction)
+        elif name == "MoveCall" and instruction.move_from in self.names:
             self.names[instruction.move_to] = self.names[instruction.move_from]
 
-    def _delegate(self, call: Any) -> None:
-        backend = str(self.emitted.delegates[call.delegate_index].id)
-        name = f"{backend} #{len(self.partitions)}"
-        partition = self.partitions.get(call.delegate_index)
-        partition = partition or Partition(name, self.emitted.name, backend, backend, nodes=())
+    def _delegate(self, backend: str, position: int, call: Any) -> None:
+        fresh = Partition(f"{backend} #{position}", self.emitted.name, backend, backend, nodes=())
+        partition = self.partitions.get(position, fresh)
         read, computed = self._values(call.args)
         places = [device(self._value(value)) for value in (*read, *computed)]
-        self.partitions[call.delegate_index] = evolve(
+        self.partitions[position] = evolve(
             partition,
             inputs=(*partition.inputs, *map(self._tensor, read)),
             outputs=(*partition.outputs, *map(self._tensor, computed)),

@@ -79,12 +79,6 @@ def restored(data: memoryview) -> Any:
     return with_segments(program, bytes(segments))
 
 
-def named_data(data: memoryview, key: str) -> bytes | None:
-    """Return the named data of a key; None without any."""
-    _, named = program_of(data)
-    return bytes(named[key][1]) if key in named else None
-
-
 def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:
     """Unpack a program without its segments; return it, and their bytes or None.
 
