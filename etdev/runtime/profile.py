@@ -47,33 +47,14 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
 
     Raises:
         ArtifactError: The file is not a .pte, or its .ptd is missing.
-        RunError: The runtime can't load it, refuses the inputs, or writes no trace.
+        RunError: The runtime can't load it, refuses the inputs, or writes no readable trace.
     """
-    return profile_of(trace(path, inputs, method, repeat, data), path, method, plan)
-
-
-def profile_of(dump: bytes, path: Path, method: str, plan: Plan | None = None) -> Profile:
-    """Make a profile of an ETDump whose first run was for warm-up.
-
-    Args:
-        dump: The ETDump that the runtime wrote.
-        path: The .pte that it ran.
-        method: Name of the method.
-        plan: Its plan, for partitions, modules and reasons.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
-        RunError: The dump can't be read.
-    """
-    with scratch() as folder:
-        file = Path(folder) / "run.etdp"
-        with in_scratch():
-            file.write_bytes(dump)
-        try:
-            events = _events(file)
-        except Exception as error:
-            what = f"its ETDump can't be read ({first_line(error)})"
-            raise RunError(f"{path}, method {method!r}", what, "see etdev run --profile") from error
+    dump = trace(path, inputs, method, repeat, data)
+    try:
+        events = _events(dump)
+    except Exception as error:
+        what = f"its ETDump can't be read ({first_line(error)})"
+        raise RunError(f"{path}, method {method!r}", what, "see etdev run --profile") from error
     known = steps(path, method)
     planned = next((m for m in plan.methods if m.method == method), None) if plan else None
     calls = [event for event in events if event.name in _CALLS]
@@ -93,14 +74,17 @@ def profile_of(dump: bytes, path: Path, method: str, plan: Plan | None = None) -
     )
 
 
-def _events(dump: Path) -> list[Any]:
+def _events(dump: bytes) -> list[Any]:
     """Return the Inspector's events of all runs together."""
     from executorch.devtools import Inspector
 
-    with warnings.catch_warnings():
+    with scratch() as folder, warnings.catch_warnings():
+        file = Path(folder) / "run.etdp"
+        with in_scratch():
+            file.write_bytes(dump)
         # It warns that there are no outputs of single nodes, which were not asked for.
         warnings.simplefilter("ignore")
-        blocks = Inspector(etdump_path=str(dump)).event_blocks
+        blocks = Inspector(etdump_path=str(file)).event_blocks
     return [event for block in blocks if block.name == "Execute" for event in block.events]
 
 

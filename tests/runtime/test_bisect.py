@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from attrs import frozen
 from executorch.exir import EdgeProgramManager
 from models import nets
 from torch import nn
+from torch.export import Dim
 
 from etdev import Lowerer
 from etdev.errors import RunError
@@ -62,7 +64,16 @@ def departing(suspects: Sequence[Suspect]) -> list[str]:
     return [s.partition.name for s in suspects if s.departs(1e-4)]
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net", "quantised"])
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory) -> Case:
+    example, sizes = (torch.randn(3, 8),), ({0: Dim("rows", min=2, max=8)},)
+    program = torch.export.export(nn.Linear(8, 4), example, dynamic_shapes=sizes)
+    lowerer = Lowerer(["cpu"])
+    path = lowerer.lower(program).save(tmp_path_factory.mktemp("dynamic") / "net.pte")
+    return Case(program.module(), (torch.randn(5, 8),), lowerer.decide(program), path)
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv_net", "quantised", "dynamic"])
 def test_no_delegate_of_a_right_program_departs(name, request):
     case = request.getfixturevalue(name)
     suspects = list(case.delegates.suspects())
