@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from etdev.upstream.collector import loading
+from etdev.upstream.process import loading
 
 # Tests compile what they test; those of the cache name a folder.
 os.environ["ETDEV_CACHE"] = "off"

@@ -19,8 +19,7 @@ from etdev.cli.streams import without_noise
 from etdev.cli.verbosity import Verbosity
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Step
-from etdev.upstream.collector import loading
-from etdev.upstream.logs import set_log_level
+from etdev.upstream.process import loading, set_log_level
 
 Say = Callable[[str, str], None]
 _STAGE = "etdev.stage"

@@ -24,7 +24,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
-from etdev.upstream.collector import settled_heap
+from etdev.upstream.process import settled_heap
 
 # More source modules than these are counted instead of named.
 _NAMED = 5

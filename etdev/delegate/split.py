@@ -26,8 +26,8 @@ from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
 from etdev.registry.answers import Annotations
 from etdev.schema.partition import Partition
-from etdev.upstream.collector import settled_heap
 from etdev.upstream.edge import unverified
+from etdev.upstream.process import settled_heap
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
+from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
-from etdev.edge.branches import decompose_in_branches
 from etdev.edge.functional import functional
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
 from etdev.graph.expand import Expander
+from etdev.graph.inlining import inline_in_branch
 from etdev.graph.nodes import op_name
-from etdev.graph.ops import edge_name
+from etdev.graph.ops import aten_op, edge_name
 from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
@@ -136,8 +138,26 @@ class Conversion:
         self._inside.update(wishes.inside)
         self.expander.kept.update(wishes.inside, wishes.decomposed)
         edge = self._generated(method, self._decomposed(method, functional, ops), ops)
-        edge = decompose_in_branches(edge, self.expander, ops)
+        # Plugins claim nothing in branches of control flow, but are asked for formulas there.
+        self._decompose_branches(edge.graph_module, edge, {*ops, *self.expander.kept})
         return self.expander.expand(edge, self._unwanted(edge, ops)).program
+
+    def _decompose_branches(
+        self, module: GraphModule, program: ExportedProgram, ops: Collection[Any]
+    ) -> None:
+        """Decompose ops that were kept whole in the branches of a module, in place."""
+        expander = self.expander
+        for _, branch, _ in get_control_flow_submodules(module):
+            self._decompose_branches(branch, program, ops)
+            # A piece may be an op that is decomposed, too.
+            while pieces := {
+                node: expander.pieces(node, program)
+                for node in branch.graph.nodes
+                if node.op == "call_function"
+                and (aten_op(node.target) in ops or expander.formula_of(node))
+                and expander.has_pieces(node, program)
+            }:
+                inline_in_branch(branch, pieces)
 
     def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """Make a program functional after plugins have rewritten it."""

@@ -97,9 +97,7 @@ def with_new_values(program: ExportedProgram) -> ExportedProgram:
     graph = copy_graph(program.graph)
     position = {node: index for index, node in enumerate(graph.nodes)}
     changed = [node for node in graph.nodes if _replace(node, position)]
-    if not changed:
-        return program
-    return rebuilt(program, graph, program.graph_signature)
+    return rebuilt(program, graph) if changed else program
 
 
 def _replace(node: Node, position: dict[Node, int]) -> bool:

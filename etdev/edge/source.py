@@ -16,6 +16,7 @@ from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
 from etdev.upstream.exported import modal_layers
+from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import pytree
 
 FORWARD = "forward"
@@ -117,6 +118,22 @@ class Method:
             raise SourceError(self.name, "has no example inputs", "give inputs")
         arguments, keywords = known
         return tuple(arguments), dict(keywords)
+
+
+def refuse_without_values(method: str, program: ExportedProgram) -> None:
+    """Refuse a program that has weights without values; it can be planned, but not compiled.
+
+    Raises:
+        SourceError: A weight has no values.
+    """
+    for name, value in {**program.constants, **program.state_dict}.items():
+        if isinstance(value, FakeTensor):
+            what, cure = "it was made under FakeTensorMode", "make the model outside of it"
+        elif isinstance(value, torch.Tensor) and value.is_meta:
+            what, cure = "it is on the meta device", "load the weights first, or delete it"
+        else:
+            continue
+        raise SourceError(method, f"{name} has no values: {what}", cure)
 
 
 def methods_of(

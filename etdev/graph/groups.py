@@ -19,27 +19,19 @@ def joined(groups: Iterable[Sequence[T]]) -> list[list[T]]:
         were given, each once.
     """
     leader: dict[T, T] = {}
+
+    def find(member: T) -> T:
+        while leader[member] != member:
+            # Each walk shortens the path for the next one.
+            leader[member] = leader[leader[member]]
+            member = leader[member]
+        return member
+
     for group in groups:
         for member in group:
-            if member in leader:
-                _join(leader, group[0], member)
-            else:
-                leader[member] = group[0] if group[0] in leader else member
+            leader.setdefault(member, member)
+            leader[find(member)] = find(group[0])
     members: dict[T, list[T]] = {}
     for member in leader:
-        members.setdefault(_find(leader, member), []).append(member)
+        members.setdefault(find(member), []).append(member)
     return list(members.values())
-
-
-def _join(leader: dict[T, T], one: T, other: T) -> None:
-    first, second = _find(leader, one), _find(leader, other)
-    if first != second:
-        leader[second] = first
-
-
-def _find(leader: dict[T, T], member: T) -> T:
-    """Return the leader of a member's group, and shorten the path to it."""
-    while leader[member] != member:
-        leader[member] = leader[leader[member]]
-        member = leader[member]
-    return member

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from executorch.exir.delegate import executorch_call_delegate
 from torch.fx import Graph, Node
+from torch.types import PySymType
 
 from etdev.graph.nodes import op_name
 from etdev.schema.partition import Partition
 
 # A node outside all partitions, or the position of a partition.
 Unit = Node | int
-_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ASSERTIONS = ("aten._assert_scalar.", "aten.sym_constrain_range")
 
 
@@ -63,11 +62,11 @@ def _assertions(graph: Graph) -> dict[Node, list[Node]]:
     asserted: dict[Node, set[Node]] = {}
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        numbers = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), _NUMBERS)]
+        numbers = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), PySymType)]
         if not numbers:
             continue
         known = {origin for number in numbers for origin in origins.get(number, {number})}
-        if isinstance(node.meta.get("val"), _NUMBERS):
+        if isinstance(node.meta.get("val"), PySymType):
             origins[node] = known
         elif op_name(node).startswith(_ASSERTIONS):
             asserted[node] = known

@@ -15,9 +15,18 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Node
+from torch.types import PySymType
 
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from etdev.graph.ops import aten_op
+
 _UNKNOWN = "a value"
+# Generated code may take a number for a float, whose quotients round to zero or to float32, and
+# may have no code for the item of a number.
+_READERS_OF_INTEGERS = (
+    *(torch.ops.aten.floor_divide.default, torch.ops.aten.div.Tensor_mode),
+    *(torch.ops.aten.fmod.Tensor, torch.ops.aten.item.default),
+    torch.ops.aten._local_scalar_dense.default,
+)
 
 
 def argument(node: Node) -> TensorArgument | SymIntArgument:
@@ -48,6 +57,25 @@ def computed_from(program: ExportedProgram, names: Collection[str]) -> set[str]:
         ):
             computed.add(node.name)
     return computed
+
+
+def folded_integers(program: ExportedProgram) -> set[str]:
+    """Return the names of integer constants without dimensions that quotients or items read.
+
+    Leave them out in `claim_constants` if your backend's compiler folds constants into numbers:
+    it would compute wrong results.
+
+    Args:
+        program: Edge-dialect program.
+    """
+    names = set()
+    for node in program.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        integer = isinstance(value, torch.Tensor) and not value.is_floating_point()
+        read = any(aten_op(user.target) in _READERS_OF_INTEGERS for user in node.users)
+        if integer and read and not value.dim():
+            names.add(node.name)
+    return names
 
 
 def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
@@ -114,7 +142,7 @@ def _interface(program: ExportedProgram, side: str) -> list[str]:
 def _words(name: object, values: Mapping[str, Any]) -> str:
     value = values.get(name) if isinstance(name, str) else name
     if not isinstance(value, torch.Tensor):
-        return "a number" if isinstance(value, (int, float, *_SYMBOLS)) else _UNKNOWN
+        return "a number" if isinstance(value, (int, float, PySymType)) else _UNKNOWN
     # Symbols have other names in a program that was exported anew.
     sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
     return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(sizes)})"

@@ -12,10 +12,12 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.graph.nodes import graph_modules
-from etdev.graph.tensor_state import TensorWas
+from etdev.graph.weights import TensorWas
 from etdev.upstream.trees import pytree
 
 _NONE = object()
+# torch.fx makes new arguments whenever one of them is changed.
+_NodeWas = tuple[Node, str, Any, Any, Any, dict[str, Any]]
 
 
 @frozen(eq=False)
@@ -24,14 +26,12 @@ class Snapshot:
 
     Args:
         graphs: The nodes of its graph and of those of its branches.
-        delegates: The contents of the delegates that it came with.
-        signature: Its inputs and outputs.
+        facts: Its signature and the delegates that it came with, by their names in a message.
         tensors: Its weights and example inputs, by name.
     """
 
-    graphs: tuple[tuple[Graph, tuple[_NodeWas, ...]], ...]
-    delegates: tuple[tuple[Any, ...], ...]
-    signature: tuple[tuple[Any, ...], ...]
+    graphs: tuple[tuple[Graph, list[_NodeWas]], ...]
+    facts: Mapping[str, list[Any]]
     tensors: Mapping[str, TensorWas]
 
     @classmethod
@@ -39,9 +39,8 @@ class Snapshot:
         """Record a program as it is now."""
         graphs = (module.graph for module in graph_modules(program.graph_module))
         return cls(
-            tuple((graph, tuple(map(_NodeWas.of, graph.nodes))) for graph in graphs),
-            _delegates(program),
-            _signature(program),
+            tuple((graph, [_parts(node) for node in graph.nodes]) for graph in graphs),
+            _facts(program),
             {name: TensorWas.of(value) for name, value in _tensors(program).items()},
         )
 
@@ -56,73 +55,53 @@ class Snapshot:
         for graph, (before, nodes) in zip(graphs, self.graphs, strict=False):
             if graph is not before or len(graph.nodes) != len(nodes):
                 yield "the graph"
-            for node, was in zip(graph.nodes, nodes, strict=False):
-                yield from was.differences(node)
+            for was, node in zip(nodes, graph.nodes, strict=False):
+                yield from _changes(was, _parts(node))
         tensors = _tensors(program)
         if tensors.keys() != self.tensors.keys():
             yield f"the state {min(tensors.keys() ^ self.tensors.keys())!r}"
-        for name, was_tensor in self.tensors.items():
-            if not was_tensor.is_still(tensors.get(name)):
+        for name, tensor in self.tensors.items():
+            if not tensor.is_still(tensors.get(name)):
                 yield f"the values of {name!r}"
-        if _signature(program) != self.signature:
-            yield "the signature"
-        if _delegates(program) != self.delegates:
-            yield "a delegate that the program came with"
+        facts = _facts(program)
+        yield from (what for what, fact in self.facts.items() if facts[what] != fact)
 
 
-@frozen(eq=False)
-class _NodeWas:
-    """A node as it was. torch.fx makes new arguments whenever one of them is changed."""
-
-    node: Node
-    name: str
-    target: Any
-    args: Any
-    kwargs: Any
-    meta: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, node: Node) -> _NodeWas:
-        return cls(node, node.name, node.target, node.args, node.kwargs, dict(node.meta))
-
-    def differences(self, node: Node) -> Iterator[str]:
-        if node is not self.node or node.name != self.name:
-            yield f"the graph at {self.name!r}"
-        if node.target is not self.target and node.target != self.target:
-            yield f"the op of {self.name!r}"
-        same = node.args is self.args and node.kwargs is self.kwargs
-        # Put back after a change, they are new ones of the same content.
-        if not same and f"{node.args} {node.kwargs}" != f"{self.args} {self.kwargs}":
-            yield f"the arguments of {self.name!r}"
-        if not _same_meta(self.meta, node.meta):
-            keys = self.meta.keys() | node.meta.keys()
-            key = min(k for k in keys if self.meta.get(k, _NONE) is not node.meta.get(k, _NONE))
-            yield f"meta[{key!r}] of {self.name!r}"
+def _parts(node: Node) -> _NodeWas:
+    return node, node.name, node.target, node.args, node.kwargs, dict(node.meta)
 
 
-def _same_meta(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    if before.keys() != after.keys():
-        return False
+def _changes(was: _NodeWas, now: _NodeWas) -> Iterator[str]:
+    """Yield the changes of a node."""
+    before, name, target, args, kwargs, meta = was
+    if now[0] is not before or now[1] != name:
+        yield f"the graph at {name!r}"
+    if now[2] is not target and now[2] != target:
+        yield f"the op of {name!r}"
+    same = now[3] is args and now[4] is kwargs
+    # Put back after a change, they are new ones of the same content.
+    if not same and f"{now[3]} {now[4]}" != f"{args} {kwargs}":
+        yield f"the arguments of {name!r}"
     # In the order of one dict, since a key that was removed and put back is the last.
-    return all(map(operator.is_, before.values(), map(after.__getitem__, before)))
+    after = [now[5].get(key, _NONE) for key in meta]
+    if len(meta) != len(now[5]) or not all(map(operator.is_, meta.values(), after)):
+        keys = meta.keys() | now[5].keys()
+        key = min(k for k in keys if meta.get(k, _NONE) is not now[5].get(k, _NONE))
+        yield f"meta[{key!r}] of {name!r}"
 
 
-def _delegates(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
-    return tuple(
-        (
-            module.backend_id,
-            module.processed_bytes,
-            [(s.key, s.value) for s in module.compile_specs],
-        )
-        for module in program.graph_module.modules()
-        if isinstance(module, LoweredBackendModule)
-    )
-
-
-def _signature(program: ExportedProgram) -> tuple[tuple[Any, ...], ...]:
+def _facts(program: ExportedProgram) -> dict[str, list[Any]]:
     signature = program.graph_signature
     specs = (*signature.input_specs, *signature.output_specs)
-    return tuple((s.kind, getattr(s.arg, "name", None), s.target) for s in specs)
+    modules = program.graph_module.modules()
+    delegates = [module for module in modules if isinstance(module, LoweredBackendModule)]
+    return {
+        "the signature": [(s.kind, getattr(s.arg, "name", None), s.target) for s in specs],
+        "a delegate that the program came with": [
+            (each.backend_id, each.processed_bytes, [(s.key, s.value) for s in each.compile_specs])
+            for each in delegates
+        ],
+    }
 
 
 def _tensors(program: ExportedProgram) -> dict[str, Any]:

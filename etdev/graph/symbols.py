@@ -7,7 +7,7 @@ for values that depend on data. So a program that is traced here gets a shape en
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
+from collections.abc import Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,7 +16,9 @@ from attrs import field, frozen
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.types import PySymType
 
+from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.upstream.exported import in_shape_env
 from etdev.upstream.fake_tensors import (
@@ -27,8 +29,6 @@ from etdev.upstream.fake_tensors import (
     transform_subclass,
 )
 from etdev.upstream.trees import pytree
-
-_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def fake_mode(nodes: Iterable[Node]) -> FakeTensorMode | None:
@@ -50,29 +50,19 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     if mode is None or mode.shape_env is None or not mode.shape_env.var_to_range:
         return program
     own = _Values.copied(mode)
-    graph = copy_graph(program.graph)
-    own.renew(graph)
-    copied = rebuilt(program, graph)
-    _copy_branches(copied.graph_module, own.renew)
+    copied = with_own_graphs(program)
+    for module in graph_modules(copied.graph_module):
+        own.renew(module.graph)
     return copied
 
 
 def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
     """Copy a program whose graph and branches may be changed; it shares weights and symbols."""
-    graph = copy_graph(program.graph)
-    copied = rebuilt(program, graph)
-    _copy_branches(copied.graph_module, lambda graph: None)
-    return copied
-
-
-def _copy_branches(module: GraphModule, renew: Callable[[Graph], None]) -> None:
-    """Copy the branches of control flow, which a copied graph still shares, and renew them."""
-    for name, branch in list(module.named_children()):
+    copied = rebuilt(program, copy_graph(program.graph))
+    for name, branch in list(copied.graph_module.named_children()):
         if isinstance(branch, GraphModule):
-            copied = copy.deepcopy(branch)
-            renew(copied.graph)
-            _copy_branches(copied, renew)
-            setattr(module, name, copied)
+            setattr(copied.graph_module, name, copy.deepcopy(branch))
+    return copied
 
 
 @contextmanager
@@ -108,7 +98,7 @@ def unbacked(values: Any) -> set[Any]:
     return {
         symbol
         for value in pytree.tree_leaves(values)
-        if isinstance(value, (torch.Tensor, *_SIZES))
+        if isinstance(value, (torch.Tensor, PySymType))
         for symbol in free_unbacked_symbols(value)
     }
 
@@ -138,7 +128,7 @@ def _expressions(values: Any) -> list[Any]:
     sizes: list[Any] = []
     for value in pytree.tree_leaves(values):
         sizes.extend(value.shape if isinstance(value, torch.Tensor) else [value])
-    return [size.node.expr if isinstance(size, _SIZES) else size for size in sizes]
+    return [size.node.expr if isinstance(size, PySymType) else size for size in sizes]
 
 
 @frozen(eq=False)
@@ -183,9 +173,8 @@ class _Values:
         return self._size(value)
 
     def _size(self, value: Any) -> Any:
-        if not isinstance(value, _SIZES):
-            return value
-        return in_shape_env(value, self.env, self.renamed)
+        known = not isinstance(value, PySymType)
+        return value if known else in_shape_env(value, self.env, self.renamed)
 
     def _tensor(self, value: FakeTensor) -> FakeTensor:
         sizes = [self._size(size) for size in value.shape]

@@ -18,7 +18,7 @@ class Units:
     unit_of: list[int] = field(init=False)
     # For units of several nodes only: there may be millions of single nodes.
     _joined: dict[int, list[int]] = field(factory=dict, init=False)
-    _reads: dict[int, list[int]] = field(factory=dict, init=False)
+    _reads: dict[int, dict[int, None]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.unit_of = list(range(len(self.inputs)))
@@ -54,14 +54,14 @@ class Units:
             self.unit_of[node] = node
         self._reads.clear()
 
-    def reads(self, unit: int) -> list[int]:
+    def reads(self, unit: int) -> dict[int, None]:
         """Return the other units that a unit reads, ascending."""
         if (known := self._reads.get(unit)) is not None:
             return known
         of, inputs = self.unit_of, self.inputs
         sources = {of[source] for node in self.members(unit) for source in inputs[node]}
         sources.discard(unit)
-        self._reads[unit] = ordered = sorted(sources)
+        self._reads[unit] = ordered = dict.fromkeys(sorted(sources))
         return ordered
 
     @property
@@ -70,50 +70,38 @@ class Units:
         return not self._joined
 
 
-def components(units: Units, only: list[int] | None = None) -> list[list[int]]:
+def components(units: Units, only: Iterable[int] | None = None) -> list[list[int]]:
     """Return the strongly connected components, sources first (Tarjan, without recursion)."""
-    scope = None if only is None else set(only)
+    roots = sorted(units if only is None else only)
+    scope = None if only is None else set(roots)
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     path: list[int] = []
-    on_path: set[int] = set()
     components: list[list[int]] = []
-    for root in units if only is None else sorted(only):
-        if root in number:
-            continue
-        number[root] = low[root] = len(number)
-        path.append(root)
-        on_path.add(root)
-        work = [(root, iter(units.reads(root)))]
+    for root in roots:
+        work = [] if root in number else [(root, iter(units.reads(root)))]
         while work:
             unit, reads = work[-1]
+            if unit not in number:
+                number[unit] = low[unit] = len(number)
+                path.append(unit)
             for source in reads:
                 if scope is not None and source not in scope:
                     continue
                 if source not in number:
-                    number[source] = low[source] = len(number)
-                    path.append(source)
-                    on_path.add(source)
                     work.append((source, iter(units.reads(source))))
                     break
-                if source in on_path:
-                    low[unit] = min(low[unit], number[source])
+                low[unit] = min(low[unit], low[source])
             else:
                 work.pop()
                 if work:
                     above = work[-1][0]
                     low[above] = min(low[above], low[unit])
                 if low[unit] == number[unit]:
-                    at = _last(path, unit)
-                    components.append(sorted(path[at:]))
-                    on_path.difference_update(path[at:])
-                    del path[at:]
+                    component = [path.pop()]
+                    while component[-1] != unit:
+                        component.append(path.pop())
+                    components.append(sorted(component))
+                    # Units that read it later are in components of their own.
+                    low.update(dict.fromkeys(component, len(units.inputs)))
     return components
-
-
-def _last(path: list[int], unit: int) -> int:
-    """Return the position of a unit that is near the end of a path."""
-    position = len(path) - 1
-    while path[position] != unit:
-        position -= 1
-    return position

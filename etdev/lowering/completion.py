@@ -74,7 +74,7 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
                     node.target = torch.ops.aten.reshape.default
         module.recompile()
     aten = with_parts(program, verifiers=[Verifier])
-    return rebuilt(aten, copy_graph(aten.graph), aten.graph_signature, aten.graph_module)
+    return rebuilt(aten, copy_graph(aten.graph))
 
 
 def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:

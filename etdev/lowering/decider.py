@@ -13,8 +13,7 @@ from etdev.edge.expander import PluginExpander
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified_pieces
-from etdev.edge.source import Method
-from etdev.edge.stored import refuse_without_values
+from etdev.edge.source import Method, refuse_without_values
 from etdev.graph.expand import Expander
 from etdev.lowering.composition import Composition
 from etdev.runtime.decision import Decision

@@ -23,7 +23,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from etdev.errors import DeviceError
 from etdev.graph.nodes import delegate_device
 from etdev.schema.device import CPU, Device
-from etdev.upstream.device_copies import D2H, H2D
+from etdev.upstream.operators import D2H, H2D
 
 
 @frozen

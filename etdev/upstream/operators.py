@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+# Registers torch.ops.et_copy.
+import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
 import torch
 from executorch.exir.dialects._ops import ops as edge_ops
 from executorch.exir.dialects.backend._ops import BackendOpOverload
@@ -13,6 +15,9 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "edge_ops"]
 
+# ExecuTorch's copies from the host to a device and back.
+H2D = torch.ops.et_copy._h2d_copy.default
+D2H = torch.ops.et_copy._d2h_copy.default
 _KINDS: dict[type, Any] = {
     OpOverload: torch.ops,
     EdgeOpOverload: edge_ops.edge,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etdev.graph import tearing
+from etdev.graph import convex
 from etdev.graph.convex import find_partitions
 from etdev.graph.units import components
 
@@ -225,7 +225,7 @@ def test_many_torn_groups_take_no_longer_than_their_number(case, monkeypatch):
         walked.append(len(units.inputs) if only is None else len(only))
         return components(units, only)
 
-    monkeypatch.setattr(tearing, "components", counted)
+    monkeypatch.setattr(convex, "components", counted)
 
     def work(count):
         walked.clear()

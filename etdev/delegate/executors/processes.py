@@ -8,8 +8,7 @@ import sys
 import warnings
 from concurrent.futures import Executor
 
-from etdev.upstream.collector import loading
-from etdev.upstream.logs import set_log_level
+from etdev.upstream.process import loading, set_log_level
 
 
 def start_processes(count: int) -> Executor:

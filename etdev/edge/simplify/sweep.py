@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, evolve, field
@@ -16,7 +16,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, Node
 
-from etdev.edge.simplify import copies, folding, masks, scalars
+from etdev.edge.simplify import folding, masks, rewrites
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_plain, is_random
 from etdev.graph.nodes import module_paths, op_name
@@ -179,24 +179,18 @@ class Sweep:
         folded = self._folding.placed
         signature = self.program.graph_signature
         unwritten = unwritten_constants(self.program)
-        specs = {node.name: spec for node, spec in self._inputs(signature)}
+        specs = {spec.arg.name: spec for spec in signature.input_specs}
         for node in self._graph.find_nodes(op="placeholder"):
             if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
                 del specs[node.name]
-        new = {n: InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(n), n) for n in folded}
-        specs.update(new)
+        for name in folded:
+            specs[name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
         inputs = [specs[node.name] for node in self._graph.find_nodes(op="placeholder")]
         names = {name: self._last(name) for name in self._simplified}
         outputs = [renamed(spec, names) for spec in signature.output_specs]
         signature = ExportGraphSignature(inputs, outputs)
         return rebuilt(self.program, self._graph, signature, constants=folded)
-
-    def _inputs(self, signature: ExportGraphSignature) -> Iterator[tuple[Node, InputSpec]]:
-        """Return the inputs of the method with their specs, which are in the same order."""
-        nodes = self._graph.find_nodes(op="placeholder")
-        given = (node for node in nodes if node.name not in self._folding.placed)
-        return zip(given, signature.input_specs, strict=True)
 
 
 # A rule returns a node to read in place of another, the node itself if no other rule should see it,
@@ -204,12 +198,12 @@ class Sweep:
 Rule = Callable[[Node, Folding], Simpler | None]
 _RULES: tuple[tuple[str, Rule], ...] = (
     # A copy of a constant is that constant, not another one.
-    ("copies", copies.source_of),
+    ("copies", rewrites.source_of),
     ("constants", folding.evaluated),
-    ("copies", copies.merged),
-    ("copies", copies.source_of),
+    ("copies", rewrites.merged),
+    ("copies", rewrites.source_of),
     ("masks", masks.simpler),
-    ("scalars", scalars.as_tensor),
+    ("scalars", rewrites.as_tensor),
 )
 
 

@@ -1,4 +1,4 @@
-"""Objects that Python's garbage collector need not walk again and again."""
+"""Settings of a whole process: Python's garbage collector and torch's logs."""
 
 from __future__ import annotations
 
@@ -68,3 +68,10 @@ def loading() -> Iterator[None]:
             _HEAP.depth += 1
         # Python's last collection frees what C++ would otherwise report as leaked.
         atexit.register(gc.unfreeze)
+
+
+def set_log_level(level: int) -> None:
+    """Have all of torch's loggers show records from a level on; imports torch."""
+    import torch
+
+    torch._logging.set_logs(all=level)  # type: ignore[attr-defined]
