@@ -43,8 +43,7 @@ def command(as_json: bool, registry: Path | None) -> None:
     debug = options.debugging()
     with quieted(debug):
         import_torch(debug, Verbosity.chosen())
-        from etdev.quirks.rows import rows_of
-        from etdev.quirks.table import is_active
+        from etdev.quirks.table import is_active, rows_of
         from etdev.registry.selection import select
 
         rows = [

@@ -20,8 +20,7 @@ from etdev.planner.planner import Planner
 from etdev.planner.rules import Options, Rules, rules
 from etdev.planner.unclaimed import refuse_unclaimed
 from etdev.quirks import QUIRKS
-from etdev.quirks.rows import rows_of
-from etdev.quirks.table import Table
+from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
 from etdev.registry.answers import Annotations
 from etdev.registry.plugin import Plugin

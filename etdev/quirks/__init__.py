@@ -19,9 +19,9 @@ from etdev.quirks import (
     sizes,
     state,
 )
-from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 
-__all__ = ["QUIRKS", "Blamed", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
+__all__ = ["QUIRKS", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     *examples.QUIRKS,

@@ -241,7 +241,7 @@ BRANCH_WRITES = Quirk(
 )
 MAPS_OF_SEVERAL_RESULTS = Quirk(
     name="maps-of-several-results",
-    stage=Stage.PLANNED,
+    stage=(Stage.LOOP, Stage.PLANNED),
     summary="A torch.map with several results can't be emitted.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_map",
     affects="executorch<1.6",

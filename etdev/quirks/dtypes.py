@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -21,12 +21,8 @@ _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le
 _HALVES = {torch.float16, torch.bfloat16}
 
 
-def convert_inputs(program: ExportedProgram, found: list[Node]) -> ExportedProgram:
-    """Convert the inputs of ops to the dtype that torch promotes them to."""
-    return changed(program, found, _promote)
-
-
 def _promote(node: Node, _: Node) -> None:
+    """Convert the inputs of an op to the dtype that torch promotes them to."""
     converted, dtype = {}, _promoted(node)
     for source in _unpromoted(node):
         copy = node.graph.call_function(aten._to_copy.default, (source,), {"dtype": dtype})
@@ -77,6 +73,7 @@ def _computes_complex(node: Node) -> bool:
     return node.op == "call_function" and is_complex(node)
 
 
+_convert_inputs = partial(changed, change=_promote)
 MIXED_DTYPES = Quirk(
     name="mixed-dtypes",
     stage=Stage.DECOMPOSED,
@@ -86,7 +83,7 @@ MIXED_DTYPES = Quirk(
     "_check_tensor_args_matching_op_allowed_dtype",
     affects="executorch<1.6",
     find=Nodes((*_JOINING, aten.floor_divide.default), _is_mixed, branches=True),
-    fix=convert_inputs,
+    fix=_convert_inputs,
 )
 MIXED_HALVES = Quirk(
     name="mixed-halves",
@@ -97,7 +94,7 @@ MIXED_HALVES = Quirk(
     "apply_bitensor_elementwise_fn",
     affects="executorch<1.6",
     find=Nodes(_CHOOSING, _mixes_halves, branches=True),
-    fix=convert_inputs,
+    fix=_convert_inputs,
 )
 COMPARED_HALVES = Quirk(
     name="compared-halves",
@@ -107,7 +104,7 @@ COMPARED_HALVES = Quirk(
     "comparison_tensor_out",
     affects="executorch<1.6",
     find=Nodes(_COMPARING, _compares_halves, branches=True),
-    fix=convert_inputs,
+    fix=_convert_inputs,
 )
 COMPLEX_NUMBERS = Quirk(
     name="complex-numbers",

@@ -1,32 +1,28 @@
-"""Faults of ExecuTorch's emission: memory orders, gradients, kernels and errors without a node."""
+"""Faults of ExecuTorch's emission: memory orders, gradients and kernels."""
 
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
 from executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, dim_order_from_stride
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from etdev.graph.layout import is_known_order
-from etdev.graph.nodes import graph_modules, op_name, upper_bound
+from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import ORDERED, aten_op
-from etdev.graph.symbols import unbacked
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 from etdev.upstream.trees import pytree
 
 _SCAN = torch.ops.higher_order.scan
 _QUANTISED = "quantized_decomposed."
-_ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 # Ops of sizes have no out variants and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
+_ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
 
 def unknown_orders(module: GraphModule) -> list[TensorSpec]:
@@ -105,48 +101,6 @@ def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> E
     """Import the portable kernels of quantised ops, which registers their out variants."""
     importlib.import_module("executorch.kernels.quantized")
     return program
-
-
-@frozen
-class Size:
-    """A size of a node that ExecuTorch can't plan with.
-
-    Args:
-        node: The node.
-        size: One of its sizes, or all but the first.
-    """
-
-    node: Node
-    size: Any
-
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-
-def unbounded_sizes(program: ExportedProgram) -> Iterator[Size]:
-    """Yield the sizes that depend on data and have no upper bound."""
-    for node in program.graph.nodes:
-        sizes = getattr(node.meta.get("val"), "shape", ())
-        yield from (Size(node, size) for size in sizes if upper_bound(size) is None)
-
-
-def unordered_sizes(program: ExportedProgram) -> Iterator[Size]:
-    """Yield the inner sizes that depend on data."""
-    for node in program.graph.nodes:
-        if unbacked(inner := tuple(getattr(node.meta.get("val"), "shape", ())[1:])):
-            yield Size(node, inner)
-
-
-def unordered_strides(program: ExportedProgram) -> Iterator[Size]:
-    """Yield the inner sizes whose strides ExecuTorch can't put in order, once it traces again."""
-    for found in unordered_sizes(program):
-        # Products of the inner sizes, which torch itself takes to be at least one.
-        strides = [math.prod(found.size[dim:]) for dim in range(len(found.size) + 1)]
-        try:
-            dim_order_from_stride(strides)
-        except GuardOnDataDependentSymNode:
-            yield found
 
 
 def _has_no_out_variant(node: Node) -> bool:
@@ -230,38 +184,6 @@ QUANTISED_KERNELS = Quirk(
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
-_UNBOUNDED = Refusal(
-    "{found.name} of method {method!r} has size {found.size}, which depends on data and has no "
-    "upper bound{where}",
-    "bound it in the model, such as with torch._check(n <= 1024)",
-)
-UNBOUNDED_VALUES = Quirk(
-    name="unbounded-values",
-    stage=Stage.EMIT,
-    summary="A size that depends on data and has no upper bound fails without a name.",
-    upstream="not reported; exir/sym_util.py, eval_upper_bound",
-    affects="executorch<1.6",
-    find=unbounded_sizes,
-    symptom=lambda error: "upper bound" in str(error),
-    refusal=_UNBOUNDED,
-    in_loop=_UNBOUNDED,
-)
-_UNORDERED = Refusal(
-    "{found.name} of method {method!r} has inner sizes {found.size}, and ExecuTorch can't tell the "
-    "order in memory where one that depends on data may be 0{where}",
-    "transpose it, so that the dimension that depends on data is the first",
-)
-UNORDERED_STRIDES = Quirk(
-    name="unordered-strides",
-    stage=Stage.EMIT,
-    summary="The order of dimensions in memory can't be told where an inner size depends on data.",
-    upstream="not reported; exir/tensor.py, dim_order_from_stride",
-    affects="executorch<1.6",
-    find=unordered_sizes,
-    symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
-    refusal=_UNORDERED,
-    in_loop=evolve(_UNORDERED, find=unordered_strides),
-)
 MISSING_OUT_VARIANTS = Quirk(
     name="missing-out-variants",
     stage=Stage.EMIT,
@@ -284,7 +206,5 @@ QUIRKS: tuple[Quirk, ...] = (
     # After the orders are settled, since it compares with them.
     UNWRITTEN_ORDERS,
     NON_BLOCKING_COPIES,
-    UNBOUNDED_VALUES,
-    UNORDERED_STRIDES,
     MISSING_OUT_VARIANTS,
 )

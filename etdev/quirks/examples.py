@@ -1,9 +1,9 @@
-"""Example inputs and weights that torch.export can't read, or takes for other inputs."""
+"""Example inputs that torch.export can't trace, or takes for other inputs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,16 +15,6 @@ from etdev.edge.source import Method
 from etdev.errors import SourceError
 from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.trees import pytree
-
-
-def inference_weights(method: Method) -> Iterator[str]:
-    """Yield the weights that torch can read under `torch.inference_mode()` alone, which is off."""
-    model: Any = method.model
-    if torch.is_inference_mode_enabled() or not isinstance(model, torch.nn.Module):
-        return
-    for name, value in (*model.named_parameters(), *model.named_buffers()):
-        if value.is_inference():
-            yield name
 
 
 def _tensors(method: Method) -> list[torch.Tensor]:
@@ -79,19 +69,6 @@ def ignored_inputs(method: Method) -> list[Node]:
     return [node for node in inputs if node.name in repeated and not node.users]
 
 
-INFERENCE_WEIGHTS = Quirk(
-    name="inference-weights",
-    stage=Stage.EXPORT,
-    summary="torch.export can't read weights that were made under torch.inference_mode().",
-    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.15",
-    find=inference_weights,
-    refusal=Refusal(
-        "{found} was made under torch.inference_mode()",
-        "make the model outside of it, or lower under it",
-        error=SourceError,
-    ),
-)
 MERGED_INPUTS = Quirk(
     name="merged-inputs",
     stage=Stage.EXPORT,
@@ -126,4 +103,4 @@ IGNORED_INPUTS = Quirk(
         warns=True,
     ),
 )
-QUIRKS = (INFERENCE_WEIGHTS, MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS)
+QUIRKS = (MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS)

@@ -67,13 +67,6 @@ def string_inputs(program: ExportedProgram) -> Iterator[ConstantArgument]:
             yield spec.arg
 
 
-def string_outputs(program: ExportedProgram) -> Iterator[Named]:
-    """Yield the outputs that are strings."""
-    for index, spec in enumerate(_outputs(program)):
-        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
-            yield Named(str(index), repr(spec.arg.value))
-
-
 def no_tensors(program: ExportedProgram) -> list[str]:
     """Describe the results of a method that neither returns nor keeps a tensor."""
     # The new value of a buffer is a result, too.
@@ -232,19 +225,6 @@ STRING_INPUTS = Quirk(
         "leave it out of the method's inputs",
     ),
 )
-STRING_OUTPUTS = Quirk(
-    name="string-outputs",
-    stage=Stage.SOURCE,
-    summary="An output that is a string can't be returned by the runtime.",
-    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, get_outputs_as_py_list",
-    affects="executorch<1.6",
-    find=string_outputs,
-    refusal=Refusal(
-        "output {found.name} of method {method!r} is the string {found.value}, which "
-        "ExecuTorch's runtime can't return",
-        "leave it out of what the method returns",
-    ),
-)
 NO_TENSOR_OUTPUTS = Quirk(
     name="no-tensor-outputs",
     stage=Stage.SOURCE,
@@ -291,7 +271,6 @@ QUIRKS = (
     SPARSE_TENSORS,
     NUMBER_INPUTS,
     STRING_INPUTS,
-    STRING_OUTPUTS,
     NO_TENSOR_OUTPUTS,
     MISORDERED_CONSTANTS,
     EMPTY_WEIGHTS,

@@ -125,12 +125,8 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
         sources.add(source)
 
 
-def clone_sources(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Clone what is copied."""
-    return with_changed(program, found, _clone_source)
-
-
 def _clone_source(graph: Graph, copy: Node) -> None:
+    """Clone the value that is copied."""
     target, source, *others = copy.args
     clone = graph.call_function(torch.ops.aten.clone.default, (source,))
     clone.meta = dict(source.meta)  # type: ignore[union-attr]
@@ -153,12 +149,8 @@ def _is_whole_input(node: Node) -> bool:
     return node.op == "placeholder"
 
 
-def convert_sources(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Convert and expand what is copied."""
-    return with_changed(program, found, _convert_source)
-
-
 def _convert_source(graph: Graph, copy: Node) -> None:
+    """Convert and expand the value that is copied."""
     target, source, *others = copy.args
     wanted, given = target.meta["val"], source.meta["val"]  # type: ignore[union-attr]
     if given.dtype != wanted.dtype:
@@ -174,29 +166,6 @@ def _call(graph: Graph, op: OpOverload, source: Any, *args: Any, **options: Any)
     return node
 
 
-@frozen(eq=False)
-class Unconverted:
-    """A new value of a buffer that has not the buffer's dtype and shape, and is read again."""
-
-    name: str
-    target: str
-    node: Node
-
-
-def unconverted_values(program: ExportedProgram) -> Iterator[Unconverted]:
-    """Yield the new values in another dtype or shape that a functional program reads again."""
-    nodes, signature = {n.name: n for n in program.graph.nodes}, program.graph_signature
-    names = {target: name for name, target in signature.inputs_to_buffers.items()}
-    for name, target in (signature.buffers_to_mutate | signature.user_inputs_to_mutate).items():
-        before, after = nodes[names.get(target, target)].meta["val"], nodes[name].meta["val"]
-        # Compared as text, since comparing symbolic sizes would fix them.
-        if before.dtype == after.dtype and str(before.shape) == str(after.shape):
-            continue
-        reader = next((user for user in nodes[name].users if user.op != "output"), nodes[name])
-        if reader is not nodes[name] or name in signature.user_outputs:
-            yield Unconverted(name, target, reader)
-
-
 def idle_dropouts(program: ExportedProgram) -> Iterator[Node]:
     """Yield the dropouts that return what they are given, if that is written later."""
     return filter(_is_idle, written_through(program.graph))
@@ -209,12 +178,8 @@ def _is_idle(node: Node) -> bool:
     return not (train and probability)
 
 
-def alias_inputs(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Say of dropouts that they share memory with what they are given."""
-    return with_changed(program, found, _alias)
-
-
 def _alias(graph: Graph, node: Node) -> None:
+    """Make a dropout an op that shares memory with its input."""
     node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
 
 
@@ -250,7 +215,7 @@ REUSED_SOURCES = Quirk(
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
     affects="torch<2.15",
     find=reused_sources,
-    fix=clone_sources,
+    fix=lambda program, found: with_changed(program, found, _clone_source),
 )
 CONVERTING_COPIES = Quirk(
     name="converting-copies",
@@ -260,13 +225,7 @@ CONVERTING_COPIES = Quirk(
     upstream="not reported; torch/_decomp/decompositions.py, copy",
     affects="torch<2.15",
     find=Nodes((_COPY,), _is_converting_copy),
-    fix=convert_sources,
-    in_loop=Refusal(
-        "ExecuTorch would keep the dtype and shape of {found.name}, which is copied to "
-        "{found.target!r}, where that is read again{where}",
-        "lower with etdev.Lowerer, which converts it",
-        find=unconverted_values,
-    ),
+    fix=lambda program, found: with_changed(program, found, _convert_source),
 )
 IDLE_DROPOUTS = Quirk(
     name="idle-dropouts",
@@ -276,7 +235,7 @@ IDLE_DROPOUTS = Quirk(
     upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
     affects="torch<2.15",
     find=idle_dropouts,
-    fix=alias_inputs,
+    fix=lambda program, found: with_changed(program, found, _alias),
 )
 QUIRKS = (
     ALIASED_BUFFERS,

@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import fake_mode
 from etdev.quirks.changes import changed
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -67,12 +67,8 @@ def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgr
     return changed(program, found, make)
 
 
-def compute_wide(program: ExportedProgram, found: list[Node]) -> ExportedProgram:
-    """Compute in the dtype that a number would have, and convert the result."""
-    return changed(program, found, _compute_wide)
-
-
 def _compute_wide(node: Node, _: Node) -> None:
+    """Compute in the dtype that a number would have, and convert the result."""
     graph, wide = node.graph, _wide(node)
     given = {}
     for source in node.all_input_nodes:
@@ -181,10 +177,6 @@ ROUNDED_SCALARS = Quirk(
     affects="executorch<1.6",
     find=rounded_numbers,
     fix=make_tensors,
-    in_loop=Refusal(
-        "ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
-        "lower with etdev.Lowerer, which keeps it",
-    ),
 )
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",
@@ -194,6 +186,6 @@ WIDENED_SCALARS = Quirk(
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),
-    fix=compute_wide,
+    fix=lambda program, found: changed(program, found, _compute_wide),
 )
 QUIRKS = (ROUNDED_SCALARS, WIDENED_SCALARS)

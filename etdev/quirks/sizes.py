@@ -11,17 +11,15 @@ from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import (
-    GuardOnDataDependentSymNode,
     compute_unbacked_bindings,
     statically_known_true,
 )
 from torch.fx.node import map_arg
 
-from etdev.edge.causes import nodes_named
 from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import unbacked, with_own_symbols
-from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 from etdev.upstream.exported import with_parts
 
 aten = torch.ops.aten
@@ -113,12 +111,6 @@ def unknown_slices(program: ExportedProgram) -> Iterator[Unknown]:
                 yield Unknown(node, value < 0)
 
 
-def guarded_nodes(program: ExportedProgram, error: Exception) -> Iterator[Unknown]:
-    """Yield the node at which torch asked for a number that depends on data."""
-    condition = getattr(error, "cond", None)
-    return (Unknown(node, condition) for node in nodes_named(program, error))
-
-
 @frozen(eq=False)
 class Size:
     """A dynamic size of an input.
@@ -200,11 +192,6 @@ UNKNOWN_POSITIONS = Quirk(
     find=Nodes((_SELECT,), _may_be_out),
     fix=look_up,
 )
-_UNTOLD = Refusal(
-    "torch can't tell whether {found.condition} for {op}{where}, since that depends on data",
-    "say what the number is where it is read, such as with torch._check(n >= 0) and "
-    "torch._check(n <= x.shape[0])",
-)
 UNKNOWN_SLICES = Quirk(
     name="unknown-slices",
     stage=Stage.SOURCE,
@@ -212,17 +199,11 @@ UNKNOWN_SLICES = Quirk(
     upstream="not reported; torch/_decomp/decompositions.py, slice_forward",
     affects="torch<2.15",
     find=unknown_slices,
-    refusal=_UNTOLD,
-)
-GUARDED_NUMBERS = Quirk(
-    name="guarded-numbers",
-    stage=Stage.DECOMPOSED,
-    summary="A decomposition asks for a number that depends on data.",
-    upstream="not reported; torch/fx/experimental/symbolic_shapes.py, ShapeEnv.evaluate_expr",
-    affects="torch<2.15",
-    find=Blamed(guarded_nodes),
-    symptom=lambda error: isinstance(error, GuardOnDataDependentSymNode),
-    refusal=_UNTOLD,
+    refusal=Refusal(
+        "torch can't tell whether {found.condition} for {op}{where}, since that depends on data",
+        "say what the number is where it is read, such as with torch._check(n >= 0) and "
+        "torch._check(n <= x.shape[0])",
+    ),
 )
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
@@ -263,7 +244,6 @@ NARROWED_RANGES = Quirk(
 QUIRKS = (
     UNKNOWN_POSITIONS,
     UNKNOWN_SLICES,
-    GUARDED_NUMBERS,
     FIXED_SIZES,
     UNBOUNDED_SIZES,
     NARROWED_RANGES,

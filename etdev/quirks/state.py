@@ -147,13 +147,6 @@ def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
     return lambda program: [each for each in _updates(program) if each.spec.kind is kind]
 
 
-def unkept(program: ExportedProgram) -> bool:
-    """Return True if a program writes what ExecuTorch's own loop would not write as it does."""
-    finds = (lost_write_backs, shared_values, viewed_values, stale_outputs)
-    kinds = {update.spec.kind for update in _updates(program)}
-    return bool(kinds.intersection(_WRITES[1:])) or any(any(find(program)) for find in finds)
-
-
 @frozen
 class Shared:
     """A buffer of several methods.
@@ -201,11 +194,6 @@ def _places(program: ExportedProgram) -> dict[str, int]:
     return places
 
 
-UNKEPT = Refusal(
-    "ExecuTorch would not write {found.name!r} as the model does",
-    "lower with etdev.Lowerer, which completes such a program or says what to change",
-    stage=Stage.EDGE,
-)
 # A new value may be another buffer's once more after the copy between them was taken out.
 _UPDATES = (Stage.FUNCTIONAL, Stage.EDGE, Stage.SIMPLIFIED)
 WRITTEN_INPUTS = Quirk(
@@ -221,7 +209,6 @@ WRITTEN_INPUTS = Quirk(
         "write to a copy of it",
         "clone the input first, and return the new value if it is needed",
     ),
-    in_loop=UNKEPT,
 )
 LOST_WRITE_BACK = Quirk(
     name="lost-write-back",
@@ -232,7 +219,6 @@ LOST_WRITE_BACK = Quirk(
     affects="executorch<1.6",
     find=lost_write_backs,
     fix=clone_results,
-    in_loop=UNKEPT,
 )
 SHARED_NEW_VALUE = Quirk(
     name="shared-new-value",
@@ -242,7 +228,6 @@ SHARED_NEW_VALUE = Quirk(
     affects="torch<2.15",
     find=shared_values,
     fix=clone_results,
-    in_loop=UNKEPT,
 )
 VIEWED_UPDATES = Quirk(
     name="viewed-updates",
@@ -253,7 +238,6 @@ VIEWED_UPDATES = Quirk(
     affects="executorch<1.6",
     find=viewed_values,
     fix=clone_results,
-    in_loop=UNKEPT,
 )
 STALE_OUTPUTS = Quirk(
     name="stale-outputs",
@@ -264,7 +248,6 @@ STALE_OUTPUTS = Quirk(
     affects="executorch<1.6",
     find=stale_outputs,
     fix=clone_results,
-    in_loop=UNKEPT,
 )
 SHARED_STATE = Quirk(
     name="shared-state",

@@ -15,13 +15,17 @@ from packaging.requirements import Requirement
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from etdev.errors import EtdevError, EtdevWarning, LoweringError, first_line
+from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.source import ops_with_lines, where
-from etdev.schema.quirk import Blamed, Nodes, Quirk, Refusal, Since, Stage
+from etdev.quirks import QUIRKS
+from etdev.registry import answers
+from etdev.registry.plugin import Plugin
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 from etdev.upstream.operators import overload_of
 
 _Calls = dict[Any, list[tuple[int, Node]]]
+_HOST = "etdev"
 CONVERSION, EMISSION, LOOP = "edge conversion", "to_executorch", "partitioner"
 
 
@@ -37,6 +41,27 @@ def is_active(affects: str) -> bool:
 
 def _active(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
     return tuple(row for row in rows if is_active(row.affects))
+
+
+def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
+    """Return who has which row, in their order, also those for other versions.
+
+    Args:
+        plugins: The plugins that are asked, in claim order.
+
+    Raises:
+        PluginError: A plugin gives a row the name of another one.
+    """
+    rows = [(_HOST, row) for row in QUIRKS]
+    owners = {row.name: _HOST for row in QUIRKS}
+    for plugin in plugins:
+        for row in answers.quirks(plugin):
+            if row.name in owners:
+                what = f"has a quirk {row.name!r}, as {owners[row.name]} has"
+                raise PluginError(plugin.name, what, "give it another name")
+            owners[row.name] = plugin.name
+            rows.append((plugin.name, row))
+    return rows
 
 
 @define(eq=False)
@@ -104,7 +129,7 @@ class Table:
         index = Index(program)
         for row in self.rows:
             refusal = row.in_loop or (None if row.fix or row.symptom else row.refusal)
-            if refusal is None or (refusal.stage or row.stages[0]) not in stages:
+            if refusal is None or row.stages[0] not in stages:
                 continue
             if found := index.found(refusal.find or row.find):
                 who = LOOP if row.in_loop else _who(row.stages[0])
@@ -116,7 +141,7 @@ class Table:
         Raises:
             EtdevError: There is one.
         """
-        index = Index(program, error=error)
+        index = Index(program)
         for row in self.at(stage, named=True):
             assert row.symptom is not None
             assert row.refusal is not None
@@ -153,19 +178,15 @@ class Index:
     Args:
         program: An ExportedProgram or a GraphModule.
         source: The program that it was converted from.
-        error: What ExecuTorch raised.
     """
 
     program: Any
     source: Any = None
-    error: Exception | None = None
 
     def found(self, find: Any) -> list[Any]:
         """Return what `Quirk.find` finds."""
         if isinstance(find, Since):
             return list(find.find(self.program, self.source or self.program))
-        if isinstance(find, Blamed):
-            return list(find.find(self.program, self.error)) if self.error else []
         if not isinstance(find, Nodes):
             return list(find(self.program))
         calls = self._everywhere if find.branches else self._here

@@ -73,19 +73,8 @@ class Since:
     find: Callable[[Any, Any], Iterable[Any]]
 
 
-@frozen(eq=False)
-class Blamed:
-    """What an error of ExecuTorch is about.
-
-    Args:
-        find: Given the program and the error, finds it.
-    """
-
-    find: Callable[[Any, Exception], Iterable[Any]]
-
-
 # A function is given the program (at `EMIT` the GraphModule), and may find anything.
-Find = Nodes | Since | Blamed | Callable[[Any], Iterable[Any]]
+Find = Nodes | Since | Callable[[Any], Iterable[Any]]
 
 
 class Apply(Protocol):
@@ -143,7 +132,6 @@ class Refusal:
             raised, with its first line, `{why}`.
         cure: What to do about it: a format string, too.
         find: What is refused, if that is not what the row finds.
-        stage: When that is looked for, if not at the row's first stage.
         error: The class of the error.
         warns: It is only warned of, unless the lowering is strict and the stage is `METHODS`.
     """
@@ -151,7 +139,6 @@ class Refusal:
     what: str = field(validator=min_len(1))
     cure: str = field(validator=min_len(1))
     find: Find | None = None
-    stage: Stage | None = None
     error: type[EtdevError] = LoweringError
     warns: bool = False
 

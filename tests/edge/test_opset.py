@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+from executorch.exir import EdgeCompileConfig
 from models.small import Function
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from toys.runtime import assert_agrees, execute
 
-import etdev
 from etdev import Lowerer, Settings
 from etdev.errors import LoweringError
 
@@ -109,9 +108,6 @@ def test_a_computation_of_numbers_that_executorch_has_no_op_for_is_refused_by_na
     number = Function(lambda x: x * (x.sum() > 0).item())
     with pytest.raises(LoweringError, match="neither ExecuTorch nor torch decomposes sym_ite"):
         Lowerer([]).lower(number, (torch.ones(2),))
-    program = torch.export.export(number, (torch.ones(2),))
-    with pytest.raises(LoweringError, match="ExecuTorch has no op for sym_ite of numbers"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
 
 
 def test_an_op_that_a_conversion_fails_on_is_named_with_its_line():

@@ -43,14 +43,6 @@ def test_a_method_may_return_numbers_beside_a_tensor():
     assert_agrees(Lowerer([]).lower(Function(sizes), (X,)), sizes, (X,), (-X,))
 
 
-def test_a_string_among_the_outputs_is_refused():
-    error = refusal(lambda x: {"sum": x + 1, "unit": "metre"}, X)
-    assert error.what == (
-        "output 1 of method 'forward' is the string 'metre', which ExecuTorch's runtime can't "
-        "return"
-    )
-
-
 def test_a_loop_that_no_plugin_takes_is_refused_with_its_line():
     def loop(x):
         def body(step, value):

@@ -307,15 +307,3 @@ def test_a_program_takes_no_dynamic_shapes(program):
         "forward: is exported already, so dynamic_shapes has no effect; "
         "give them to torch.export.export"
     )
-
-
-def test_weights_made_under_inference_mode_are_named():
-    with torch.inference_mode():
-        module = nn.Linear(3, 2)
-        assert Method("forward", module, (torch.ones(1, 3),)).export(Table(QUIRKS))
-    with pytest.raises(SourceError) as caught:
-        Method("forward", module, (torch.ones(1, 3),)).export(Table(QUIRKS))
-    assert str(caught.value) == (
-        "forward: weight was made under torch.inference_mode(); "
-        "make the model outside of it, or lower under it"
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.ao.quantization.fx._decomposed
-from torch import nn
 from zoo import random
 
 from quirks import Repro, model, repro
@@ -33,9 +32,3 @@ def quantised_kernels() -> Repro:
 @repro
 def missing_out_variants() -> Repro:
     return Repro(model(lambda _, x: torch.ops.etdev_repros.halved(x)), [random(3)], expects="error")
-
-
-@repro
-def wrong_losses() -> Repro:
-    inputs = random(3, 4), torch.tensor([[0, 1, -1, 0], [2, -1, 0, 0], [3, 0, 1, 2]])
-    return Repro(model(lambda _, *given: nn.functional.multilabel_margin_loss(*given)), [inputs])

@@ -56,11 +56,6 @@ def string_inputs() -> Repro:
 
 
 @repro
-def string_outputs() -> Repro:
-    return Repro(model(lambda _, x: (x + 1, "metre")), [X], expects="error")
-
-
-@repro
 def no_tensor_outputs() -> Repro:
     return Repro(model(lambda _, x: x.argmax().item()), [X], expects="error")
 
@@ -75,13 +70,6 @@ def ignored_inputs() -> Repro:
     # Strictly exported repros are given to etdev as programs.
     difference = model(lambda _, x, y: x - y)
     return Repro(difference, [(X, X + 1)], example=(X, X), strict=True)
-
-
-@repro
-def inference_weights() -> Repro:
-    with torch.inference_mode():
-        module = torch.nn.Linear(4, 3).eval()
-    return Repro(module, [X], expects="error")
 
 
 @repro

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.export import Dim
 from zoo import random
 
 from quirks import Repro, model, repro
@@ -38,13 +37,6 @@ def rounded_scalars() -> Repro:
 @repro
 def widened_scalars() -> Repro:
     return Repro(model(lambda _, x: x + 1), [torch.tensor(5, dtype=torch.int8)])
-
-
-@repro
-def number_functions() -> Repro:
-    shapes = (({0: Dim("n", min=2, max=8)},),)
-    powers = model(lambda _, x: x * x.shape[0] ** 2)
-    return Repro(powers, [X, random(5, 4)], dynamic_shapes=shapes, expects="error")
 
 
 @repro

@@ -34,28 +34,6 @@ def masked_selects() -> Repro:
 
 
 @repro
-def unbounded_values() -> Repro:
-    def ones(_, n):
-        size = n.item()
-        torch._check(size >= 0)
-        return torch.ones(size) * 2
-
-    return Repro(model(ones), [torch.tensor(3), torch.tensor(9)], expects="error")
-
-
-@repro
-def unordered_strides() -> Repro:
-    def columns(_, x, i):
-        start, end = i.tolist()
-        torch._check(start >= 0)
-        torch._check(end <= 4)
-        torch._check(start <= end)
-        return x[:, start:end]
-
-    return Repro(model(columns), [(random(3, 4), torch.tensor([1, 3]))], expects="error")
-
-
-@repro
 def unknown_positions() -> Repro:
     calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
     return Repro(model(lambda _, x, i: x[i]), calls, expects="error")
@@ -65,13 +43,3 @@ def unknown_positions() -> Repro:
 def unknown_slices() -> Repro:
     calls = [(X, torch.tensor(rows)) for rows in (1, 2)]
     return Repro(model(lambda _, x, n: x[: n.item()] * 2), calls, expects="error")
-
-
-@repro
-def guarded_numbers() -> Repro:
-    def rows(_, x, n):
-        first = n.item()
-        torch._check(first >= 0)
-        return x[first : first + 2]
-
-    return Repro(model(rows), [(X, torch.tensor(1))], expects="error")

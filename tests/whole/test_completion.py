@@ -52,20 +52,6 @@ def _loop(x):
     return torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), start)[1]
 
 
-def _columns(sizes):
-    first, second = sizes.tolist()
-    for size in (first, second):
-        torch._check(size >= 0)
-        torch._check(size <= 3)
-    torch._check(first + second == 3)
-    return X.clone().split([first, second], 1)
-
-
-def _endless(size):
-    torch._check(size.item() >= 0)
-    return torch.zeros(size.item())
-
-
 def _doubles(x):
     return x.double().sum(1), torch.log_softmax(x.double(), 1)
 
@@ -180,8 +166,6 @@ def test_what_executorchs_own_loop_lacks_is_computed(model, inputs):
         (lambda x: torch.bincount(x), torch.tensor([1, 2]), "decomposes aten.bincount.default"),
         (_loop, X, "ExecuTorch can't run while_loop, and no plugin took while_loop"),
         (torch.unique, X, "would transpose aten_nonzero_default, the result of nonz"),
-        (_columns, torch.tensor([1, 2]), "has inner sizes .* depends on data may be 0 at "),
-        (_endless, torch.tensor(3), "depends on data and has no upper bound at "),
     ],
 )
 def test_what_nothing_computes_is_named(function, x, said):

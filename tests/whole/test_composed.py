@@ -316,20 +316,13 @@ def test_weights_that_stay_channels_last_are_refused_beside_another_layout():
     assert "kernel of aten.convolution.default fails or is wrong for what" in caught.value.what
 
 
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 would round them: refused")
+@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 rounds them")
 def test_floats_beside_doubles_are_not_rounded():
     x = torch.randn(3, dtype=torch.float64)
     buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
     program = Runtime.get().load_program(buffer)
     (output,) = program.load_method("forward").execute([x])
     torch.testing.assert_close(output, x * 0.1, atol=1e-15, rtol=1e-15)
-
-
-@pytest.mark.skipif(CHANGES_PROGRAMS, reason="this ExecuTorch keeps them")
-def test_floats_that_executorch_would_round_are_refused():
-    with pytest.raises(LoweringError) as caught:
-        composed(lambda x: x * 0.1, torch.randn(3, dtype=torch.float64))
-    assert caught.value.what.startswith("ExecuTorch would round 0.1, which mul reads at ")
 
 
 class Lists(nn.Module):
