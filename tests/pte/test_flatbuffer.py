@@ -16,6 +16,7 @@ from models.small import PAIR, AddMul
 from etdev import Lowerer
 from etdev.errors import ArtifactError
 from etdev.pte import embedded_plan
+from etdev.pte.artifact import LEDGER
 from etdev.pte.flatbuffer import DATA, PROGRAM, measure, schema
 from etdev.pte.ptd import keys_of
 from etdev.pte.read import compiled, read
@@ -94,7 +95,8 @@ def test_a_ledger_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
 
 def test_a_ledger_that_is_cut_short_is_refused(monkeypatch, tmp_path):
     text = zlib.compress(json.dumps({"methods": []}).encode())
-    monkeypatch.setattr(embedded_plan, "_data", lambda path: text[:-3])
+    program = None, {LEDGER: (0, memoryview(text[:-3]))}
+    monkeypatch.setattr(embedded_plan, "opened", lambda path, use: program)
     with pytest.raises(ArtifactError, match="it is cut short"):
         embedded_plan.read_ledger(tmp_path / "net.pte")
 
