@@ -17,6 +17,7 @@ from etdev.upstream.decompositions import further_tables
 
 aten = torch.ops.aten
 _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
+_WRITES = (aten.index_add.default, aten.index_copy.default)
 _FILLS = (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 _MEAN, _SUM = 1, 2
 
@@ -88,16 +89,12 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     return kernels.roll(x, shifts, dims)
 
 
-def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Compute `index_add`; refuse negative places, as eager PyTorch does."""
+def _at_places(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, *, op: Any, **options: Any
+) -> Tensor:
+    """Compute `index_add` or `index_copy`; refuse negative places, as eager PyTorch does."""
     places = in_range(index, x.shape[dim] if x.dim() else 1)
-    return _known(aten.index_add.default, x, dim, places, source, alpha=alpha)
-
-
-def _index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Compute `index_copy`; refuse negative places, as eager PyTorch does."""
-    places = in_range(index, x.shape[dim] if x.dim() else 1)
-    return _known(aten.index_copy.default, x, dim, places, source)
+    return _known(op, x, dim, places, source, **options)
 
 
 def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any, *, op: Any) -> Tensor:
@@ -140,8 +137,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.multilabel_margin_loss.default: _multilabel_loss,
     aten.multilabel_margin_loss_forward.default: _multilabel_margin_loss,
     aten.binary_cross_entropy.default: _binary_cross_entropy,
-    aten.index_add.default: _index_add,
-    aten.index_copy.default: _index_copy,
+    **{op: partial(_at_places, op=op) for op in _WRITES},
     **{op: partial(_index_fill, op=op) for op in _FILLS},
     aten.logsumexp.default: _logsumexp,
     aten.one_hot.default: _one_hot,

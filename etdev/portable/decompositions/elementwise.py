@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,16 +17,9 @@ def _exp2(x: Tensor) -> Tensor:
     return torch.pow(2.0, x)
 
 
-def _fmax(x: Tensor, y: Tensor) -> Tensor:
-    return _without_nan(x, y, torch.maximum(x, y))
-
-
-def _fmin(x: Tensor, y: Tensor) -> Tensor:
-    return _without_nan(x, y, torch.minimum(x, y))
-
-
-def _without_nan(x: Tensor, y: Tensor, both: Tensor) -> Tensor:
-    """Return one of two numbers where the other is NaN, else the result for both."""
+def _without_nan(x: Tensor, y: Tensor, *, op: Any) -> Tensor:
+    """Return one of two numbers where the other is NaN, else the result of an op for both."""
+    both = op(x, y)
     if not both.dtype.is_floating_point:
         return both
     return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, both))
@@ -93,28 +87,19 @@ def _rrelu(
     return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise.clone()
 
 
-def _left_shift(x: Tensor, places: Any) -> Tensor:
-    return torch.bitwise_left_shift(_integral(x), places)
-
-
-def _right_shift(x: Tensor, places: Any) -> Tensor:
-    return torch.bitwise_right_shift(_integral(x), places)
-
-
-def _integral(x: Tensor) -> Tensor:
+def _shifted(x: Tensor, places: Any, *, op: Any) -> Tensor:
     if x.dtype.is_floating_point:
         raise NotImplementedError("a shift of floats")
-    return x
+    return op(x, places)
 
 
-def _number_to_left(number: int, places: Tensor) -> Tensor:
+def _shifted_number(number: int, places: Tensor, *, op: Any) -> Tensor:
     dtype = torch.result_type(number, places)
-    return torch.bitwise_left_shift(torch.full((), number, dtype=dtype), places.to(dtype))
+    return op(torch.full((), number, dtype=dtype), places.to(dtype))
 
 
-def _number_to_right(number: int, places: Tensor) -> Tensor:
-    dtype = torch.result_type(number, places)
-    return torch.bitwise_right_shift(torch.full((), number, dtype=dtype), places.to(dtype))
+_left_shift = partial(_shifted, op=torch.bitwise_left_shift)
+_right_shift = partial(_shifted, op=torch.bitwise_right_shift)
 
 
 def _multiply_add(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -128,8 +113,8 @@ def floating(x: Tensor) -> Tensor:
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.exp2.default: _exp2,
-    aten.fmax.default: _fmax,
-    aten.fmin.default: _fmin,
+    aten.fmax.default: partial(_without_nan, op=torch.maximum),
+    aten.fmin.default: partial(_without_nan, op=torch.minimum),
     aten._trilinear.default: _trilinear,
     aten.signbit.default: signbit,
     aten.copysign.Tensor: _copysign,
@@ -141,7 +126,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.__lshift__.Scalar: _left_shift,
     aten.__rshift__.Tensor: _right_shift,
     aten.__rshift__.Scalar: _right_shift,
-    aten.bitwise_left_shift.Scalar_Tensor: _number_to_left,
-    aten.bitwise_right_shift.Scalar_Tensor: _number_to_right,
+    aten.bitwise_left_shift.Scalar_Tensor: partial(_shifted_number, op=torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Scalar_Tensor: partial(_shifted_number, op=torch.bitwise_right_shift),
     torch.ops.prims.fma.default: _multiply_add,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ def _mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tens
 
 
 def _scanned(
-    x: Tensor, dim: int, better: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor, dim: int, *, better: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Return running best values and their places, in steps of doubled length."""
     if x.dim() == 0:
@@ -114,7 +115,7 @@ def _scanned(
     step = 1
     while step < size:
         earlier, later = x.narrow(dim, 0, size - step), x.narrow(dim, step, size - step)
-        wins = better(later, earlier)
+        wins = better(later, earlier) | _isnan(later)
         best = torch.where(wins, later, earlier)
         place = torch.where(
             wins, places.narrow(dim, step, size - step), places.narrow(dim, 0, size - step)
@@ -123,14 +124,6 @@ def _scanned(
         places = torch.cat([places.narrow(dim, 0, step), place], dim)
         step *= 2
     return x.clone() if size <= 1 else x, places.clone() if size <= 1 else places
-
-
-def _cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    return _scanned(x, dim, lambda later, earlier: (later >= earlier) | _isnan(later))
-
-
-def _cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    return _scanned(x, dim, lambda later, earlier: (later <= earlier) | _isnan(later))
 
 
 def _isnan(x: Tensor) -> Tensor:
@@ -197,8 +190,8 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.nanmedian.default: _nanmedian,
     aten.nanmedian.dim: _nanmedian_dim,
     aten.mode.default: _mode,
-    aten.cummax.default: _cummax,
-    aten.cummin.default: _cummin,
+    aten.cummax.default: partial(_scanned, better=torch.ge),
+    aten.cummin.default: partial(_scanned, better=torch.le),
     aten.logcumsumexp.default: _logcumsumexp,
     aten._unique2.default: _unique,
     aten.unique_consecutive.default: _unique_consecutive,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,12 +17,8 @@ def _like(x: Tensor, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": options.get("dtype") or x.dtype}
 
 
-def _rand_like(x: Tensor, **options: Any) -> Tensor:
-    return torch.rand(x.shape, **_like(x, options))
-
-
-def _randn_like(x: Tensor, **options: Any) -> Tensor:
-    return torch.randn(x.shape, **_like(x, options))
+def _drawn_like(x: Tensor, *, draw: Callable[..., Tensor], **options: Any) -> Tensor:
+    return draw(x.shape, **_like(x, options))
 
 
 def _uniform(x: Tensor, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
@@ -93,8 +90,8 @@ def _multinomial(
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
-    aten.rand_like.default: _rand_like,
-    aten.randn_like.default: _randn_like,
+    aten.rand_like.default: partial(_drawn_like, draw=torch.rand),
+    aten.randn_like.default: partial(_drawn_like, draw=torch.randn),
     aten.uniform.default: _uniform,
     aten.normal_functional.default: _normal,
     aten.normal.Tensor_Tensor: _normal_tensors,
