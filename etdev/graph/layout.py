@@ -46,7 +46,8 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
     if not wanted:
         return program
     inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    if any(is_channels_last(inputs[name].meta["val"]) for name in _given(program)):
+    given = (inputs[n] for n in program.graph_signature.user_inputs if isinstance(n, str))
+    if any(is_channels_last(node.meta["val"]) for node in given):
         stored = wanted
     try:
         return traced_contiguous(program, {node.name for node in stored})
@@ -118,10 +119,6 @@ def has_plain_order(value: object) -> bool:
     return is_contiguous_order(dim_order_from_stride(value.stride()))
 
 
-def _given(program: ExportedProgram) -> list[str]:
-    return [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-
-
 def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:
     """Yield each convolution, its input and its weight."""
     for node in graph.nodes:
@@ -160,16 +157,10 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
     for target in {constants[name] for name in names if name in constants}:
         home = new.state_dict if target in new.state_dict else new.constants
         value = home[target]
-        home[target] = (
-            torch.nn.Parameter(_plain(value.detach()), value.requires_grad)
-            if isinstance(value, torch.nn.Parameter)
-            else _plain(value)
-        )
+        plain = value.detach().clone(memory_format=torch.contiguous_format)
+        parameter = isinstance(value, torch.nn.Parameter)
+        home[target] = torch.nn.Parameter(plain, value.requires_grad) if parameter else plain
     return new.run_decompositions({})  # type: ignore[no-any-return]
-
-
-def _plain(value: torch.Tensor) -> torch.Tensor:
-    return value.clone(memory_format=torch.contiguous_format)
 
 
 def _known_format(argument: Any) -> Any:

@@ -72,38 +72,18 @@ class MethodGraph:
             if node.op == "call_function" and node.target is not operator.getitem
         }
 
-    @cached_property
-    def modules(self) -> dict[str, str]:
-        """The path of the innermost source module of each node that has one, by name."""
-        return {node.name: paths[-1] for node in self.nodes if (paths := module_paths(node))}
-
-    @cached_property
-    def source_ops(self) -> dict[str, str]:
-        """The op of the exported program that each node comes from, by name."""
-        return {node.name: op for node in self.nodes if (op := source_op(node))}
-
-    @cached_property
-    def lines(self) -> dict[str, str]:
-        """The line of code that each node comes from, such as `net.py:12`, by name."""
-        return {node.name: line for node in self.nodes if (line := line_of(node))}
-
-    @cached_property
-    def read(self) -> dict[str, tuple[str, ...]]:
-        """The values that each node reads, constants and branches left out, by name."""
-        left_out = self.constants.keys() | {n.name for n in self.nodes if n.op == "get_attr"}
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return a node's origin, inputs and values, as an entry of the ledger has them."""
+        node = self.nodes[self.number[name]]
+        read = (n for n in node.all_input_nodes if n.op != "get_attr")
+        items = (self.number[n.name] for n in node.users if n.target is operator.getitem)
         return {
-            node.name: tuple(n.name for n in node.all_input_nodes if n.name not in left_out)
-            for node in self.nodes
+            "module": "".join(module_paths(node)[-1:]),
+            "source_op": source_op(node) or "",
+            "line": line_of(node),
+            "inputs": tuple(n.name for n in read if n.name not in self.constants),
+            "values": tuple(self.nodes[number].name for number in sorted(items)),
         }
-
-    @cached_property
-    def items(self) -> dict[str, tuple[str, ...]]:
-        """The names of the getitems of each node that has several values, by name."""
-        items: dict[str, list[str]] = {}
-        for node in self.nodes:
-            if node.target is operator.getitem:
-                items.setdefault(node.all_input_nodes[0].name, []).append(node.name)
-        return {name: tuple(names) for name, names in items.items()}
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
         """Complete some nodes with all that can't be separated from them, ascending.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field
 from torch.fx import Graph, Node
 
 from etdev.graph.ops import is_functional
@@ -18,22 +17,13 @@ _COMPOSED = {
 }
 
 
-@define(eq=False)
-class Writes:
-    """The places where a program writes.
-
-    Args:
-        graph: Its graph.
-        places: For each tensor that is written, the positions of the nodes that write it.
-    """
-
-    graph: Graph
-    places: dict[Node, list[int]] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        for position, node in enumerate(self.graph.nodes):
-            for written in written_by(node):
-                self.places.setdefault(owner_of(written), []).append(position)
+def places_written(graph: Graph) -> dict[Node, list[int]]:
+    """Return the positions of the nodes that write a tensor, for each tensor that is written."""
+    places: dict[Node, list[int]] = {}
+    for position, node in enumerate(graph.nodes):
+        for written in written_by(node):
+            places.setdefault(owner_of(written), []).append(position)
+    return places
 
 
 def owner_of(node: Node) -> Node:

@@ -82,15 +82,10 @@ class Reporter:
             pinning: The pins.
             builtin: Plugins that were asked only about unclaimed nodes.
         """
-        modules, origins, lines = graph.modules, graph.source_ops, graph.lines
         entries = (
             evolve(
                 self._entry(node, op, plugins, pinning.pin(node), builtin),
-                module=modules.get(node, ""),
-                source_op=origins.get(node, ""),
-                line=lines.get(node, ""),
-                inputs=graph.read.get(node, ()),
-                values=graph.items.get(node, ()),
+                **graph.facts(node),
             )
             for node, op in graph.ops.items()
         )

@@ -13,7 +13,7 @@ from torch.export.graph_signature import ExportGraphSignature, InputSpec
 from torch.fx import Graph, Node
 
 from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
-from etdev.graph.writes import Writes, owner_of, written_by, written_through
+from etdev.graph.writes import owner_of, places_written, written_by, written_through
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from etdev.upstream.operators import OpOverload, base_name
@@ -51,7 +51,7 @@ def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
 
 
 def _written(program: ExportedProgram) -> set[str]:
-    return {node.name for node in Writes(program.graph).places}
+    return {node.name for node in places_written(program.graph)}
 
 
 def _written_storages(program: ExportedProgram) -> Iterator[Sequence[_Weight]]:
@@ -109,7 +109,7 @@ def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedPro
 
 def reused_sources(program: ExportedProgram) -> Iterator[Node]:
     """Yield the copies of a value that is written later, or copied a second time."""
-    writes = Writes(program.graph)
+    written = places_written(program.graph)
     sources: set[Node] = set()
     for position, node in enumerate(program.graph.nodes):
         if node.target is not _COPY or not isinstance(node.args[1], Node):
@@ -118,7 +118,7 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
         if target.meta["val"].dtype != source.meta["val"].dtype:
             # The conversion is a new value.
             continue
-        places = writes.places.get(owner_of(source), ())
+        places = written.get(owner_of(source), ())
         changed = any(place > position for place in places)
         if changed or source in sources or (places and _is_whole_input(source)):
             yield node
