@@ -1,4 +1,4 @@
-"""`etdev cache`: what the compile cache holds."""
+"""`etdev cache` shows, verifies and clears the compile cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from etdev.cli import options, results, tables
+from etdev.cli import options, results
 from etdev.cli.group import Command
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
@@ -17,24 +17,22 @@ from etdev.errors import CacheError
 from etdev.registry import load
 from etdev.schema.caching import CacheSettings
 from etdev.schema.documents import CACHE
-
-location = click.option(
-    "--cache", "folder", metavar="DIR", help="The folder; else the one that `etdev lower` uses."
-)
+from etdev.schema.report.sheet import Sheet, size
 
 
 def _folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (options.debug, options.registry, location):
-        command = option(command)
-    return command
+    text = "The folder; by default the one that `etdev lower` uses."
+    location = click.option("--cache", "folder", metavar="DIR", help=text)
+    decorated: Callable[..., Any] = location(options.registry(options.debug(command)))
+    return decorated
 
 
 @click.group("cache")
 def command() -> None:
-    """Look after the compile cache.
+    """Show, verify and clear the compile cache.
 
-    Compiled partitions are kept by the content of what was compiled: program, weights, options,
-    versions. `etdev lower` takes them from there. A URL behind the folder is not looked at here.
+    `etdev lower` reuses compiled partitions of the same program, weights, options and versions.
+    These commands look at the folder on this machine, not at a shared cache behind a URL.
 
     \b
     etdev cache info
@@ -49,7 +47,7 @@ def command() -> None:
 @options.as_json
 @_folder_options
 def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
-    """Show where it is, how much it holds, and of what.
+    """Show the cache's folder, its size, and the entries used last.
 
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
@@ -60,22 +58,21 @@ def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
         data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
         results.document(CACHE.stamped({**data, "entries": rows}))
         return
-    results.line(
-        f"{kept.path}: {len(rows)} entries, {tables.size(total)} of {tables.size(kept.size_bytes)}"
-    )
-    if rows:
-        report = tables.table("plugin", "backend", "device", "nodes", "size", "last used")
-        for row in reversed(rows[-20:]):
-            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
-            texts = [row[name] for name in ("plugin", "backend", "device", "nodes")]
-            report.add_row(*texts, tables.size(row["size_bytes"]), used)
-        results.show(report)
+    results.line(f"{kept.path}: {len(rows)} entries, {size(total)} of {size(kept.size_bytes)}")
+    cells = []
+    for row in reversed(rows[-20:]):
+        texts = [row[name] for name in ("plugin", "backend", "device", "nodes")]
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
+        cells.append((*map(str, texts), size(row["size_bytes"]), used))
+    if cells:
+        columns = ("plugin", "backend", "device", "nodes", "size", "last used")
+        results.show([Sheet(columns, cells)], every=True)
 
 
 @command.command(cls=Command)
 @_folder_options
 def verify(folder: str | None, registry: Path | None) -> None:
-    """Read every entry, and remove those that are damaged or of another version.
+    """Read every entry, and remove entries that are damaged or from another version.
 
     Exit codes: 0 if all are sound, 1 if some were removed or for an error, 2 for wrong usage.
     """
@@ -93,7 +90,7 @@ def verify(folder: str | None, registry: Path | None) -> None:
 @command.command(cls=Command)
 @_folder_options
 def clear(folder: str | None, registry: Path | None) -> None:
-    """Remove every entry, and no other file.
+    """Remove every entry, but no other file.
 
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """

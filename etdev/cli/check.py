@@ -1,4 +1,4 @@
-"""`etdev check`: what in a .pte would not load or not run on a target."""
+"""`etdev check` lists the parts of a .pte that would not load or run on a target."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def command(
     as_json: bool,
     registry: Path | None,
 ) -> None:
-    """List what in a .pte would not load or not run on a target.
+    """List the parts of a .pte that would not load or run on a target.
 
-    Looks for backends and kernels missing in this machine's runtime, devices the target doesn't
-    have, labels that the payload contradicts, a missing .ptd, and differences from a plan. Notes
-    tell which delegates run native code of the file, and what depends on how it is loaded: it is
-    checked for executorch.runtime, the Python loader that `etdev run` uses.
+    Looks for backends and kernels missing in this machine's runtime, devices that the target
+    doesn't have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
+    Notes name delegates that run native code of the file, and problems of some loaders only; the
+    check is for executorch.runtime, the Python loader that `etdev run` uses.
 
     \b
     etdev check net.pte
@@ -44,7 +44,7 @@ def command(
     Exit codes: 0 if it loads and runs there, 1 for a problem or an error, 2 for wrong usage.
     """
     targets = [Device.parse(text) for text in target.split(",")]
-    with working(options.debugging()) as say:
+    with working() as say:
         say("check", str(program))
         from etdev.registry import load
         from etdev.registry.selection import discover
@@ -56,8 +56,7 @@ def command(
         known = notes(program, plugins)
     if as_json:
         devices = [str(device) for device in targets]
-        body = {"program": str(program), "targets": devices, "problems": problems}
-        body["notes"] = known
+        body = {"program": str(program), "targets": devices, "problems": problems, "notes": known}
         results.document(CHECK.stamped(body))
     else:
         for problem in problems or [f"loads and runs on {target}"]:

@@ -1,27 +1,29 @@
-"""`etdev explain`: why nodes are where they are."""
+"""`etdev explain` shows which plugin owns which nodes, and why the other plugins don't."""
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any
 
 import click
 
-from etdev.cli import explain_tables, lowerers, options, plans, results, tables
+from etdev.cli import lowerers, options, plans, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
+from etdev.errors import EtdevError, close_to
+from etdev.schema import globs
 from etdev.schema.plan import Plan
-from etdev.schema.report.explanation import Explanation
+from etdev.schema.report import presenters
+from etdev.schema.report.explanation import Explanation, Query
 
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)
 @click.argument("what")
 @click.option("--node", metavar="GLOB", help="Only nodes of these names.")
-@click.option("--module", metavar="GLOB", help="Only nodes in these modules and what is in them.")
-@click.option(
-    "--op", metavar="GLOB", help="Only nodes of these ops, as they are or were before export."
-)
-@click.option("--plugin", metavar="NAME", help="Only what this plugin got and did not get.")
+@click.option("--module", metavar="GLOB", help="Only nodes in these modules and their submodules.")
+@click.option("--op", metavar="GLOB", help="Only nodes of these ops, before or after export.")
+@click.option("--plugin", metavar="NAME", help="Only nodes that this plugin was asked about.")
 @options.asked("--ask")
 @options.all_rows
 @options.as_json
@@ -36,11 +38,11 @@ def command(
     as_json: bool,
     **lowering: Any,
 ) -> None:
-    """Explain who has which nodes, and why not the others.
+    """Explain which plugin owns which nodes, and why.
 
-    WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte that was lowered with --with-ledger. First
-    come the ops left to portable kernels, grouped by reason, most nodes first; with --node,
-    --module, --op or --plugin the nodes that are meant, and if it is one, its story.
+    WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte that was lowered with --with-ledger. Shows
+    the ops left to portable kernels, grouped by reason, most nodes first; with --node, --module,
+    --op or --plugin the nodes that match, and the story of a single one.
 
     \b
     etdev explain net.py:model
@@ -50,24 +52,61 @@ def command(
 
     Exit codes: 0 for an answer, 1 for an error, 2 for wrong usage.
     """
-    query = explain_tables.query(node=node, module=module, op=op, plugin=plugin)
-    if not plans.is_file(what):
+    query = checked_query(node=node, module=module, op=op, plugin=plugin)
+    if not what.endswith((".json", ".pte")):
         lowerers.check(what, **lowering)
     elif any(lowering.values()):
         raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
-    plan = _plan(what, **lowering)
-    explanation = explain_tables.known(Explanation(plan, query), what)
+    explanation = answered(Explanation(_plan(what, **lowering), query), what)
     if as_json:
         results.document(explanation.to_dict())
     else:
-        results.show(explain_tables.report(explanation, tables.limit(every)))
+        results.show(presenters.explanation(explanation, every), every)
+
+
+def checked_query(**criteria: str | None) -> Query:
+    """Return the query of these options; all but the plugin are globs.
+
+    Raises:
+        BadParameter: An option is not a glob.
+    """
+    for name, pattern in criteria.items():
+        if name != "plugin" and pattern is not None and (fault := globs.fault(pattern)):
+            raise click.BadParameter(fault.removeprefix("is "), param_hint=f"--{name}")
+    return Query(**criteria)
+
+
+def answered(explanation: Explanation, who: str = "plan") -> Explanation:
+    """Return the explanation if any node matches its query.
+
+    Raises:
+        EtdevError: No node matches, or the plugin was not asked; the message has close names.
+    """
+    query, plan = explanation.query, explanation.plan
+    asked = [name for name, _ in plan.plugins]
+    if query.plugin is not None and query.plugin not in asked:
+        cure = close_to(query.plugin, asked) or f"asked were {', '.join(asked) or 'none'}"
+        raise EtdevError(who, f"plugin {query.plugin!r} was not asked", cure)
+    if explanation.entries or explanation.simplified or query == Query():
+        return explanation
+    entries = [entry for method in plan.methods for entry in method.ledger]
+    for kind, pattern, names in (
+        ("node", query.node, [entry.node for entry in entries]),
+        ("module", query.module, [entry.module for entry in entries]),
+        ("op", query.op, [name for entry in entries for name in (entry.op, entry.source_op)]),
+    ):
+        if pattern is not None and not explanation.matches(kind, pattern):
+            close = difflib.get_close_matches(pattern, dict.fromkeys(filter(None, names)), 3)
+            cure = f"close are {', '.join(close)}" if close else ""
+            raise EtdevError(who, f"there is no {kind} {pattern!r}", cure)
+    raise EtdevError(who, f"no node matches {query}", "leave one of them out")
 
 
 def _plan(what: str, **lowering: Any) -> Plan:
-    """The plan that is meant; torch is needed for all but its JSON."""
+    # The JSON of a plan needs no torch.
     if what.endswith(".json"):
         return plans.read_plan(Path(what))
-    with working(options.debugging()) as say:
+    with working() as say:
         if what.endswith(".pte"):
             say("read", what)
             from etdev.pte.embedded_plan import read_ledger

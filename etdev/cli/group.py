@@ -1,4 +1,4 @@
-"""The group of commands: etdev's own in files, plugins' by entry point; errors are one line."""
+"""The group of commands, etdev's own and those of plugins; an error is one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from etdev.cli.options import debugging
+from etdev.cli.options import given
 from etdev.cli.progress import complain, stage
 from etdev.cli.streams import own_stdout, results
 from etdev.errors import EtdevError, PluginError, first_line
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Command(click.Command):
-    """A command whose stdout has its results alone."""
+    """A command that writes nothing but its results to stdout."""
 
     def invoke(self, context: click.Context) -> Any:
         with own_stdout(context):
@@ -30,11 +30,11 @@ class Command(click.Command):
 
 
 class Unusable(click.Command):
-    """A command of a plugin that can't be used; called, it says why.
+    """A plugin's command that can't be used; calling it raises the reason.
 
     Args:
         name: Its name.
-        error: Why.
+        error: The reason.
     """
 
     def __init__(self, name: str, error: PluginError) -> None:
@@ -47,10 +47,10 @@ class Unusable(click.Command):
 
 
 class Group(click.Group):
-    """Finds commands in the files of their names and in installed distributions.
+    """A group that finds commands in the files of their names and in installed distributions.
 
     Args:
-        files: Names of the files, in the order of the help. These names can't be taken.
+        files: Names of the files, in the order of the help. Plugins can't take these names.
     """
 
     def __init__(self, *arguments: Any, files: Sequence[str] = (), **settings: Any) -> None:
@@ -82,7 +82,7 @@ class Group(click.Group):
                 formatter.write_dl([(error.who, f"{error.what}; {error.cure}") for error in errors])
 
     def _refused(self) -> Iterator[PluginError]:
-        """Commands of plugins that have the name of one of etdev's own."""
+        """Yield an error for each plugin's command that has the name of one of etdev's."""
         found = extensions.offers(COMMANDS) if autoload() else {}
         for name in self.files:
             for offer in found.get(name, ()):
@@ -95,31 +95,23 @@ class Group(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
-            # Our reader closed the pipe, as `| head` does; Python's flush at exit would fail again.
+            # The reader closed the pipe, as `| head` does; Python's flush at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         except KeyboardInterrupt as interrupt:
-            complain(_interruption(context, interrupt), "red")
+            # The stage, then the plugin and the hook that answers.py adds.
+            where = ", ".join(filter(None, [stage(), *map(str, interrupt.args)]))
+            complain(f"interrupted: {where}".rstrip(": "), "red")
             raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
-            if debugging(context):
+            if given("debug"):
                 traceback.print_exc()
+            elif isinstance(error, EtdevError):
+                complain(f"error: {error}", "red")
             else:
-                complain(_line(error), "red")
+                complain(f"internal error: {first_line(error)}; run again with --debug", "red")
         raise click.exceptions.Exit(1)
 
 
 def _fault(command: object) -> str:
     kind = type(command).__name__
     return "" if isinstance(command, click.Command) else f"is a {kind}, not a click command"
-
-
-def _interruption(context: click.Context, interrupt: KeyboardInterrupt) -> str:
-    """Say what was interrupted: the stage, and the plugin and hook that answers.py adds."""
-    where = [stage(context), *map(str, interrupt.args)]
-    return f"interrupted: {', '.join(filter(None, where))}".rstrip(": ")
-
-
-def _line(error: Exception) -> str:
-    if isinstance(error, EtdevError):
-        return f"error: {error}"
-    return f"internal error: {first_line(error)}; run again with --debug"

@@ -1,4 +1,4 @@
-"""`etdev inspect`: what a .pte holds."""
+"""`etdev inspect` shows the contents of a .pte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from etdev.cli.progress import working
 @options.as_json
 @options.debug
 def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool) -> None:
-    """Show what a .pte holds, from the file alone.
+    """Show the contents of a .pte, from the file alone.
 
     Shows inputs and outputs, delegates with their devices, planned memory, constants, and calls of
     portable kernels. PROGRAM may be any .pte, not only one that etdev wrote.
@@ -32,9 +32,8 @@ def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool
     Exit codes: 0 for success, 1 if the file can't be read, 2 for wrong usage.
     """
     viewing.check(views)
-    with working(options.debugging()) as say:
+    with working() as say:
         say("read", str(program))
-        from etdev.cli.artifact_tables import artifact_report
         from etdev.pte.read import read
 
         artifact = read(program)
@@ -43,4 +42,4 @@ def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool
     if as_json:
         results.document(artifact.to_dict())
     else:
-        results.show(artifact_report(artifact, tables.limit(every)))
+        results.show(tables.artifact(artifact), every)

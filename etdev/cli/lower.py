@@ -1,9 +1,8 @@
-"""`etdev lower`: a model becomes a .pte."""
+"""`etdev lower` lowers a model to a .pte."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,13 @@ import click
 
 from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
-from etdev.cli.locking import Locking
 from etdev.cli.progress import console, working
-from etdev.cli.verbosity import Verbosity
-from etdev.files import check_program, publish, unseen
+from etdev.errors import LockError
+from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.documents import CONVERTER, LOWERING
+from etdev.schema.lock import Lock
+from etdev.schema.report.rich_table import rich
+from etdev.schema.report.sheet import size
 
 if TYPE_CHECKING:
     from etdev.lowering.lowered import Lowered
@@ -32,21 +33,25 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value=3,
     metavar="[STEPS]",
-    help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out. A "
-    "method with a backend that the runtime here does not have is named, and written unverified.",
+    help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out. A method "
+    "with a backend that this machine's runtime lacks is named, and written unverified.",
 )
 @options.edges
 @click.option(
-    "--with-ledger", is_flag=True, help="Put the plan with all reasons into it, for etdev explain."
+    "--with-ledger",
+    is_flag=True,
+    help="Store the plan with all reasons in the .pte, for etdev explain.",
 )
 @click.option(
     "--lock",
     "lock_file",
     type=options.FILE,
     metavar="FILE",
-    help="Record there what the .pte was made with; etdev.lock for --locked alone.",
+    help="Record there everything that the .pte was made with; --locked alone reads etdev.lock.",
 )
-@click.option("--locked", is_flag=True, help="Write the .pte only if it is the one of the lock.")
+@click.option(
+    "--locked", is_flag=True, help="Write the .pte only if it is the one that the lock records."
+)
 @viewing.options
 @options.as_json
 @options.workers
@@ -76,41 +81,65 @@ def command(
     etdev lower net.py:model -o net.pte --lock etdev.lock --locked
 
     Exit codes: 0 when the file is written, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, after
-    which the cache has what was compiled.
+    which the cache keeps the partitions compiled so far.
     """
     check_program(output)
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     lowerers.check(source, **lowering)
     viewing.check(views)
-    lock = Locking(lock_file or (Path("etdev.lock") if locked else None), locked)
-    with working(options.debugging()) as say:
+    lock_file = lock_file or (Path("etdev.lock") if locked else None)
+    with working() as say:
         from etdev.cli import sources
+        from etdev.lowering.locking import lock_of, setup_of
+        from etdev.pte.read import read
 
         lowerer = lowerers.lowerer(say, **lowering)
-        lock.check_setup(lowerer)
+        if lock_file and locked:
+            Lock.read(lock_file).check_setup(setup_of(lowerer.compilation), lock_file)
+        elif lock_file:
+            _check_new(lock_file)
         lowered = lowerer.lower(sources.methods(source, say))
-        with _out_of_sight(lowered, output, with_ledger) as written:
+        # The .pte and its .ptd files appear when everything else is written.
+        with unseen(output) as folder:
+            written = lowered.save(folder / output.name, with_ledger=with_ledger)
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
-            lock.check(lowerer, lowered, written)
-            # Before the .pte appears, so that one that can't be written leaves the old .pte.
+            lock = lock_of(lowerer.compilation, lowered, written) if lock_file else None
+            if lock and lock_file and locked:
+                Lock.read(lock_file).check(lock, lock_file)
             if views:
-                viewing.write(views, viewing.of_lowered(written, lowered))
-            lock.write()
+                seconds = lowered.stages.seconds
+                viewed = viewing.Viewed(
+                    lowered.plan, written.name, artifact=read(written), stages=seconds
+                )
+                viewing.write(views, viewed)
+            if lock and lock_file and not locked:
+                write_text(lock_file, lock.to_json())
+            publish((*written.parent.glob("*.ptd"), written), output)
     if as_json:
         results.document(_document(lowered, output, verification))
         return
+    for line in _lines(lowered, output, verification):
+        results.line(f"{output}: {line}")
+    if not options.given("quiet"):
+        console().print(rich([tables.stages(lowered.stages.seconds)], None))
+
+
+def _check_new(lock_file: Path) -> None:
+    if not lock_file.parent.is_dir():
+        what = f"there is no folder {str(lock_file.parent)!r}"
+        raise LockError(str(lock_file), what, "create it first")
+    check_writable(lock_file)
+
+
+def _lines(lowered: Lowered, output: Path, verification: Verification | None) -> Iterator[str]:
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         delegates = len(method.partitions)
-        results.line(f"{output}: method {method.method}, {delegates} delegates, nodes: {owners}")
-    for line in tables.outcome_lines(lowered.outcomes):
-        results.line(f"{output}: {line}")
-    results.line(f"{output}: {tables.size(output.stat().st_size)}")
-    for line in tables.verification_lines(verification) if verification else ():
-        results.line(f"{output}: {line}")
-    if not Verbosity.chosen().quiet:
-        console().print(tables.stages_report(lowered.stages.seconds))
+        yield f"method {method.method}, {delegates} delegates, nodes: {owners}"
+    yield from tables.outcomes(lowered.outcomes)
+    yield size(output.stat().st_size)
+    yield from tables.verification(verification)
 
 
 def _document(lowered: Lowered, output: Path, verification: Verification | None) -> dict[str, Any]:
@@ -129,16 +158,7 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
             "plugins": [list(plugin) for plugin in lowered.plan.plugins],
             "methods": methods,
             "stages": lowered.stages.seconds,
-            "partitions": [CONVERTER.unstructure(outcome) for outcome in lowered.outcomes],
+            "partitions": CONVERTER.unstructure(lowered.outcomes),
             "verification": tables.verification_fields(verification),
         }
     )
-
-
-@contextmanager
-def _out_of_sight(lowered: Lowered, output: Path, with_ledger: bool) -> Iterator[Path]:
-    """Write the .pte and its .ptd files where they aren't seen until all is well with them."""
-    with unseen(output) as folder:
-        written = lowered.save(folder / output.name, with_ledger=with_ledger)
-        yield written
-        publish((*written.parent.glob("*.ptd"), written), output)

@@ -1,4 +1,4 @@
-"""Lowerers made of the values of the lowering options, which are checked before torch is there."""
+"""Lowerers made from the lowering options, which are checked before torch is imported."""
 
 from __future__ import annotations
 
@@ -20,42 +20,35 @@ if TYPE_CHECKING:
 FORMS = "write file.pt2, package.module:function or file.py:function"
 
 
-def check(
-    text: str | None,
-    plugins: Sequence[str],
-    devices: Sequence[str],
-    pins: Sequence[str],
-    strict: bool | None,
-    registry: Path | None,
-    **_: object,
-) -> None:
-    """Check a SOURCE and the values of the lowering options as far as that goes without torch.
+def check(source: str | None, **lowering: Any) -> None:
+    """Check a SOURCE and the lowering options as far as possible without torch.
 
-    A misspelt name is then told at once, not after seconds of importing.
+    A misspelt name is then reported at once, and not after seconds of importing.
 
     Raises:
-        EtdevError: As `lowerer`, or the file of the source does not exist.
+        EtdevError: A plugin, device, pin or the registry is wrong, or the source does not exist.
     """
     from etdev.planner.rules import Options, rules
     from etdev.registry.registry import load
     from etdev.registry.selection import names_of
 
-    table = load(registry)
-    names = names_of(table, list(plugins) or None)
+    given = arguments(**lowering)
+    table = load(given["registry"])
     with warnings.catch_warnings():
-        # The lowerer gives them again.
+        # The lowerer warns again.
         warnings.simplefilter("ignore")
-        options = Options(devices=_devices(devices), pins=_pins(pins), strict=strict)
-        rules(table, names, options)
-    if text is not None:
-        check_source(text)
+        names = names_of(table, given["plugins"])
+        chosen = {name: given[name] for name in ("devices", "pins", "strict")}
+        rules(table, names, Options(**chosen))
+    if source is not None:
+        check_source(source)
 
 
 def check_source(text: str) -> None:
-    """Refuse a SOURCE that names no model, or a file that does not exist.
+    """Check that a SOURCE names a model in a file that exists.
 
     Raises:
-        SourceError: It does.
+        SourceError: It names no model, or the file does not exist.
     """
     place, colon, name = text.rpartition(":")
     if text.endswith(".pt2"):
@@ -69,7 +62,7 @@ def check_source(text: str) -> None:
 
 
 def lowerer(say: Say, **lowering: Any) -> Lowerer:
-    """Make a Lowerer of the values of the lowering options."""
+    """Return a Lowerer for the lowering options."""
     from etdev.lowerer import Lowerer
 
     return Lowerer(**arguments(**lowering), listener=say)
@@ -80,24 +73,20 @@ def arguments(
     devices: Sequence[str],
     pins: Sequence[str],
     strict: bool | None,
-    simplify: bool | None,
     cache: str | None,
     no_cache: bool,
-    registry: Path | None,
-    **compiling: Any,
+    **others: Any,
 ) -> dict[str, Any]:
-    """Arguments of Lowerer for the values of the lowering options."""
+    """Return the arguments of Lowerer for the lowering options."""
     if cache and no_cache:
         raise click.UsageError("give --cache or --no-cache, not both")
     return {
         "plugins": list(plugins) or None,
-        "registry": registry,
         "devices": _devices(devices),
         "pins": _pins(pins),
         "strict": strict or None,
-        "simplify": simplify,
         "cache": False if no_cache else cache,
-        **compiling,
+        **others,
     }
 
 

@@ -1,4 +1,4 @@
-"""The entry point of the command line: `etdev`, and where its commands are."""
+"""The entry point of the command line, `etdev`, and the list of its commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from etdev.cli import options
 from etdev.cli.group import Group
 
-# A command is a file of this folder that defines `command`; here it gets its place in the help.
+# A file of this folder that defines `command` is a command; this is their order in the help.
 COMMANDS = (
     *("plugins", "plan", "explain", "diff", "lower"),
     *("run", "inspect", "check", "cache", "quirks", "new"),
@@ -22,20 +22,20 @@ def main() -> None:
 
     \b
     etdev plugins                            which plugins are installed and ready
-    etdev plan net.py:model                  which plugin gets what, and why; compiles nothing
-    etdev explain net.py:model               why which nodes are where they are
+    etdev plan net.py:model                  which plugin gets which nodes, and why
+    etdev explain net.py:model               why a node is where it is
     etdev diff old.json new.json             what changed between two plans or .pte files
     etdev lower net.py:model -o net.pte      compile and write it
     etdev run net.pte --check net.py:model   run it and compare with PyTorch
-    etdev inspect net.pte                    what a .pte holds
-    etdev check net.pte --target cpu,cuda:0  what would not load or not run there
-    etdev cache info                         what compiled partitions are kept, and where
-    etdev quirks                             faults of other projects that etdev works around
-    etdev new plugin my-npu                  write a plugin of your own to begin with
+    etdev inspect net.pte                    the contents of a .pte
+    etdev check net.pte --target cpu,cuda:0  problems of loading or running it there
+    etdev cache info                         size and place of the compile cache
+    etdev quirks                             upstream faults that etdev works around
+    etdev new plugin my-npu                  write a plugin to start from
 
-    Distributions add commands: etdev[tune] has `etdev tune`, which measures which plugins are
-    fastest, and writes that .pte.
+    Distributions add commands: etdev[tune] adds `etdev tune`, which measures which plugins are
+    fastest, and writes the .pte that they make.
 
-    Results go to stdout, everything else to stderr. Exit codes: 0 for success, 1 for an error, 2
-    for wrong usage, 130 for Ctrl-C.
+    Results go to stdout, progress and errors to stderr. Exit codes: 0 for success, 1 for an error,
+    2 for wrong usage, 130 for Ctrl-C.
     """

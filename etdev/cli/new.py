@@ -1,4 +1,4 @@
-"""`etdev new`: the distribution of a new plugin, ready to be installed and tested."""
+"""`etdev new` writes the distribution of a new plugin, ready to be installed and tested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=options.FILE,
         default=Path(),
         metavar="DIR",
-        help="The folder to put the distribution's folder in; this one if left out.",
+        help="Parent of the distribution's folder; the current folder if left out.",
     )
     decorated: Callable[..., Any] = click.argument("name")(
         into(options.as_json(options.debug(command)))
@@ -32,18 +32,18 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def command() -> None:
     """Write the distribution of a new plugin.
 
-    It installs, lowers a model and passes its tests.
+    The plugin installs, lowers a model and passes its tests as it is written.
 
     \b
-    etdev new plugin my-npu          for a backend that ExecuTorch's runtime has
+    etdev new plugin my-npu          for a backend in ExecuTorch's runtime
     etdev new backend my-npu         with a backend of its own, and a simulator for its tests
-    etdev new guide                  what to read beside it
+    etdev new guide                  print the guide for plugin authors
     cd etdev-my-npu
     pip install --editable ".[test]"
-    etdev plugins                    it is there
-    pytest                           it keeps to what etdev asks of every plugin
+    etdev plugins                    lists it
+    pytest                           checks the rules that etdev has for plugins
 
-    Then make it yours, file by file; its README says what belongs where.
+    Then change it file by file; its README says what belongs where.
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """
@@ -52,11 +52,11 @@ def command() -> None:
 @command.command(cls=Command)
 @_options
 def plugin(name: str, into: Path, as_json: bool) -> None:
-    """Write a plugin for a backend that ExecuTorch's runtime has.
+    """Write a plugin for a backend in ExecuTorch's runtime.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
-    compared as pip compares them: My_NPU is my-npu. As it is written, the plugin gives float32 sums
-    and products to a backend that the runtime has, so that its tests run delegates at once.
+    compared as pip compares them: My_NPU is my-npu. As written, the plugin gives float32 sums and
+    products to a backend in the runtime, so that its tests run delegates at once.
 
     \b
     etdev new plugin my-npu
@@ -70,7 +70,7 @@ def plugin(name: str, into: Path, as_json: bool) -> None:
 @command.command(cls=Command)
 @_options
 def backend(name: str, into: Path, as_json: bool) -> None:
-    """Write a plugin with a backend of its own, and a simulator of it.
+    """Write a plugin with a backend of its own, and a simulator of this backend.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME and its
     ExecuTorch backend NAMEBackend. The compiler has ten lines, and so has the simulator that runs
@@ -93,8 +93,7 @@ def backend(name: str, into: Path, as_json: bool) -> None:
 def print_guide(as_json: bool) -> None:
     """Print the guide for authors of plugins, in Markdown.
 
-    It has an example by hand, every hook, every field of a claim, the conformance kit, and how to
-    publish.
+    It has an example, every hook, every field of a claim, the conformance kit, and how to publish.
 
     \b
     etdev new guide

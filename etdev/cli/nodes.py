@@ -1,4 +1,4 @@
-"""Node data for Model Explorer: `etdev plan --node-data` and `etdev run --node-data`."""
+"""Node data for Model Explorer, which `etdev plan` and `etdev run` write with --node-data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from etdev.schema.node_data import node_data
 from etdev.schema.plan import Plan
 from etdev.schema.profile import Profile
 
-HELP = "Write owner.json, device.json and reason.json there, as node data for Model Explorer"
+HELP = "Write node data for Model Explorer there: owner.json, device.json, reason.json"
 
 
 def check(folder: Path) -> None:
-    """Refuse a folder that can't be written before the long work, not after it.
+    """Check, before the long work begins, that the folder can be written.
 
     Raises:
         ArtifactError: It can't be written.
@@ -25,7 +25,7 @@ def check(folder: Path) -> None:
 
 
 def write(plan: Plan, folder: Path, profile: Profile | None = None) -> None:
-    """Write each set of a plan's node data to a file of its own, all of them or none.
+    """Write each set of a plan's node data to a file, all of them or none.
 
     Raises:
         EtdevError: The folder or a file can't be written.

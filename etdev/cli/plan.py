@@ -1,39 +1,30 @@
-"""`etdev plan`: who gets which nodes of a model, where, and why."""
+"""`etdev plan` shows which plugin gets which nodes of a model, where they run, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from etdev.cli import explain_tables, lowerers, nodes, options, results, tables, viewing
+from etdev.cli import explain, lowerers, nodes, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.documents import CONVERTER
-from etdev.schema.outcomes import Forecast
-from etdev.schema.plan import Plan
+from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation, Query
-
-if TYPE_CHECKING:
-    from etdev.lowerer import Lowerer
 
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)
 @options.source
-@click.option("--why", metavar="GLOB", help="Show only what every plugin said about these nodes.")
-@click.option(
-    "--node-data",
-    "folder",
-    type=options.FILE,
-    help=f"{nodes.HELP}.",
-)
+@click.option("--why", metavar="GLOB", help="Show only every plugin's verdict on these nodes.")
+@click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}.")
 @click.option(
     "--forecast",
     "forecasting",
     is_flag=True,
-    help="Also say what a lowering would find in the cache, and what it would compile.",
+    help="Show, too, which partitions a lowering would find in the cache or compile.",
 )
 @viewing.options
 @options.all_rows
@@ -66,43 +57,35 @@ def command(
     """
     if why and forecasting:
         raise click.UsageError("give --why or --forecast, not both")
-    query = explain_tables.query(node=why)
+    query = explain.checked_query(node=why)
     lowerers.check(source, **lowering)
     viewing.check(views)
     if folder:
         nodes.check(folder)
-    with working(options.debugging()) as say:
+    with working() as say:
         from etdev.cli import sources
 
         lowerer = lowerers.lowerer(say, **lowering)
-        plan, told = _planned(lowerer, sources.methods(source, say), forecasting)
+        methods = sources.methods(source, say)
+        forecast = None
+        if forecasting:
+            decision = lowerer.decide(methods)
+            plan, forecast = decision.plan, lowerer.compilation.forecast(decision)
+        else:
+            plan = lowerer.plan(methods)
     if folder:
         nodes.write(plan, folder)
     viewing.write(views, viewing.Viewed(plan, source))
-    rows = tables.limit(every)
-    if query == Query():
+    if query != Query():
+        explanation = explain.answered(Explanation(plan, query))
         if as_json:
-            results.document({**plan.to_dict(), **_forecast_document(told)})
+            results.document(explanation.to_dict())
         else:
-            results.show(tables.plan_report(plan, rows))
-            if told is not None:
-                results.show(tables.forecast_report(told, rows))
-        return
-    explanation = explain_tables.known(Explanation(plan, query))
-    if as_json:
-        results.document(explanation.to_dict())
+            results.show(presenters.nodes(explanation, every), every)
+    elif as_json:
+        told = {} if forecast is None else {"forecast": CONVERTER.unstructure(forecast)}
+        results.document({**plan.to_dict(), **told})
     else:
-        results.show(explain_tables.nodes_report(explanation, rows))
-
-
-def _planned(
-    lowerer: Lowerer, methods: Any, forecasting: bool
-) -> tuple[Plan, list[Forecast] | None]:
-    if not forecasting:
-        return lowerer.plan(methods), None
-    decision = lowerer.decide(methods)
-    return decision.plan, lowerer.compilation.forecast(decision)
-
-
-def _forecast_document(told: list[Forecast] | None) -> dict[str, Any]:
-    return {} if told is None else {"forecast": CONVERTER.unstructure(told)}
+        results.show(presenters.plan(plan), every)
+        if forecast is not None:
+            results.show([tables.forecast(forecast)], every)

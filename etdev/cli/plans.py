@@ -1,4 +1,4 @@
-"""Plans that commands are given: as a source to plan, as JSON, or in a .pte."""
+"""Plans that commands read from JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ from pathlib import Path
 
 from etdev.errors import EtdevError
 from etdev.schema.plan import Plan
-
-
-def is_file(text: str) -> bool:
-    """Whether a plan is read from this, and not made of a model."""
-    return text.endswith((".json", ".pte"))
 
 
 def read_plan(file: Path) -> Plan:

@@ -1,4 +1,4 @@
-"""`etdev plugins`: which plugins are installed, and what keeps the others from working."""
+"""`etdev plugins` lists the plugins, and the reasons why some can't be used."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.table import Table
 
-from etdev.cli import options, results, tables
+from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import console, import_torch, lines, quieted
-from etdev.cli.verbosity import Verbosity
+from etdev.cli.progress import Lines, console, import_torch, quieted
 from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
 from etdev.schema.device import Probe
 from etdev.schema.documents import PLUGINS
+from etdev.schema.report.sheet import Sheet
 
 
 @click.command("plugins", cls=Command)
@@ -42,32 +41,31 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
     read, 2 for wrong usage.
     """
     table = load(registry)
-    debug = options.debugging()
-    with quieted(debug) as err, watched(lines(err)):
+    with quieted() as err, watched(Lines(err)):
         if any(entry.partitioner for entry in table.entries):
-            # A Partitioner's module would import it, with all that torch and its libraries log.
-            import_torch(debug, Verbosity.chosen())
+            # A Partitioner's module would import torch with all of its logs.
+            import_torch()
         findings = discover(table)
     if as_json:
         results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))
     else:
-        results.show(_report(findings))
+        results.show([_sheet(findings)])
         if all(finding.plugin and finding.plugin.builtin for finding in findings):
             console().print("no other plugin is installed; pip install etdev-cpu")
     broken = [finding for finding in findings if finding.broken]
     if check and broken:
         names = ", ".join(finding.name for finding in broken)
         where = table.path or "the registry"
-        raise PluginError(names, "can't be used", f"mend it, or take it out of {where}")
+        raise PluginError(names, "can't be used", f"fix it, or remove it from {where}")
 
 
-def _report(findings: Sequence[Finding]) -> Table:
-    rows = tables.table("plugin", "distribution", "status", "devices", "hooks")
+def _sheet(findings: Sequence[Finding]) -> Sheet:
+    rows = []
     for finding in findings:
         origin = f"{finding.distribution} {finding.version}".strip() or "-"
         devices, hooks = " ".join(_devices(finding)), " ".join(_hooks(finding))
-        rows.add_row(finding.name, origin, _status(finding), devices or "-", hooks or "-")
-    return rows
+        rows.append((finding.name, origin, _status(finding), devices or "-", hooks or "-"))
+    return Sheet(("plugin", "distribution", "status", "devices", "hooks"), rows)
 
 
 def _row(finding: Finding) -> dict[str, object]:

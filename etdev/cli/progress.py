@@ -1,57 +1,127 @@
-"""Progress: what the command line shows on stderr while it works."""
+"""The progress of a command on stderr: live on a terminal, a line for each stage elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from rich.console import Console
-from rich.live import Live
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 
-from etdev.cli.live import LiveStages
-from etdev.cli.plain import plain
-from etdev.cli.streams import without_noise
-from etdev.cli.verbosity import Verbosity
+from etdev.cli.options import given
+from etdev.cli.streams import plain, without_noise
 from etdev.errors import EtdevWarning
-from etdev.schema.stages import Step
+from etdev.schema.stages import Listener, Step
 from etdev.upstream.process import loading, set_log_level
 
-Say = Callable[[str, str], None]
+Say = Listener
 _STAGE = "etdev.stage"
-_PLAIN = Verbosity()
 
 
 def console() -> Console:
-    """Make a console on stderr, wide enough not to fold lines where it is not a terminal."""
+    """Return a console on stderr, wide enough not to fold lines where it is not a terminal."""
     return Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
 
-def complain(text: str, style: str, err: Console | None = None) -> None:
+def complain(text: str, style: str = "", err: Console | None = None) -> None:
     """Print a line of plain text in a colour."""
     # Never folded: a message is one line, and scripts look for its beginning and end.
     shown = err or console()
     shown.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def stage(context: click.Context) -> str:
-    """The stage that a command has reached, with its detail; empty before the first."""
-    return str(context.find_root().meta.get(_STAGE, ""))
+def stage() -> str:
+    """Return the stage that the command has reached, with its detail; empty before the first."""
+    return str(click.get_current_context().find_root().meta.get(_STAGE, ""))
+
+
+def _note(stage: str, detail: str) -> str:
+    """Keep the stage for the message of an interruption, and return it with its detail."""
+    text = f"{stage} {detail}".rstrip()
+    if context := click.get_current_context(silent=True):
+        context.find_root().meta[_STAGE] = text
+    return text
+
+
+def _described(step: Step) -> str:
+    return f"{step.state} {step.partition}, {step.nodes} nodes"
+
+
+class LiveStages(Progress):
+    """A line for each stage, and for each partition that is being compiled."""
+
+    def __init__(self, err: Console) -> None:
+        spent = TextColumn("{task.description} {task.elapsed:.1f} s", markup=False)
+        super().__init__(SpinnerColumn(finished_text="✓"), spent, console=err, transient=True)
+        self._stage = ""
+        self._stages: dict[str, TaskID] = {}
+        self._compiling: dict[str, TaskID] = {}
+        self._states: dict[str, str] = {}
+
+    def __call__(self, stage: str, detail: str) -> None:
+        """Begin a stage, or update its detail."""
+        text = plain(_note(stage, detail))
+        if stage == self._stage:
+            self.update(self._stages[stage], description=text)
+            return
+        if self._stage:
+            self.update(self._stages[self._stage], description=self._stage, completed=1)
+        for task in self._compiling.values():
+            self.remove_task(task)
+        self._stage, self._compiling, self._states = stage, {}, {}
+        if stage in self._stages:
+            self.reset(self._stages[stage], description=text)
+        else:
+            self._stages[stage] = self.add_task(text, total=1)
+
+    def step(self, step: Step) -> None:
+        """Update the state of a partition."""
+        self._states[step.partition] = step.state
+        if (task := self._compiling.pop(step.partition, None)) is not None:
+            self.remove_task(task)
+        if step.state == "compiling":
+            self._compiling[step.partition] = self.add_task(f"  {plain(_described(step))},")
+        elif step.state == "failed":
+            complain(f"{_described(step)}, {step.seconds:.1f} s", "red", self.console)
+        counts = sorted(Counter(self._states.values()).items())
+        text = ", ".join(f"{count} {state}" for state, count in counts)
+        self.update(self._stages[self._stage], description=f"{self._stage} {text},")
+
+
+class Lines:
+    """A line for each stage and each partition that fails; with -v for every step, with -q none.
+
+    Args:
+        err: The console.
+    """
+
+    def __init__(self, err: Console) -> None:
+        self._err, self._verbose, self._quiet = err, given("verbose"), given("quiet")
+        self._printed: set[str] = set()
+
+    def __call__(self, stage: str, detail: str) -> None:
+        """Print a stage when it begins."""
+        text = _note(stage, detail)
+        if not self._quiet and (self._verbose or stage not in self._printed):
+            self._printed.add(stage)
+            complain(f"{text} …", err=self._err)
+
+    def step(self, step: Step) -> None:
+        """Print a partition that failed."""
+        if step.state == "failed" or self._verbose:
+            complain(f"{_described(step)}, {step.seconds:.1f} s …", err=self._err)
 
 
 @contextmanager
-def quieted(debug: bool = False) -> Iterator[Console]:
-    """A console on which etdev's own warnings are lines; those of libraries are not shown.
-
-    Args:
-        debug: Let other libraries' warnings and logs through.
-    """
-    verbosity = Verbosity.chosen()
-    with warnings.catch_warnings(), without_noise(not debug and verbosity.level is None):
+def quieted() -> Iterator[Console]:
+    """Print etdev's warnings as lines, and hide those of other libraries unless asked for."""
+    debug = given("debug")
+    with warnings.catch_warnings(), without_noise(not debug and not given("log_level")):
         if not debug:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
@@ -65,85 +135,35 @@ def quieted(debug: bool = False) -> Iterator[Console]:
 
 
 @contextmanager
-def working(debug: bool = False) -> Iterator[Say]:
-    """Load PyTorch and ExecuTorch, then show stages: live on a terminal, else a line each.
-
-    Args:
-        debug: Let other libraries' warnings and logs through.
-    """
-    verbosity = Verbosity.chosen()
-    with quieted(debug) as err:
-        if verbosity.quiet or verbosity.verbose or not err.is_terminal:
-            say = _Noted(_Lines(err, verbosity))
-            _load_torch(say, debug, verbosity)
-            yield say
+def working() -> Iterator[Say]:
+    """Load PyTorch and ExecuTorch, and show the stages that the command goes through."""
+    with quieted() as err:
+        if given("quiet") or given("verbose") or not err.is_terminal:
+            lines = Lines(err)
+            _load_torch(lines)
+            yield lines
             return
-        stages = LiveStages()
-        say = _Noted(stages)
-        with Live(stages, console=err, transient=True):
-            _load_torch(say, debug, verbosity)
-            yield say
+        with LiveStages(err) as stages:
+            _load_torch(stages)
+            yield stages
 
 
-class _Noted:
-    """Passes all on to a listener, and has the command remember the stage."""
-
-    def __init__(self, listener: Any) -> None:
-        self.listener = listener
-        self._context = click.get_current_context(silent=True)
-
-    def __call__(self, stage: str, detail: str) -> None:
-        if self._context:
-            self._context.find_root().meta[_STAGE] = f"{stage} {detail}".rstrip()
-        self.listener(stage, detail)
-
-    def step(self, step: Step) -> None:
-        """What became of a partition."""
-        self.listener.step(step)
-
-
-def _load_torch(say: Say, debug: bool, verbosity: Verbosity) -> None:
+def _load_torch(say: Say) -> None:
     say("load", "PyTorch and ExecuTorch")
     with loading():
-        import_torch(debug, verbosity)
+        import_torch()
 
 
-def import_torch(debug: bool, verbosity: Verbosity) -> None:
-    """Import PyTorch and ExecuTorch, of whose logs is shown what was asked for."""
-    if verbosity.level is not None:
-        logging.basicConfig(level=verbosity.level, stream=sys.stderr, force=True)
-        set_log_level(verbosity.level)
-    elif not debug:
-        # With a handler on the root logger, the libraries' calls of basicConfig do nothing.
+def import_torch() -> None:
+    """Import PyTorch and ExecuTorch with the logs that the user asked for."""
+    if level := given("log_level"):
+        number = logging.getLevelName(level.upper())
+        logging.basicConfig(level=number, stream=sys.stderr, force=True)
+        set_log_level(number)
+    elif not given("debug"):
+        # With a handler on the root logger, the libraries' calls of basicConfig have no effect.
         logging.getLogger().addHandler(logging.NullHandler())
-        # Before ExecuTorch is imported, since its imports log. Not even errors: torch logs the
-        # traceback of each one that it raises.
+        # Before ExecuTorch is imported, since its imports log. Errors are hidden, too: torch logs
+        # the traceback of each exception that it raises.
         set_log_level(logging.CRITICAL)
     import executorch.exir  # noqa: F401
-
-
-def lines(err: Console) -> Say:
-    """Print each stage once, and each partition that fails; all steps would flood a log."""
-    return _Lines(err)
-
-
-class _Lines:
-    """Prints each stage once, unless all or nothing is wanted, and each partition that fails."""
-
-    def __init__(self, err: Console, verbosity: Verbosity = _PLAIN) -> None:
-        self._err, self._verbosity = err, verbosity
-        self._printed: set[str] = set()
-
-    def __call__(self, stage: str, detail: str) -> None:
-        quiet, verbose = self._verbosity.quiet, self._verbosity.verbose
-        if not quiet and (verbose or stage not in self._printed):
-            self._printed.add(stage)
-            self._print(f"{stage} {detail}".rstrip())
-
-    def step(self, step: Step) -> None:
-        """Print a step of a partition if it matters."""
-        if step.state == "failed" or self._verbosity.verbose:
-            self._print(f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s")
-
-    def _print(self, text: str) -> None:
-        self._err.print(f"{plain(text)} …", markup=False, highlight=False, soft_wrap=True)

@@ -1,21 +1,18 @@
-"""`etdev quirks`: faults of torch, ExecuTorch and backends, and what etdev does about each."""
+"""`etdev quirks` lists faults of torch, ExecuTorch and backends, and etdev's answer to each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from etdev.cli import options, results, tables
+from etdev.cli import options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import import_torch, quieted
-from etdev.cli.verbosity import Verbosity
 from etdev.registry import load
 from etdev.schema.documents import QUIRKS
+from etdev.schema.report.sheet import Sheet
 
 if TYPE_CHECKING:
     from etdev.schema.quirk import Quirk
@@ -30,8 +27,8 @@ _COLUMNS = ("name", "stage", "upstream", "affects", "summary")
 def command(as_json: bool, registry: Path | None) -> None:
     """List the faults of other projects that etdev fixes or refuses.
 
-    Those of the installed versions are looked for in every lowering, stage by stage; the others are
-    grey. Plugins add rows for their backends.
+    Every lowering looks for the faults of the installed versions, stage by stage; the column
+    `active` marks them. Plugins add rows for their backends.
 
     \b
     etdev quirks
@@ -40,9 +37,8 @@ def command(as_json: bool, registry: Path | None) -> None:
     Exit codes: 0, 1 if the registry can't be read, 2 for wrong usage.
     """
     table = load(registry)
-    debug = options.debugging()
-    with quieted(debug):
-        import_torch(debug, Verbosity.chosen())
+    with quieted():
+        import_torch()
         from etdev.quirks.table import is_active, rows_of
         from etdev.registry.selection import select
 
@@ -52,8 +48,12 @@ def command(as_json: bool, registry: Path | None) -> None:
         ]
     if as_json:
         results.document(QUIRKS.stamped({"quirks": rows}))
-    else:
-        results.show(_report(rows))
+        return
+    cells = [
+        (*(str(row[column]) for column in _COLUMNS), "yes" if row["active"] else "-")
+        for row in rows
+    ]
+    results.show([Sheet((*_COLUMNS, "active"), cells)], every=True)
 
 
 def _row(owner: str, row: Quirk) -> dict[str, object]:
@@ -66,11 +66,3 @@ def _row(owner: str, row: Quirk) -> dict[str, object]:
         "summary": row.summary,
         "does": "fixes" if row.fix or row.during else "refuses",
     }
-
-
-def _report(rows: Sequence[dict[str, object]]) -> Table:
-    report = tables.table(*_COLUMNS)
-    for row in rows:
-        style = "" if row["active"] else "dim"
-        report.add_row(*(Text(str(row[column]), style) for column in _COLUMNS))
-    return report

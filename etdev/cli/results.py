@@ -1,18 +1,19 @@
-"""Results: what a command prints to stdout, as lines, tables or a JSON document."""
+"""The output of a command on stdout: lines, tables or a JSON document."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from etdev.cli.plain import Plain, plain
-from etdev.cli.streams import results
+from etdev.cli.streams import plain, results
+from etdev.schema.report.rich_table import rich
+from etdev.schema.report.sheet import ROWS, Sheet
 
-# Piped, a table is as wide as it needs to be: cells folded at 80 columns can't be searched.
+# A pipe gets wide tables, since cells folded at 80 columns can't be searched.
 _PIPED = 160
 
 
@@ -22,7 +23,7 @@ def line(text: str) -> None:
 
 
 def document(data: Mapping[str, Any]) -> None:
-    """Print a JSON document; numbers that JSON can't write are text, such as `nan`."""
+    """Print a JSON document; a number that JSON can't hold becomes text, such as `nan`."""
     line(json.dumps(_finite(data), indent=2, allow_nan=False))
 
 
@@ -34,10 +35,20 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def show(report: RenderableType) -> None:
-    """Print a report."""
+def show(parts: Iterable[Sheet | str], every: bool = False) -> None:
+    """Print tables and lines.
+
+    Args:
+        parts: The tables and lines, from top to bottom.
+        every: Print all rows of the tables.
+    """
     stream = results()
-    width = None if stream.isatty() else _PIPED
-    console = Console(file=stream, width=width, markup=False)
-    console.push_render_hook(Plain())
-    console.print(report, highlight=False)
+    console = Console(file=stream, width=None if stream.isatty() else _PIPED, markup=False)
+    for part in parts:
+        if isinstance(part, str):
+            line(part)
+        else:
+            rows = [tuple(map(plain, row)) for row in part.rows]
+            sheet = Sheet(part.columns, rows, plain(part.title))
+            limit = None if every else ROWS
+            console.print(rich([sheet], limit, "; --all shows them"), highlight=False)

@@ -1,4 +1,4 @@
-"""`etdev run`: a .pte in ExecuTorch's runtime, compared with PyTorch."""
+"""`etdev run` runs a .pte in ExecuTorch's runtime, and compares it with PyTorch."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from attrs import evolve
 
-from etdev.cli import lines, lowerers, nodes, options, profiling, results, tables, viewing
-from etdev.cli.bisection import Comparison, search
+from etdev.cli import lowerers, nodes, options, outputs, profiling, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import Say, working
 from etdev.errors import EtdevError
 from etdev.schema.documents import RUN
+from etdev.schema.report.sheet import Sheet
 
 if TYPE_CHECKING:
     from etdev.edge.source import Method
-    from etdev.runtime.decision import Decision
-    from etdev.runtime.run import Run
+    from etdev.runtime.bisect import Bisection, Suspect
+    from etdev.runtime.compare import Difference
     from etdev.runtime.verify import Verifier
+    from etdev.schema.profile import Profile
 
-# --bisect looks for a delegate whose absolute error is above this if there is no --tolerance.
+# The largest absolute error that --bisect accepts of a delegate, without --tolerance.
 _TOLERANCE = 1e-3
 
 
@@ -38,8 +40,8 @@ _TOLERANCE = 1e-3
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="With --check: first compare that many calls with fresh inputs, which carry the state on, "
-    "in a process of its own.",
+    help="With --check: first compare that many calls on new inputs, each with the state that the "
+    "call before left, in a separate process.",
 )
 @options.edges
 @click.option(
@@ -53,7 +55,7 @@ _TOLERANCE = 1e-3
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
-@click.option("--profile", is_flag=True, help="Show what the time of a run is spent on.")
+@click.option("--profile", is_flag=True, help="Show where the time of a run goes.")
 @click.option("--trace", type=options.FILE, help="Write a trace for Perfetto or Chrome there.")
 @click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}, and time.json.")
 @viewing.options
@@ -83,7 +85,7 @@ def command(
 
     Prints the shape of each output, with --check its error against PyTorch, and the latency. Inputs
     come from --inputs, else from the model given with --check, else they are random. A profile
-    knows plugins, modules and reasons of a .pte that was lowered with --with-ledger.
+    names plugins, modules and reasons if the .pte was lowered with --with-ledger.
 
     \b
     etdev run net.pte
@@ -97,75 +99,81 @@ def command(
     --bisect finds; 2 for wrong usage.
     """
     _check_usage(check, tolerance, steps, edges, bisect, lowering)
-    wanted = profiling.Wanted(profile, trace, views, folder)
-    wanted.check()
+    profiling.check(profile, trace, folder, views)
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
         lowerers.check_source(check)
-    verification = None
-    with working(options.debugging()) as say:
+    model = decision = verification = measured = found = None
+    differences: Sequence[Difference] = ()
+    with working() as say:
         from etdev.cli import sources
         from etdev.runtime.child import CHILD
+        from etdev.runtime.compare import compare, flat
+        from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
 
         CHILD.start()
-        model = sources.method(check, method, say) if check else None
-        values = _inputs(program, inputs, model, method)
+        if check:
+            model = sources.method(check, method, say)
+            if bisect:
+                decision = lowerers.lowerer(say, **lowering).decide({method: model})
+        if inputs:
+            values = load_inputs(inputs)
+        else:
+            values = flat(model.example()) if model else random_inputs(program, method)
         if model and steps is not None:
-            decide = lowerers.lowerer(say, **lowering).decide if bisect else None
-            decision = decide({method: model}) if decide else None
-            verifier = _verifier(program, model, steps, edges, tolerance, data, decision, say)
             given = {method: [values]} if inputs else None
+            settings = {"steps": steps, "edges": edges, "tolerance": tolerance, "data": data}
+            verifier = _verifier(program, model, decided=decision, listener=say, **settings)
             verification = verifier.verify(given)
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
             say("check", str(check))
-        comparison = _compared(model, values, result) if model else None
-        measured = None
-        if wanted:
+            expected = flat(model.eager(values))
+            differences = compare(result.outputs, expected)
+        if profile or trace:
             say("profile", str(program))
-            measured = profiling.measure(program, values, method, repeat, data)
-            wanted.write(measured, program)
-    differences = comparison.differences if comparison else ()
-    fields = lines.run_fields(program, method, result, differences, verification)
+            measured = _profiled(program, values, method, repeat, data)
+            profiling.write(measured, program, trace, folder, views)
+        if decision:
+            from etdev.runtime.bisect import bisection
+
+            most = _TOLERANCE if tolerance is None else tolerance
+            delegates = bisection(program, decision, method, values)
+            found = outputs.Bisected(_called(delegates, most, say), most, differences)
+            if found.guilty:
+                found = evolve(found, swapped=delegates.swapped(found.guilty, expected))
+    fields = {
+        "program": str(program),
+        "method": method,
+        **outputs.fields(result, differences),
+        "verification": tables.verification_fields(verification),
+    }
+    lines: list[Sheet | str] = [
+        *tables.verification(verification),
+        *outputs.lines(result, differences),
+    ]
     if measured and profile:
         fields["profile"] = profiling.fields(measured)
-    if not as_json:
-        for line in lines.run(result, differences, verification):
-            results.line(line)
-    if measured and profile and not as_json:
-        results.show(profiling.report(measured, tables.limit(every)))
-    guilty = False
-    if bisect and comparison:
-        most = _TOLERANCE if tolerance is None else tolerance
-        found = search(program, comparison, most, lowering)
-        guilty, fields["bisection"] = found.guilty is not None, found.fields()
-        for line in () if as_json else found.lines():
-            results.line(line)
+        lines += profiling.shown(measured)
+    if found:
+        fields["bisection"] = found.fields()
+        lines += found.lines()
     if as_json:
         results.document(RUN.stamped(fields))
-    if guilty:
+    else:
+        results.show(lines, every)
+    if found and found.guilty:
         click.get_current_context().exit(1)
     for index, difference in enumerate(differences):
         if tolerance is not None and steps is None and difference.exceeds(tolerance):
-            error = f"max error {difference.max_error:.3g} of output {index}"
-            raise EtdevError(
-                "check", f"{error} is above {tolerance:g}", "find the delegate with --bisect"
-            )
+            what = f"max error {difference.max_error:.3g} of output {index} is above {tolerance:g}"
+            raise EtdevError("check", what, "find the delegate with --bisect")
 
 
-def _verifier(
-    program: Path,
-    model: Method,
-    steps: int,
-    edges: bool,
-    tolerance: float | None,
-    data: Path | None,
-    decision: Decision | None,
-    say: Say,
-) -> Verifier:
+def _verifier(program: Path, model: Method, **settings: Any) -> Verifier:
     from etdev.edge.reference import Reference
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
@@ -175,7 +183,28 @@ def _verifier(
 
     references = {model.name: Reference.of(model, model.export(Table(QUIRKS)))}
     plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
-    return Verifier(program, references, steps, edges, tolerance, data, decision, say, plugins)
+    return Verifier(program, references, plugins=plugins, **settings)
+
+
+def _profiled(
+    program: Path, values: Sequence[Any], method: str, repeat: int, data: Path | None
+) -> Profile:
+    """Profile a method, with the plan that the .pte carries if it does."""
+    from etdev.pte.embedded_plan import find_ledger
+    from etdev.runtime.profile import profile
+
+    return profile(program, values, method, repeat, data, find_ledger(program))
+
+
+def _called(delegates: Bisection, tolerance: float, say: Say) -> list[Suspect]:
+    """Call the delegates one by one, up to and with the first that departs from PyTorch."""
+    suspects: list[Suspect] = []
+    for suspect in delegates.suspects():
+        suspects.append(suspect)
+        say("bisect", f"{len(suspects)}/{len(delegates.plan.partitions)}")
+        if suspect.departs(tolerance):
+            break
+    return suspects
 
 
 def _check_usage(
@@ -194,19 +223,3 @@ def _check_usage(
         raise click.UsageError("--edges needs --steps")
     if not bisect and any(lowering.values()):
         raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
-
-
-def _inputs(program: Path, file: Path | None, model: Method | None, method: str) -> list[Any]:
-    from etdev.runtime.compare import flat
-    from etdev.runtime.inputs import load_inputs, random_inputs
-
-    if file is not None:
-        return load_inputs(file)
-    return flat(model.example()) if model else random_inputs(program, method)
-
-
-def _compared(model: Method, inputs: Sequence[Any], result: Run) -> Comparison:
-    from etdev.runtime.compare import compare, flat
-
-    expected = flat(model.eager(inputs))
-    return Comparison(model, inputs, expected, compare(result.outputs, expected))

@@ -1,4 +1,4 @@
-"""Sources: the SOURCE argument, a .pt2 file or a Python function, as methods of a model."""
+"""Models that a SOURCE argument names: a .pt2 file or a Python function."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from etdev.cli.lowerers import FORMS, check_source
+from etdev.cli.options import given
 from etdev.cli.progress import Say
-from etdev.cli.trust import trusting
 from etdev.edge.pt2 import load_pt2
 from etdev.edge.source import Method, methods_of
 from etdev.errors import EtdevError, SourceError, first_line
@@ -43,7 +43,7 @@ def method(text: str, name: str, say: Say) -> Method:
 
 
 def methods(text: str, say: Say) -> dict[str, Method]:
-    """Load the model that a SOURCE argument names, and say so.
+    """Load the model that a SOURCE argument names, as a stage of the command.
 
     Raises:
         SourceError: As `load`.
@@ -64,7 +64,7 @@ def load(text: str) -> dict[str, Method]:
         SourceError: It can't be found, raises, or returns something else.
     """
     if text.endswith(".pt2"):
-        return methods_of(load_pt2(Path(text), trusting()))
+        return methods_of(load_pt2(Path(text), bool(given("trust"))))
     check_source(text)
     place, _, name = text.rpartition(":")
     value = _call(text, _function(text, _module(text, place), name))
@@ -83,7 +83,7 @@ def _module(text: str, place: str) -> ModuleType:
     except SourceError:
         raise
     except ModuleNotFoundError as error:
-        # One that the user's own code imports is that line's mistake.
+        # A missing module may also be one that the user's code imports.
         if f"{place}.".startswith(f"{error.name}.") and not _where(error):
             raise SourceError(text, f"no module named {error.name!r}", FORMS) from error
         raise _raised(text, "importing it", error) from error
@@ -103,14 +103,14 @@ def _from_file(text: str, file: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SourceError(text, "can't be imported", FORMS)
     module = importlib.util.module_from_spec(spec)
-    # Its neighbours can be imported and its classes found by name, as when Python runs the file.
+    # As when Python runs the file: it can import its neighbours, and its classes are found by name.
     sys.path.insert(0, str(file.parent.resolve()))
     before = sys.modules.get(file.stem)
     sys.modules[file.stem] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        # Half a module must not be found by name.
+        # A module whose import failed must not be found by name.
         del sys.modules[file.stem]
         if before is not None:
             sys.modules[file.stem] = before
@@ -128,7 +128,7 @@ def _function(text: str, module: ModuleType, name: str) -> Any:
 
 
 def _call(text: str, function: Any) -> Any:
-    # A model with random weights is then the same one in `lower` and in `run --check`.
+    # A model with random weights is then the same in `lower` and in `run --check`.
     torch.manual_seed(0)
     try:
         return function()
@@ -140,11 +140,11 @@ def _raised(text: str, doing: str, error: BaseException) -> SourceError:
     if isinstance(error, KeyboardInterrupt):
         raise error
     what = f"{doing} raised {first_line(error)}{_where(error)}"
-    return SourceError(text, what, "mend the function")
+    return SourceError(text, what, "fix the function")
 
 
 def _where(error: BaseException) -> str:
-    """Name the innermost line of the user's code, which may have called torch."""
+    """Return the innermost line of the user's code, which may have called torch."""
     lines = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

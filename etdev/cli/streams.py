@@ -1,8 +1,7 @@
-"""Streams: stdout is for results alone; what upstream's C++ logs stays out of sight.
+"""Streams of a command: stdout carries results alone, and C++ logs stay off the terminal.
 
-Models and plugins are other people's code and print. While a command works, what Python prints to
-stdout lands on stderr, and what C++ or another process writes to either is shown with --debug; only
-`results` reaches stdout.
+Models and plugins may print. While a command works, Python's prints to stdout go to stderr, and the
+output of C++ and of other processes is shown with --debug only; `results` alone writes to stdout.
 """
 
 from __future__ import annotations
@@ -16,15 +15,26 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 import click
 
 _KEY = "etdev.results"
+# Characters that a terminal would obey instead of showing: the C0 controls, which have pictures,
+# then C1, the marks that turn the direction of text, and halves of surrogate pairs.
+_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
+_UNSEEN = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
+_SHOWN = {**_PICTURES, 0x7F: "\u2421"}
+_SHOWN |= {code: "\ufffd" for codes in _UNSEEN for code in codes}
+
+
+def plain(text: str) -> str:
+    """Return a text with control characters made visible, as names in files may hold some."""
+    return text.translate(_SHOWN)
 
 
 def results() -> IO[str]:
-    """The stream for results: stdout, as it was when the command began."""
+    """Return the stream for results: stdout as it was when the command began."""
     context = click.get_current_context(silent=True)
     stream = context.find_root().meta.get(_KEY) if context else None
     return stream or sys.stdout
@@ -32,7 +42,7 @@ def results() -> IO[str]:
 
 @contextmanager
 def own_stdout(context: click.Context) -> Iterator[None]:
-    """Keep stdout for results while a command runs, and again when Python ends."""
+    """Reserve stdout for results while a command runs, and again when Python exits."""
     # None if the caller closed it.
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
@@ -52,20 +62,16 @@ def own_stdout(context: click.Context) -> Iterator[None]:
         sys.stdout = printed
         with suppress(BrokenPipeError):
             results.flush()
-        _flush_all(printed)
+        # Buffers may hold other prints, which have to go out while descriptor 1 is stderr.
+        for stream in (printed, sys.__stdout__):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()  # type: ignore[union-attr]
+        _flush_c()
         os.dup2(saved, 1)
         os.close(saved)
         if results is not printed:
-            # The last to be registered runs first, before those of the model and of plugins.
+            # Registered last, it runs before the exit functions of the model and of plugins.
             atexit.register(_give_up_stdout)
-
-
-def _flush_all(printed: IO[str]) -> None:
-    """Write out what stdout's buffers hold of others while it leads to stderr."""
-    for stream in (printed, sys.__stdout__):
-        with suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # type: ignore[union-attr]
-    _flush_c()
 
 
 def _give_up_stdout() -> None:
@@ -76,7 +82,7 @@ def _give_up_stdout() -> None:
 
 @contextmanager
 def without_noise(quiet: bool) -> Iterator[None]:
-    """Keep from the terminal what Python does not write: ExecuTorch's runtime logs from C++."""
+    """Hide output that is not Python's, such as the logs of ExecuTorch's C++ runtime."""
     if not quiet or _closed():
         yield
         return
@@ -86,7 +92,7 @@ def without_noise(quiet: bool) -> Iterator[None]:
     with tempfile.TemporaryFile() as noise:
         try:
             printed.flush()
-            # ExecuTorch's runtime for Python sends what C++ logs through Python, too.
+            # ExecuTorch's runtime for Python sends the logs of C++ through Python, too.
             sys.stderr = cast(TextIO, WithoutLogs(_copy(2) if real else printed))
             if redirected:
                 sys.stdout = sys.stderr
@@ -104,10 +110,13 @@ def without_noise(quiet: bool) -> Iterator[None]:
                 sys.stdout = printed
 
 
-class WithoutLogs(io.TextIOBase):
-    """A stream without the lines that ExecuTorch's C++ logs, such as `[method.cpp:12] ...`.
+class WithoutLogs:
+    """A text stream that drops the lines which ExecuTorch's C++ logs: `[method.cpp:12] ...`.
 
     They come in pieces, so that a line which begins like one is held back until it ends.
+
+    Args:
+        stream: The stream for everything else.
     """
 
     _LOG = re.compile(r"\[[\w.+-]+\.(?:cpp|cc|c|hpp|h):\d+\] ")
@@ -116,6 +125,9 @@ class WithoutLogs(io.TextIOBase):
         self.stream = stream
         self._held = ""
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
     def write(self, text: str) -> int:
         *lines, rest = (self._held + text).split("\n")
         kept = [line for line in lines if not self._LOG.match(line)]
@@ -123,17 +135,8 @@ class WithoutLogs(io.TextIOBase):
         self.stream.write("".join(f"{line}\n" for line in kept) + rest[len(self._held) :])
         return len(text)
 
-    def flush(self) -> None:
-        self.stream.flush()
-
-    def isatty(self) -> bool:
-        return self.stream.isatty()
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
-
     def close(self) -> None:
-        """Write what is held back; the stream itself stays open."""
+        """Write the text held back; the stream itself stays open."""
         if self._held and not self._LOG.match(self._held):
             self.stream.write(self._held)
         self._held = ""
@@ -141,7 +144,7 @@ class WithoutLogs(io.TextIOBase):
 
 
 def _closed() -> bool:
-    """Whether descriptors 1 and 2 may be some other file's by now."""
+    """Return True if descriptors 1 and 2 may be other files by now."""
     return sys.__stdout__ is None or sys.__stderr__ is None
 
 
@@ -150,7 +153,7 @@ def _nowhere() -> IO[str]:
 
 
 def _flush_c() -> None:
-    """Write out what C has in its buffers; it would appear later, on the real streams."""
+    """Write out C's buffers, which would appear later on the real streams."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).fflush(None)
 
@@ -163,5 +166,5 @@ def _descriptor(stream: IO[str]) -> int | None:
 
 
 def _copy(descriptor: int) -> IO[str]:
-    """A text stream of its own to where a descriptor leads."""
+    """Return a new text stream to a copy of a descriptor."""
     return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="replace", buffering=1)

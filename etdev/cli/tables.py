@@ -1,67 +1,48 @@
-"""Tables: plans and stages for people, in reports that `results.show` prints."""
+"""Presenters of lowerings and .pte files: sheets and lines for people, fields for JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from etdev.schema.outcomes import Forecast, Outcome
-from etdev.schema.plan import Plan
-from etdev.schema.report import plan_sheets
-from etdev.schema.report.rich_table import rich_table, table
-from etdev.schema.report.sheet import ROWS, Sheet, size
+from etdev.schema.report.sheet import Sheet, size
 
 if TYPE_CHECKING:
+    from etdev.pte.artifact import Artifact, MethodArtifact
     from etdev.runtime.verify import Verification
 
-__all__ = [
-    "ROWS", "fill", "forecast_report", "limit", "outcome_lines", "plan_report", "report_of", "size",
-    "stages_report", "table", "verification_fields", "verification_lines",
-]  # fmt: skip
-_HINT = "; --all shows them"
+
+def stages(seconds: Mapping[str, float]) -> Sheet:
+    """Return the time of each stage, and of all stages."""
+    times = {**seconds, "total": sum(seconds.values())}
+    return Sheet(("stage", "seconds"), [(name, f"{spent:.2f}") for name, spent in times.items()])
 
 
-def limit(every: bool) -> int | None:
-    """How many rows a table has at most."""
-    return None if every else ROWS
+def forecast(forecasts: Sequence[Forecast]) -> Sheet:
+    """Return the partitions that a lowering would find in the cache or compile."""
+    counts = Counter(each.state for each in forecasts)
+    title = ", ".join(f"{state} {count}" for state, count in counts.items()) or "nothing"
+    rows = [(f"{each.method}/{each.partition}", each.state, each.why) for each in forecasts]
+    return Sheet(("partition", "would be", "why"), rows, f"cache: {title}")
 
 
-def report_of(sheets: Iterable[Sheet], rows: int | None) -> RenderableType:
-    """Several sheets, one below the other."""
-    return Group(*(rich_table(sheet, rows, _HINT) for sheet in sheets))
+def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Count the partitions that were compiled, found in the cache, or not cached and why."""
+    counts = Counter(outcome.state for outcome in outcomes)
+    if counts:
+        yield "partitions: " + ", ".join(f"{state} {n}" for state, n in counts.items())
+    reasons = Counter((o.state, o.why) for o in outcomes if o.why)
+    for (state, why), count in reasons.items():
+        # A partition that no worker could compile is cached all the same.
+        yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"
 
 
-def fill(rows: Table, cells: Sequence[Sequence[str]], limit: int | None) -> None:
-    """Add rows to a table, and one that counts those beyond the limit."""
-    shown = len(cells) if limit is None else limit
-    for row in cells[:shown]:
-        # As text, since `[abc]` is a glob, not a style.
-        rows.add_row(*map(Text, row))
-    if len(cells) > shown:
-        rows.add_row(f"… and {len(cells) - shown} more{_HINT}")
-
-
-def stages_report(seconds: dict[str, float]) -> RenderableType:
-    """Show the time of each stage, and of all."""
-    rows = table("stage", "seconds")
-    for name, value in seconds.items():
-        rows.add_row(name, f"{value:.2f}")
-    rows.add_row("total", f"{sum(seconds.values()):.2f}", style="bold")
-    return rows
-
-
-def plan_report(plan: Plan, rows: int | None = ROWS) -> RenderableType:
-    """Show which plugin owns which nodes on which device, and which ops fall back and why."""
-    return report_of((s for method in plan.methods for s in plan_sheets.sheets(method)), rows)
-
-
-def verification_lines(verification: Verification) -> Iterator[str]:
-    """Say how much agrees with PyTorch within which tolerance, and what was not verified."""
+def verification(verification: Verification | None) -> Iterator[str]:
+    """Say how many calls agree with PyTorch within which tolerance, and what was not verified."""
+    if verification is None:
+        return
     bounds = {known.relative for known in verification.tolerances.values()}
     if verification.calls:
         within = f"within {max(bounds):g} of the largest value" if any(bounds) else "exactly"
@@ -70,7 +51,7 @@ def verification_lines(verification: Verification) -> Iterator[str]:
 
 
 def verification_fields(verification: Verification | None) -> dict[str, Any] | None:
-    """The same as plain data; None if nothing was verified."""
+    """Return a verification as plain data; None without one."""
     if verification is None:
         return None
     bounds = [known.relative for known in verification.tolerances.values()]
@@ -81,20 +62,40 @@ def verification_fields(verification: Verification | None) -> dict[str, Any] | N
     }
 
 
-def forecast_report(told: Sequence[Forecast], rows: int | None = ROWS) -> RenderableType:
-    """Show what a lowering would find in the cache."""
-    counts = Counter(each.state for each in told)
-    lines = [(f"{each.method}/{each.partition}", each.state, each.why) for each in told]
-    title = "cache: " + (", ".join(f"{state} {n}" for state, n in counts.items()) or "nothing")
-    return report_of([Sheet(("partition", "would be", "why"), lines, title)], rows)
+def artifact(artifact: Artifact) -> Iterator[Sheet]:
+    """Yield the delegates, devices, memory, inputs, outputs and kernels of a .pte."""
+    sizes = (artifact.size_bytes, artifact.constants_bytes, artifact.named_bytes)
+    ledger = size(artifact.ledger_bytes) if artifact.ledger_bytes else "-"
+    columns = ("file", "constants", "delegates' named data", "ledger")
+    yield Sheet(columns, [(*map(size, sizes), ledger)], artifact.path)
+    for method in artifact.methods:
+        heads = ("delegates", "device", "count", "payload", "calls")
+        yield Sheet(heads, _delegates(method), f"method {method.name}")
+        yield Sheet(("value", "type", "sizes", "device"), _values(method))
+        kernels = [(name, str(count)) for name, count in method.kernels.items()]
+        yield Sheet(("portable kernel", "calls"), kernels)
 
 
-def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Say how many partitions were compiled, were in the cache, or bypassed it and why."""
-    counts = Counter(outcome.state for outcome in outcomes)
-    if counts:
-        yield "partitions: " + ", ".join(f"{state} {n}" for state, n in counts.items())
-    reasons = Counter((o.state, o.why) for o in outcomes if o.why)
-    for (state, why), count in reasons.items():
-        # What was compiled here for want of a worker that could is kept all the same.
-        yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"
+def _delegates(method: MethodArtifact) -> Iterator[tuple[str, ...]]:
+    for backend, device in dict.fromkeys((d.backend_id, d.device) for d in method.delegates):
+        same = [d for d in method.delegates if (d.backend_id, d.device) == (backend, device)]
+        payload, calls = sum(d.size_bytes for d in same), sum(d.calls for d in same)
+        yield backend, str(device), str(len(same)), size(payload), str(calls)
+    for arena in method.arenas:
+        yield "planned memory", str(arena.device), "-", size(arena.size_bytes), "-"
+    for name, count in (
+        ("copies to a device", method.host_to_device),
+        ("copies from a device", method.device_to_host),
+    ):
+        if count:
+            yield name, "-", str(count), "-", "-"
+    for text in method.misplaced:
+        yield f"misplaced: {text}", "-", "-", "-", "-"
+
+
+def _values(method: MethodArtifact) -> Iterator[tuple[str, ...]]:
+    for kind, values in (("input", method.inputs), ("output", method.outputs)):
+        for index, value in enumerate(values):
+            sizes = " x ".join(map(str, value.sizes)) or "one number"
+            shown = ("up to " if value.dynamic else "") + sizes if value.dtype else "-"
+            yield f"{kind} {index}", value.dtype or value.kind, shown, str(value.device)

@@ -1,4 +1,4 @@
-"""Views: files that plugins write of a plan, such as the page that `--html` is for."""
+"""Files that plugins write of a plan, such as the page of `--html`: the group `etdev.views`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from etdev.registry import extensions
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
-    from etdev.lowering.lowered import Lowered
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
@@ -26,15 +25,15 @@ _NOTE = "The file carries no ledger, so who was asked and why is not known: lowe
 
 @frozen(eq=False)
 class Viewed:
-    """A plan with all that the command knows about it.
+    """A plan with everything that the command knows about it.
 
     Args:
         plan: The plan.
         title: The model's source, or the name of the .pte.
-        artifact: What the .pte holds; None if there is no .pte.
-        profile: What was measured of a run; None if nothing was.
+        artifact: The contents of the .pte; None if there is no .pte.
+        profile: The profile of a run; None if nothing was measured.
         stages: Seconds of each stage of the lowering.
-        note: What else a reader should know, such as why something is missing.
+        note: A remark for the reader, such as why something is missing.
     """
 
     plan: Plan
@@ -46,13 +45,13 @@ class Viewed:
 
 
 class View(Protocol):
-    """What an entry point of the group `etdev.views` names: an object or a module."""
+    """The object or module that an entry point of the group `etdev.views` names."""
 
     def check(self, file: Path) -> None:
-        """Refuse to begin where the file could not be written in the end.
+        """Check, before the long work begins, that the file can be made and written.
 
         Raises:
-            EtdevError: Something that the view needs is missing, or the file can't be written.
+            EtdevError: A library that the view needs is missing, or the file can't be written.
         """
 
     def write(self, file: Path, viewed: Viewed) -> None:
@@ -76,13 +75,14 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     page = click.option(
         "--html",
         type=click.Path(path_type=Path),
-        help="Write a page there to look at it in a browser; needs etdev[page].",
+        help="Write an interactive page there for a browser; needs etdev[page].",
     )
     other = click.option(
         "--view",
         multiple=True,
         metavar="NAME=FILE",
-        help="Write the view of that name, which a plugin has; --html FILE is --view html=FILE.",
+        help="Write a file with the view of that name, which a plugin adds; --html FILE is "
+        "--view html=FILE.",
     )
     decorated: Callable[..., Any] = page(other(called))
     return decorated
@@ -96,14 +96,13 @@ def _parsed(text: str) -> tuple[str, Path]:
 
 
 def check(views: Mapping[str, Path]) -> None:
-    """Refuse to begin if a view is not installed, or can't be written.
+    """Check that every view is installed and its file can be written.
 
     Raises:
-        EtdevError: It isn't, or can't.
+        EtdevError: A view is not installed, or its file can't be written.
     """
     for name, file in views.items():
-        view = _view(name)
-        with _named(name):
+        with _loaded(name) as view:
             view.check(file)
 
 
@@ -111,34 +110,25 @@ def write(views: Mapping[str, Path], viewed: Viewed) -> None:
     """Write every view.
 
     Raises:
-        EtdevError: One can't be written.
+        EtdevError: A file can't be written.
     """
     for name, file in views.items():
-        view = _view(name)
-        with _named(name):
+        with _loaded(name) as view:
             view.write(file, viewed)
-
-
-def of_lowered(program: Path, lowered: Lowered) -> Viewed:
-    """Return what there is to view of a lowering, with the time of each stage."""
-    from etdev.pte.read import read
-
-    stages = lowered.stages.seconds
-    return Viewed(lowered.plan, program.name, artifact=read(program), stages=stages)
 
 
 def of_artifact(
     program: Path, artifact: Artifact | None = None, profile: Profile | None = None
 ) -> Viewed:
-    """Return what there is to view of a .pte: its own plan, or what can be seen of that.
+    """Return a .pte with the plan in it, or with the part of the plan that the .pte shows.
 
     Args:
         program: The .pte.
-        artifact: What it holds, if it was read before.
-        profile: Of a run of it.
+        artifact: Its contents, if they were read before.
+        profile: The profile of a run.
 
     Raises:
-        ArtifactError: It is not a .pte.
+        ArtifactError: The file is not a .pte.
     """
     from etdev.pte.embedded_plan import find_ledger
     from etdev.pte.instructions import seen
@@ -149,23 +139,19 @@ def of_artifact(
     return Viewed(plan, program.name, artifact or read(program), profile, note=note)
 
 
-def _view(name: str) -> View:
-    view: View = extensions.load(extensions.VIEWS, name, _fault)
-    return view
-
-
-def _fault(view: object) -> str:
-    missing = [name for name in ("check", "write") if not callable(getattr(view, name, None))]
-    return f"is not a view: it has no {' and no '.join(missing)}" if missing else ""
-
-
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Name the view in an error that is not its own word."""
+def _loaded(name: str) -> Iterator[View]:
+    """Load a view, and name it in errors that it does not raise on purpose."""
+    view = extensions.load(extensions.VIEWS, name, _fault)
     try:
-        yield
+        yield view
     except EtdevError:
         raise
     except Exception as error:
         what = f"it raised {first_line(error)}"
         raise PluginError(f"view {name!r}", what, "report it to its author") from error
+
+
+def _fault(view: object) -> str:
+    missing = [name for name in ("check", "write") if not callable(getattr(view, name, None))]
+    return f"is not a view: it has no {' and no '.join(missing)}" if missing else ""

@@ -21,7 +21,6 @@ from etdev.registry.plugin import Plugin
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
-from etdev.schema.display import in_html, in_rich
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
@@ -53,10 +52,10 @@ class Lowered:
         return f"<{type(self).__name__} {self.plan.summary}>"
 
     def _repr_html_(self) -> str | None:
-        return in_html(self.plan)
+        return self.plan._repr_html_()
 
     def __rich__(self) -> Any:
-        return in_rich(self.plan)
+        return self.plan.__rich__()
 
     @property
     def plan(self) -> Plan:

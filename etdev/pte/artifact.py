@@ -11,7 +11,7 @@ from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT, CONVERTER
-from etdev.schema.report.figures import outlined
+from etdev.schema.figures import outlined
 
 # Key of the named data that is the plan.
 LEDGER = "etdev.plan"

@@ -1,4 +1,4 @@
-"""Names: what a new plugin is called, everywhere that it has a name, all made from one."""
+"""The names of a new plugin, all made from one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from etdev.registry.plugin import RESERVED_NAMES
 from etdev.registry.registry import own_distributions
 
 PREFIX = "etdev-"
-# No file system takes longer names, and these get endings.
+# File systems have a limit on names, and these get suffixes.
 _LONGEST = 100
 _BACKEND = re.compile(r"^class (\w+)\((?:\w+, )*BackendDetails\b", re.MULTILINE)
 
@@ -31,7 +31,7 @@ class Names:
 
     @classmethod
     def parse(cls, text: str) -> Names:
-        """The names of a plugin that is called so; `etdev-npu` is the distribution of `npu`.
+        """Return the names of a plugin; `etdev-npu` is the distribution of `npu`.
 
         Raises:
             PluginError: No distribution can have the name, or it is taken.
@@ -54,17 +54,17 @@ class Names:
 
     @property
     def distribution(self) -> str:
-        """What pip calls it: `etdev-my-npu`."""
+        """Its distribution: `etdev-my-npu`."""
         return f"{PREFIX}{self.plugin}"
 
     @property
     def package(self) -> str:
-        """What Python imports: `etdev_my_npu`."""
+        """Its package: `etdev_my_npu`."""
         return self.distribution.replace("-", "_")
 
     @property
     def stem(self) -> str:
-        """What its classes begin with: `MyNpu`."""
+        """The prefix of its classes: `MyNpu`."""
         stem = "".join(part.capitalize() for part in self.plugin.split("-"))
         return stem if stem[0].isalpha() else f"Etdev{stem}"
 
@@ -87,7 +87,7 @@ class Names:
 
 
 def _backends() -> set[str]:
-    """Names of the backends in ExecuTorch's wheel; none of them is imported."""
+    """Return the names of the backends in ExecuTorch's wheel, without an import."""
     spec = find_spec("executorch")
     places = (spec.submodule_search_locations if spec else None) or ()
     files = [file for place in places for file in Path(place, "backends").rglob("*.py")]

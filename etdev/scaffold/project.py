@@ -1,4 +1,4 @@
-"""A project: the files of a new distribution, rendered from templates and written all or none."""
+"""The files of a new distribution, rendered from templates and written all or none."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from etdev.scaffold.names import Names
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-# Which folders of templates make which kind of distribution; a file of a later one wins.
+# Folders of templates for each kind of distribution; files of a later folder win.
 KINDS = {"plugin": ("common", "plugin"), "backend": ("common", "backend")}
-# Without it, linters would take templates for Python.
+# Linters would check templates that end in .py.
 _ENDING = ".txt"
 
 
@@ -27,14 +27,14 @@ def write(kind: str, names: Names, parent: Path) -> Path:
 
     Args:
         kind: One of `KINDS`.
-        names: What it is called.
-        parent: The folder to put its folder in; made if it is not there.
+        names: Its names.
+        parent: The parent of its folder; made if it is missing.
 
     Returns:
         Its folder.
 
     Raises:
-        EtdevError: The folder is there already, or can't be written. Nothing is left behind.
+        EtdevError: The folder exists or can't be written; then nothing is written.
     """
     folder = parent / names.distribution
     if folder.exists() or folder.is_symlink():
@@ -58,7 +58,7 @@ def write(kind: str, names: Names, parent: Path) -> Path:
 
 
 def guide() -> str:
-    """The guide for authors: inside the package in a wheel, among the plugins in a checkout."""
+    """Return the guide for authors, which a wheel has in this package, a checkout in plugins/."""
     package = Path(__file__).parent
     shipped = package / "GUIDE.md"
     checkout = package.parents[1] / "plugins" / "README.md"
@@ -66,7 +66,7 @@ def guide() -> str:
 
 
 def rendered(kind: str, names: Names) -> dict[str, str]:
-    """Text of each file of a distribution, by its path."""
+    """Return the text of each file of a distribution, by its path."""
     values = {
         "plugin": names.plugin,
         "distribution": names.distribution,
@@ -83,7 +83,7 @@ def rendered(kind: str, names: Names) -> dict[str, str]:
 
 
 def _templates(folder: Traversable, above: str = "") -> Iterator[tuple[str, str]]:
-    """Path and text of each template of a folder."""
+    """Yield path and text of each template of a folder."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         path = f"{above}{entry.name}"
         if entry.is_dir():

@@ -1,4 +1,4 @@
-"""Cache settings: where compiled partitions are kept, and how many bytes of them."""
+"""Settings of the compile cache: its folder or URL, and its size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from etdev.errors import CacheError
+from etdev.schema.converters import seconds
 from etdev.schema.structuring import structured, table
 
 VARIABLE = "ETDEV_CACHE"
 OFF = "off"
+_SECONDS = seconds(CacheError, "cache", "write seconds, such as 10", below=86400)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B)?", re.IGNORECASE | re.ASCII)
 _UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40} | {
     "kb": 10**3,
@@ -27,18 +29,13 @@ def _check_bytes(_: object, attribute: Attribute[Any], value: object) -> None:
     size_of(value)
 
 
-def _check_seconds(_: object, attribute: Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86400:
-        raise CacheError("cache", f"{attribute.name} is {value!r}", "write seconds, such as 10")
-
-
 def _check_text(_: object, attribute: Attribute[Any], value: object) -> None:
     if not isinstance(value, str):
         raise CacheError("cache", f"{attribute.name} is {value!r}", "write a path or a URL")
 
 
 def is_url(text: str) -> bool:
-    """Whether a location is a URL rather than a path: `s3://bucket/etdev`."""
+    """Return True if a location is a URL, such as `s3://bucket/etdev`, and not a path."""
     return "://" in text
 
 
@@ -57,14 +54,14 @@ def size_of(value: object) -> int:
 
 @frozen
 class CacheSettings:
-    """Where compiled partitions are kept between lowerings.
+    """The place and size of the compile cache.
 
     Args:
         location: A folder, a URL that fsspec knows, or `off`. A URL is a shared cache behind the
-            folder in the user's cache directory. Empty: that folder alone.
+            folder in the user's cache directory. If empty, only that folder is used.
         folder: The folder, if `location` is a URL.
-        size: What the folder may hold, such as `10 GiB`; the entries that were used longest ago go
-            first.
+        size: Largest size of the folder, such as `10 GiB`; the least recently used entries are
+            removed first.
         timeout_s: Time limit of each access to a URL, in seconds.
 
     Raises:
@@ -74,16 +71,16 @@ class CacheSettings:
     location: str = field(default="", validator=_check_text)
     folder: str = field(default="", validator=_check_text)
     size: int | str = field(default="10 GiB", validator=_check_bytes)
-    timeout_s: float = field(default=30.0, validator=_check_seconds)
+    timeout_s: float = field(default=30.0, validator=_SECONDS)
 
     @classmethod
     def of(cls, value: object, registry: CacheSettings | None = None) -> CacheSettings:
-        """Settings from what a user gave: a location, False, settings, or None.
+        """Return settings from a location, False, settings, or None.
 
         Args:
             value: None takes the location from the environment variable ETDEV_CACHE, else from
                 the registry.
-            registry: What the registry says.
+            registry: The registry's settings.
         """
         settings = registry or cls()
         if value is None:
@@ -97,7 +94,7 @@ class CacheSettings:
 
     @property
     def off(self) -> bool:
-        """Whether nothing is to be kept."""
+        """True if there is no cache."""
         return self.location == OFF
 
     @property
@@ -113,12 +110,12 @@ class CacheSettings:
 
     @property
     def size_bytes(self) -> int:
-        """What the folder may hold, in bytes."""
+        """Largest size of the folder, in bytes."""
         return size_of(self.size)
 
 
 def default_folder() -> Path:
-    """The folder in the user's cache directory."""
+    """Return the folder in the user's cache directory."""
     from platformdirs import user_cache_path
 
     return user_cache_path("etdev", appauthor=False) / "delegates"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Op = Any
 
 
-# Converters of their own, since a type checker takes the types of a constructor from them.
+# Separate converters, since a type checker takes the types of a constructor from them.
 def _groups(value: Iterable[Group]) -> tuple[Group, ...]:
     return frozen_tuple(value)
 
@@ -55,7 +55,7 @@ class Group:
     Args:
         nodes: torch.fx nodes or their names. Constants may be among them: those are the ones the
             group needs inside (`Constant.grouped`). Getitems follow their op by themselves.
-        why: What matched, for the ledger.
+        why: The pattern that matched, for the ledger.
     """
 
     nodes: tuple[str, ...] = field(converter=node_names, validator=not_empty)
@@ -64,7 +64,7 @@ class Group:
 
 @frozen
 class Refusal:
-    """Why a plugin does not want a node.
+    """A plugin's reason not to want a node.
 
     Args:
         node: The torch.fx node or its name.

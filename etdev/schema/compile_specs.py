@@ -1,4 +1,4 @@
-"""Compile specs: settings for a backend's compiler and its runtime."""
+"""Compile specs, the settings for a backend's compiler and its runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CompileSpec:
 
 
 class SpecLike(Protocol):
-    """What ExecuTorch's CompileSpec and ours have."""
+    """The attributes of ExecuTorch's CompileSpec and of etdev's."""
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ class SpecLike(Protocol):
 
 
 def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
-    """Make our compile specs of ExecuTorch's, of ours, or of a mapping of key to bytes."""
+    """Return compile specs from ExecuTorch's, from etdev's, or from a mapping of key to bytes."""
     if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())
     return tuple(_compile_spec(item) for item in frozen_tuple(value))
@@ -51,7 +51,7 @@ def _compile_spec(item: Any) -> CompileSpec:
     if isinstance(item, CompileSpec):
         return item
     try:
-        # By way of memoryview, since bytes(3) is three zeros.
+        # Through memoryview, since bytes(3) is three zeros.
         return CompileSpec(item.key, bytes(memoryview(item.value)))
     except (AttributeError, TypeError) as error:
         raise ClaimError(

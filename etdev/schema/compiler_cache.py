@@ -1,7 +1,7 @@
-"""The shelf: what a backend's compiler keeps in the compile cache for its later calls.
+"""Intermediate results that a backend's compiler keeps in the compile cache for its later calls.
 
-What a call of it gives is in the cache anyway, under all that the call depends on. The shelf is for
-what a result of another call can be made of, such as a compiled structure without its weights.
+The cache holds every compiled partition anyway. These entries are for partial results that another
+call can use, such as a compiled structure without its weights.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from contextvars import ContextVar
 from typing import Protocol
 
 
-class Shelf(Protocol):
-    """Where a compiler's things are kept."""
+class Store(Protocol):
+    """The entries of one compiler."""
 
     def load(self, name: bytes) -> bytes | None:
-        """What is kept under a name; None without it."""
+        """Return the entry of a name; None without one."""
 
     def store(self, name: bytes, data: bytes) -> None:
-        """Keep something under a name."""
+        """Keep an entry."""
 
 
-_SHELF: ContextVar[Shelf | None] = ContextVar("etdev.schema.compiler_cache", default=None)
+_STORE: ContextVar[Store | None] = ContextVar("etdev.schema.compiler_cache", default=None)
 
 
 def kept(name: bytes) -> bytes | None:
-    """What was kept under a name, in this process or in another; None without it.
+    """Return the data kept under a name, by this process or another; None without an entry.
 
-    Call it inside `preprocess`. Only calls of the same backend see it, with the same versions,
-    options and device; all else that it depends on belongs into the name. Like every entry of the
-    cache it may have been made by anyone: check it before use.
+    Call it inside `preprocess`. Only calls of the same backend see the entry, with the same
+    versions, options and device; the name must contain everything else that the data depends on.
+    Like every entry of the cache, anyone may have made it: check the data before use.
     """
-    shelf = _SHELF.get()
-    return shelf.load(name) if shelf else None
+    store = _STORE.get()
+    return store.load(name) if store else None
 
 
 def keep(name: bytes, data: bytes) -> None:
-    """Keep something under a name; nothing happens where there is no cache."""
-    shelf = _SHELF.get()
-    if shelf:
-        shelf.store(name, data)
+    """Keep data under a name; nothing happens without a cache."""
+    store = _STORE.get()
+    if store:
+        store.store(name, data)
 
 
 @contextmanager
-def standing(shelf: Shelf | None) -> Iterator[None]:
-    """Have `kept` and `keep` use a shelf."""
-    token = _SHELF.set(shelf)
+def standing(store: Store | None) -> Iterator[None]:
+    """Have `kept` and `keep` use these entries."""
+    token = _STORE.set(store)
     try:
         yield
     finally:
-        _SHELF.reset(token)
+        _STORE.reset(token)

@@ -1,4 +1,4 @@
-"""Devices, as ExecuTorch writes them into a .pte, and what a plugin finds on this machine."""
+"""Devices, as ExecuTorch writes them into a .pte, and the devices of this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_index(device: Device, _: Attribute[int], value: int) -> None:
 
 @frozen(order=True)
 class Device:
-    """Where a partition runs, written `type:index` as torch writes it.
+    """The place where a partition runs, written `type:index` as in torch.
 
     Args:
         type: A member of ExecuTorch's `DeviceType` in lower case: `cpu` or `cuda`.
@@ -69,7 +69,7 @@ class Device:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the host, where nothing is copied."""
+        """True for the host, which needs no copies."""
         return self.type == "cpu"
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ ANY_METHOD = "*"
 
 
 def per_method(value: object) -> dict[str, Device]:
-    """Devices per method of `"cuda:1"`, which is for all of them, or of `{"forward": "cuda:0"}`.
+    """Return devices per method from `"cuda:1"`, for all methods, or `{"forward": "cuda:0"}`.
 
     Raises:
         DeviceError: A device can't be read.
@@ -94,7 +94,7 @@ def per_method(value: object) -> dict[str, Device]:
 
 
 def for_method(devices: Mapping[str, Device], method: str) -> Device | None:
-    """The device of a method in what `per_method` returned; None if it names none for it."""
+    """Return the device of a method from a result of `per_method`; None if it has none."""
     return devices.get(method, devices.get(ANY_METHOD))
 
 
@@ -106,11 +106,11 @@ def _devices(value: Iterable[Device | str]) -> tuple[Device, ...]:
 
 @frozen
 class Probe:
-    """What a plugin finds on this machine.
+    """A plugin's report on this machine.
 
     Args:
-        devices: Where its partitions can run here.
-        unfit: Why it can't compile here, in one line with the cure; None if it can.
+        devices: The devices here that its partitions can run on.
+        unfit: The reason, with the cure in one line, why it can't compile here; None if it can.
     """
 
     devices: tuple[Device, ...] = field(default=(CPU,), converter=_devices)

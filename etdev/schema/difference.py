@@ -1,9 +1,8 @@
-"""The differences between two plans, or between the figures of two files."""
+"""The differences between two plans, .pte files or locks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import singledispatch
 from typing import Any
 
 from attrs import frozen
@@ -23,15 +22,15 @@ class Figure:
 
 @frozen
 class Move:
-    """A node that another owner has, or that is elsewhere.
+    """A node that is new or gone, or that has another owner or device.
 
     Args:
         method: Its method.
-        node: Its name in the first; in the second if only that has it.
+        node: Its name in the first plan; in the second plan if only that has it.
         op: Its op.
         module: Its module.
-        before: Owner and device, such as `trt on cuda:0`; None if only the second has the node.
-        after: Likewise; None if only the first has it.
+        before: Owner and device, such as `trt on cuda:0`; None if only the second plan has it.
+        after: Owner and device in the second plan; None if only the first plan has it.
     """
 
     method: str
@@ -44,13 +43,13 @@ class Move:
 
 @frozen
 class ModuleMove:
-    """A module some of whose nodes moved.
+    """A module with nodes that moved.
 
     Args:
         method: Its method.
         module: Its path.
-        before: Number of its nodes by owner and device.
-        after: Likewise.
+        before: Number of its nodes by owner and device in the first plan.
+        after: Number of its nodes by owner and device in the second plan.
     """
 
     method: str
@@ -61,14 +60,13 @@ class ModuleMove:
 
 @frozen
 class Gained:
-    """A partition, a copy or a plugin that only one of the two has, or that became another.
+    """A partition, a copy, a plugin or a setting that was added, removed or changed.
 
     Args:
-        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file; of a lock also
-            `setup`.
+        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file; `setup` of a lock.
         method: Its method; empty for plugins, setup and contents.
-        before: What the first has, in words; None if it has none.
-        after: Likewise of the second.
+        before: The first side's in words; None if it has none.
+        after: The second side's in words; None if it has none.
     """
 
     kind: str
@@ -79,14 +77,14 @@ class Gained:
 
 @frozen(repr=False)
 class Difference(Displayed):
-    """What is different in the second of two.
+    """The changes from one plan, .pte or lock to another.
 
     Args:
         before: Name of the first.
         after: Name of the second.
-        nodes: Nodes that moved, that are gone, or that are new.
-        modules: Modules that have such nodes.
-        parts: Partitions, copies and plugins that were gained, lost, or changed.
+        nodes: Nodes that are new or gone, or that have another owner or device.
+        modules: Modules of these nodes.
+        parts: Partitions, copies, plugins and settings that were added, removed or changed.
         figures: Numbers that changed.
     """
 
@@ -101,23 +99,11 @@ class Difference(Displayed):
         return bool(self.nodes or self.modules or self.parts or self.figures)
 
     def __repr__(self) -> str:
-        kinds = {
-            "node": self.nodes,
-            "module": self.modules,
-            "part": self.parts,
-            "figure": self.figures,
-        }
-        counts = [
-            f"{len(items)} {kind}{'s' * (len(items) > 1)}" for kind, items in kinds.items() if items
-        ]
-        return f"<{type(self).__name__} {', '.join(counts) or 'no change'}>"
+        kinds = ("node", "module", "part", "figure")
+        counts = [(len(getattr(self, f"{kind}s")), kind) for kind in kinds]
+        texts = [f"{count} {kind}{'s' * (count > 1)}" for count, kind in counts if count]
+        return f"<{type(self).__name__} {', '.join(texts) or 'no change'}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
         return DIFFERENCE.stamped({"changed": bool(self), **CONVERTER.unstructure(self)})
-
-
-@singledispatch
-def compared(first: Any, second: Any) -> Any:
-    """Return what is different in the second of two values, as `etdev.schema.report` says."""
-    raise TypeError(f"no report compares values of {type(first).__name__}")

@@ -1,21 +1,25 @@
-"""Values that notebooks and rich show as tables; `etdev.schema.report` makes the tables."""
+"""Tables that notebooks and rich show for a value; `etdev.schema.report` registers them."""
 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol
+
+
+class Tables(Protocol):
+    """The tables of a value."""
+
+    def html(self) -> str:
+        """Return the tables in HTML."""
+
+    def rich(self) -> Any:
+        """Return the tables for rich."""
 
 
 @singledispatch
-def in_html(value: object) -> str | None:
-    """Return the tables of a value in HTML; None if its class has none."""
+def tables_of(value: object) -> Tables | None:
+    """Return the tables of a value; None if none are registered for its class."""
     return None
-
-
-@singledispatch
-def in_rich(value: object) -> Any:
-    """Return the tables of a value for rich, or the value as text if its class has none."""
-    return repr(value)
 
 
 class Displayed:
@@ -24,7 +28,9 @@ class Displayed:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        return in_html(self)
+        tables = tables_of(self)
+        return tables.html() if tables else None
 
     def __rich__(self) -> Any:
-        return in_rich(self)
+        tables = tables_of(self)
+        return tables.rich() if tables else repr(self)

@@ -1,4 +1,4 @@
-"""Documents: what `--json` prints. Each is an object that opens with its schema and version.
+"""The JSON documents that `--json` prints: objects that open with their schema and version.
 
 A version changes when a key is renamed, removed or means something else; a new key does not change
 it. tests/cli/documents.txt lists the keys of each version. Most are the fields of frozen values,
@@ -8,13 +8,13 @@ which their classes explain:
                          partition, in outcomes.py
     etdev.explanation    query, plugins, missed (Missed), nodes (Told), simplified (Simplified), in
                          explanation.py; owned is the number of nodes by owner, by method
-    etdev.difference     Difference, in diff.py; changed tells whether there is any
+    etdev.difference     Difference, in difference.py; changed is true if there is any
     etdev.artifact       Artifact, in etdev/pte/artifact.py
 
 A command of another distribution has documents of its own, as `etdev tune` has. The others have
 
     etdev.lowering       program, size_bytes, plugins (name and version of each, in claim order);
-                         methods: their method, delegates (a number) and owned (nodes by owner);
+                         methods: method, delegates (a number) and owned (nodes by owner);
                          partitions: Outcome of each, in outcomes.py;
                          stages: seconds by stage; verification: null without --verify, else calls
                          that agree, their tolerance, and what is unverified in words
@@ -56,25 +56,25 @@ class Document:
     """A kind of document.
 
     Args:
-        name: What stands under `schema`.
-        version: What stands under `version`.
-        holds: What its other keys are.
-        source: What writes it, for messages.
-        beside: Keys that it may have and that are not read.
+        name: Value of its key `schema`.
+        version: Value of its key `version`.
+        holds: The meaning of its other keys, for messages.
+        source: The command that writes it, for messages.
+        ignored: Keys that `read` skips.
     """
 
     name: str
     version: int
     holds: str
     source: str
-    beside: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
     def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with these keys."""
+        """Return the document with these keys."""
         return {SCHEMA: self.name, VERSION: self.version, **body}
 
     def opened(self, text: str, who: str) -> dict[str, Any]:
-        """The keys of a document's text; one without a schema is taken for this one.
+        """Return the keys of a document's text, which may lack its schema.
 
         Raises:
             EtdevError: It is not JSON, or is another document or version.
@@ -94,14 +94,14 @@ class Document:
         if version != self.version:
             what = f"has version {version!r} of {self.name}, this etdev reads {self.version}"
             raise EtdevError(who, what, f"{cure} of this etdev")
-        return {key: value for key, value in data.items() if key not in self.beside}
+        return {key: value for key, value in data.items() if key not in self.ignored}
 
     def read(self, text: str, kind: type[T], who: str) -> T:
-        """Make a value of a document's text.
+        """Return the value that a document's text holds.
 
         Raises:
-            EtdevError: As `opened`, or a key is missing or has a value that makes no sense; the
-                text has its path.
+            EtdevError: As `opened`, or a key is missing or has a wrong value; the message has the
+                key's path.
         """
         data = self.opened(text, who)
         try:
@@ -117,7 +117,7 @@ class Document:
 
 
 def converter() -> JsonConverter:
-    """A converter between values and plain data: devices as text, bytes in base 64."""
+    """Return a converter between values and plain data: devices as text, bytes in base 64."""
     made = strictly(make_converter())
     made.register_unstructure_hook(Device, str)
     made.register_structure_hook(Device, lambda value, _: Device.parse(value))

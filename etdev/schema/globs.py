@@ -10,12 +10,12 @@ _CLASS = re.compile(r"\[!?\]?[^\]]*\]")
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a whole name matches a pattern; case counts."""
+    """Return True if a whole name matches a pattern; case counts."""
     return _compiled(pattern).match(name) is not None
 
 
 def fault(pattern: object) -> str | None:
-    """What is wrong with a pattern, to be read after its name; None if it is a glob."""
+    """Return the fault of a pattern, to be read after its name; None for a valid glob."""
     if not isinstance(pattern, str) or not pattern:
         return f"is {pattern!r}, which is not a glob"
     # A shell reads an unclosed bracket literally, but no name has one.

@@ -1,4 +1,4 @@
-"""The ledger of a plan: for each node who was asked, who won, and why the others did not."""
+"""The ledger of a plan: each node's owner, and the verdict of every plugin on the node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED = 5
 
 @frozen
 class Verdict:
-    """What came of one plugin's look at one node.
+    """The outcome of asking one plugin about one node.
 
     Args:
         plugin: The plugin that was asked.
@@ -34,20 +34,20 @@ class Verdict:
 
 @frozen
 class Entry:
-    """One node of the program and all verdicts on it, in claim order.
+    """One node of the program with all verdicts on it, in claim order.
 
     Args:
         node: Its name.
         op: Its op.
         owner: The plugin that has it; None for the call of a delegate that the program came with.
         partition: Name of the partition it is in; None if it stays in the method's program.
-        verdicts: What came of each plugin's look at it.
+        verdicts: One for each plugin that was asked.
         module: Path of the source module that computes it; empty if unknown or the model itself.
-        pin: What it is pinned by.
+        pin: Its pin.
         source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
         inputs: Names of the values that it reads, each once; constants are left out.
-        values: Names of its values if it has several, as `inputs` of others name them.
+        values: Names of its values if it has several, as in the `inputs` of other entries.
     """
 
     node: str
@@ -85,13 +85,13 @@ class Entry:
 
     @property
     def reluctance(self) -> str:
-        """Why its owner took it only as a last resort; empty if it did not."""
+        """The reason why its owner took it only as a last resort; empty if it did not."""
         own = (verdict for verdict in self.verdicts if verdict.plugin == self.owner)
         return next((verdict.text for verdict in own if verdict.code == CLAIMED.code), "")
 
     @property
     def reasons(self) -> tuple[Verdict, ...]:
-        """What the plugins said that have not got it."""
+        """The verdicts of the plugins that don't own it."""
         return tuple(verdict for verdict in self.verdicts if verdict.code != CLAIMED.code)
 
 
@@ -102,7 +102,7 @@ class Offered:
     Args:
         plugin: The plugin.
         nodes: Their names, in the order in which it gave them.
-        why: What it says that it matched.
+        why: What they match, in the plugin's words.
     """
 
     plugin: str
@@ -138,8 +138,7 @@ class Ledger:
     def owned(self) -> dict[str, int]:
         """Return the number of nodes per owner, most first.
 
-        `portable` has those on portable kernels, `foreign` stands for delegates the program came
-        with.
+        `portable` stands for portable kernels, `foreign` for delegates that the program came with.
         """
         return dict(Counter(entry.holder for entry in self).most_common())
 
@@ -150,7 +149,7 @@ class Ledger:
 
 
 def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
-    """Nodes, given with their methods, for the middle of a message; the first few and a count."""
+    """Return the first few nodes and a count of the rest, for the middle of a message."""
     texts = [f"{method}/{_described(entry)}" for method, entry in nodes[:_NAMED]]
     more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
     return ", ".join([*texts, *more])

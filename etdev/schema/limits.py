@@ -1,72 +1,61 @@
-"""Limits: how small a plugin's partitions may be, and how many."""
+"""Limits on the size, number and time of a plugin's partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from attrs import Attribute, evolve, field, fields, frozen
+from attrs import evolve, field, fields, frozen
 
 from etdev.errors import PluginError
 from etdev.schema import reasons
+from etdev.schema.converters import count, seconds
 from etdev.schema.structuring import structured, table
 
-
-def _check_count(_: Limits, attribute: Attribute[Any], value: object) -> None:
-    # bool is an int in Python.
-    if value is not None and (type(value) is not int or value < 1):
-        what = f"{attribute.name} is {value!r}"
-        raise PluginError("limits", what, "it must be a whole number of at least 1")
-
-
-def _check_seconds(_: Limits, attribute: Attribute[Any], value: object) -> None:
-    if value is None:
-        return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < float(str(value)) < float("inf"):
-        what = f"{attribute.name} is {value!r}"
-        raise PluginError("limits", what, "it must be a number of seconds above 0")
+_COUNT = count(1, PluginError, "limits", optional=True)
+_SECONDS = seconds(PluginError, "limits", "it must be a number of seconds above 0", optional=True)
 
 
 @frozen
 class Limits:
-    """Limits on a plugin's partitions, of which those beyond are given up, and on its time.
+    """Limits on a plugin's partitions and on the time of its calls.
+
+    Nodes of a partition beyond the limits go to the next plugins.
 
     Args:
-        min_nodes: Fewest nodes of a partition, getitems not counted.
-        max_partitions: Most partitions per method, among those with enough nodes: the largest
-            stay, and of equally large ones the first in the graph.
-        hook_timeout_s: Seconds that one call of a hook may take, and in a registry the import of
-            the plugin. A call that took longer is an error when it returns.
+        min_nodes: Fewest nodes of a partition, not counting getitems.
+        max_partitions: Most partitions per method, among those with enough nodes: the largest, and
+            of equally large ones the first in the graph.
+        hook_timeout_s: Seconds that one call of a hook may take, and the import of a plugin that a
+            registry lists. A call that took longer is an error when it returns.
         compile_timeout_s: Seconds that one call of its backend's compiler may take. A worker
-            process of `jobs` that takes longer is ended; in this process it is an error when the
-            call returns.
+            process of `jobs` is ended after that time; in this process the call is an error when it
+            returns.
 
     Raises:
-        PluginError: One is not a number, or not of at least 1 node, 1 partition, more than 0 s.
+        PluginError: A value is not a number, or less than 1 node, 1 partition, or more than 0 s.
     """
 
-    min_nodes: int | None = field(default=None, validator=_check_count)
-    max_partitions: int | None = field(default=None, validator=_check_count)
-    hook_timeout_s: float | None = field(default=None, validator=_check_seconds)
-    compile_timeout_s: float | None = field(default=None, validator=_check_seconds)
+    min_nodes: int | None = field(default=None, validator=_COUNT)
+    max_partitions: int | None = field(default=None, validator=_COUNT)
+    hook_timeout_s: float | None = field(default=None, validator=_SECONDS)
+    compile_timeout_s: float | None = field(default=None, validator=_SECONDS)
 
     @classmethod
     def of(cls, value: object) -> Limits:
-        """Limits from a mapping of the fields, or as they are."""
+        """Return limits from a mapping of the fields, or unchanged."""
         own: Limits = structured(value, cls, "limits", PluginError)
         return own
 
     def over(self, others: Limits) -> Limits:
-        """These limits, completed with others where they say nothing."""
+        """Return these limits, completed from others where a field is None."""
         own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
         return evolve(others, **own)
 
     def refusals(self, partitions: Sequence[tuple[int, int]]) -> list[tuple[str, str] | None]:
-        """Reason code and text for each partition that is given up, None for one that stays.
+        """Return reason code and text for each partition beyond the limits; None for the rest.
 
         Args:
-            partitions: For each its number of nodes and the position of its first node.
+            partitions: Number of nodes and position of the first node of each.
         """
         refusals = [self._too_small(size) for size, _ in partitions]
         large = [index for index, refusal in enumerate(refusals) if refusal is None]
@@ -86,10 +75,10 @@ table(Limits, "mapping of limits", "write {'min_nodes': 3}")
 
 
 def limits(value: object) -> dict[str, Limits]:
-    """Limits per plugin of `{"cpu": {"min_nodes": 3}}`, or of None.
+    """Return limits per plugin from `{"cpu": {"min_nodes": 3}}` or None.
 
     Raises:
-        PluginError: One can't be read; the text names the plugin.
+        PluginError: A value makes no sense; the message names the plugin.
     """
     if not isinstance(value, (Mapping, type(None))):
         cure = "write {'cpu': {'min_nodes': 3}}"

@@ -1,9 +1,8 @@
-"""The lock: what a .pte was made with, so that the same can be made again, or nothing."""
+"""The record of everything that a .pte was made with, so that it can be reproduced exactly."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,27 @@ from typing import Any
 from attrs import field, frozen, validators
 
 from etdev.errors import LockError
+from etdev.schema.difference import Difference, Gained
 
 VERSION = 1
-# Lines of an error; whoever upgrades torch gets dozens.
+# An upgrade of torch changes dozens of values; an error names the first few.
 _SHOWN = 8
-# A difference in the digest of what was compiled, not in what it was compiled of.
-_PAYLOAD = re.compile(r"^program\.\S+\.payload is ")
+# The keys that identify a table in a list: a plugin or a partition.
+_NAMES = ("name", "partition")
+# Digests are shown by their first digits.
+_DIGITS = 12
 _TABLE = validators.instance_of(dict)
 
 
 @frozen
 class Lock:
-    """What a .pte was made with, as plain data.
+    """Everything that a .pte was made with, as plain data.
 
     Args:
-        setup: Versions, plugins with their options, devices, pins, limits, budget, and what becomes
-            of a partition that can't be compiled.
-        program: By method, the partitions in run order: name, plugin, backend, device, the key of
-            what was compiled (empty if it has none), and the digest of its payload.
+        setup: Versions, plugins with their options, devices, pins, limits, the budget, and whether
+            a partition that can't be compiled falls back.
+        program: By method, the partitions in run order: name, plugin, backend, device, cache key
+            (empty if it has none), and the digest of its payload.
         files: Digests of the .pte and its .ptd files, by suffix.
     """
 
@@ -37,7 +39,7 @@ class Lock:
     files: Mapping[str, Any] = field(factory=dict, validator=_TABLE)
 
     def to_json(self) -> str:
-        """The lock as text, sorted, so that two of them can be compared line by line."""
+        """Return the lock as sorted text, for line-by-line comparison."""
         content = {
             "lock": VERSION,
             "setup": self.setup,
@@ -68,51 +70,67 @@ class Lock:
             raise LockError(str(path), "lacks setup, program or files", cure) from error
 
     def check_setup(self, setup: Mapping[str, Any], path: Path) -> None:
-        """Refuse to begin with another setup.
+        """Refuse a lowering with another setup before it begins.
 
         Raises:
-            LockError: It differs; the text says in what.
+            LockError: The setup differs; the message lists the differences.
         """
-        _refuse(path, list(_differences(self.setup, setup, ())))
+        _refuse(path, _problems(self.setup, setup))
 
     def check(self, made: Lock, path: Path) -> None:
-        """Refuse another .pte than the locked one.
+        """Refuse a .pte that is not the locked one.
 
         Raises:
-            LockError: It differs; the text says in what.
+            LockError: It differs; the message lists the differences.
         """
-        problems = [*_differences(self.setup, made.setup, ())]
-        problems += _differences(self.program, made.program, ("program",))
-        if problems and all(_PAYLOAD.search(problem) for problem in problems):
-            raise self._recompiled(made, path)
-        # The bytes say nothing more if partitions differ.
-        _refuse(path, problems or list(_differences(self.files, made.files, ("digest",))))
+        setup = _problems(self.setup, made.setup)
+        program = [name for name, *_ in _changes(self.program, made.program)]
+        if program and not setup and all(name.endswith(".payload") for name in program):
+            names = [name.split(".")[-2] for name in program]
+            raise _recompiled(made, names, path)
+        parts = [*setup, *_problems(self.program, made.program, "program.")]
+        # Different partitions explain different files.
+        _refuse(path, parts or _problems(self.files, made.files, "digest."))
 
-    def _recompiled(self, made: Lock, path: Path) -> LockError:
-        """The same partitions have other bytes: a compiler that doesn't repeat itself."""
-        pairs = [
-            (old, new)
-            for method, partitions in self.program.items()
-            for old, new in zip(partitions, made.program[method], strict=True)
-            if old["payload"] != new["payload"]
-        ]
-        backends = " and ".join(sorted({new["backend"] for _, new in pairs}))
-        names = ", ".join(new["partition"] for _, new in pairs[:_SHOWN])
-        return LockError(
-            str(path),
-            f"has the same partitions, and {backends} compiled other bytes of them: {names}",
-            "lower with the cache that the locked .pte was made with, since not every compiler "
-            "writes the same bytes in another process; or lock it anew without --locked",
-        )
+    def diff(self, other: Lock, before: str = "before", after: str = "after") -> Difference:
+        """Compare this lock with a newer one.
+
+        Args:
+            other: The newer lock.
+            before: Name of this lock.
+            after: Name of the newer lock.
+        """
+        parts = [*_gained("setup", "", self.setup, other.setup)]
+        for method in dict.fromkeys([*self.program, *other.program]):
+            old, new = self.program.get(method), other.program.get(method)
+            if old is None or new is None:
+                was, now = (None if side is None else f"method {method}" for side in (old, new))
+                parts.append(Gained("method", method, was, now))
+            parts += _gained("partition", method, old or [], new or [])
+        parts += _gained("contents", "", self.files, other.files)
+        return Difference(before, after, parts=tuple(parts))
 
 
 def is_lock(path: Path) -> bool:
-    """Whether a file is JSON that says of itself that it is a lock."""
+    """Return True if a file is JSON with the key `lock`."""
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(data, dict) and "lock" in data and "schema" not in data
+
+
+def _recompiled(made: Lock, names: Sequence[str], path: Path) -> LockError:
+    """Return the error for a compiler that writes other bytes when it compiles again."""
+    partitions = [p for method in made.program.values() for p in method if p["partition"] in names]
+    backends = " and ".join(sorted({partition["backend"] for partition in partitions}))
+    return LockError(
+        str(path),
+        f"has the same partitions, and {backends} compiled other bytes of them: "
+        f"{', '.join(names[:_SHOWN])}",
+        "lower with the cache that the locked .pte was made with, since not every compiler "
+        "writes the same bytes in another process; or lock it anew without --locked",
+    )
 
 
 def _refuse(path: Path, problems: Sequence[str]) -> None:
@@ -123,27 +141,64 @@ def _refuse(path: Path, problems: Sequence[str]) -> None:
         raise LockError(str(path), what, "restore that, or lock it anew without --locked")
 
 
-def _differences(locked: Any, made: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """What differs, as `torch is 2.13.0, locked 2.14.1`."""
-    if isinstance(locked, Mapping) and isinstance(made, Mapping):
-        for key in dict.fromkeys([*locked, *made]):
-            yield from _differences(locked.get(key), made.get(key), (*path, str(key)))
-    elif isinstance(locked, list) and isinstance(made, list) and len(locked) == len(made):
-        for number, (one, other) in enumerate(zip(locked, made, strict=True)):
-            yield from _differences(one, other, (*path, str(number)))
-    elif locked != made and not unkeyed(path[-1], locked, made):
-        yield f"{'.'.join(path)} is {_text(made)}, locked {_text(locked)}"
+def _problems(locked: Any, made: Any, prefix: str = "") -> list[str]:
+    """Return the differences in words: `torch is 2.13.0, locked 2.14.1`."""
+    return [
+        f"{prefix}{name} is {_or_missing(now)}, locked {_or_missing(was)}"
+        for name, was, now in _changes(locked, made)
+    ]
 
 
-def unkeyed(name: str, one: Any, other: Any) -> bool:
-    """Whether two values are keys of what was compiled, one of them without a cache.
+def _or_missing(text: str | None) -> str:
+    return "missing" if text is None else text
 
-    It says nothing of the bytes, which have a digest of their own.
-    """
-    return name.endswith("key") and "" in (one, other)
+
+def _gained(kind: str, method: str, first: Any, second: Any) -> Iterator[Gained]:
+    for name, was, now in _changes(first, second):
+        yield Gained(kind, method, _named(name, was, now), _named(name, now, was))
+
+
+def _changes(first: Any, second: Any) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the dotted name of each value that differs, with both values as text."""
+    old, new = dict(_leaves(first, ())), dict(_leaves(second, ()))
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name), new.get(name)
+        # A lowering without a cache has no keys; the digests of the payloads say the rest.
+        if was != now and not (name.endswith("key") and "" in (was, now)):
+            yield name, was, now
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and (value or not path):
+        for key in value:
+            yield from _leaves(value[key], (*path, str(key)))
+    elif isinstance(value, list) and (names := _names(value)):
+        yield ".".join((*path, "order")), ", ".join(names)
+        for name, item in zip(names, value, strict=True):
+            yield from _leaves(item, (*path, name))
+    elif value != [] or path:
+        yield ".".join(path), _text(value)
+
+
+def _names(items: Sequence[Any]) -> list[str]:
+    """Return the names of the tables in a list; an empty list unless each has a name of its own."""
+    names = [
+        next((item[key] for key in _NAMES if isinstance(item.get(key), str)), "")
+        for item in items
+        if isinstance(item, Mapping)
+    ]
+    return names if len({*names, ""}) == len(items) + 1 else []
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        return f"{len(value)} of them"
-    return "missing" if value is None else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return "none" if value is None else str(value)
+
+
+def _named(name: str, text: str | None, other: str | None) -> str | None:
+    """Return a value after its name; a digest is cut short where the shorter ones still differ."""
+    if text is None:
+        return None
+    is_digest = len(text) == 64 and text[:_DIGITS] != (other or "")[:_DIGITS]
+    return f"{name} {text[:_DIGITS] if is_digest else text}".strip()

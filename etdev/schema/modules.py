@@ -1,4 +1,4 @@
-"""Modules: what is common to several paths, and the time that each module takes of a run."""
+"""Paths of source modules, and the time that each module takes of a run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from attrs import frozen
 
 from etdev.schema.plan import MethodPlan
 
-# Modules that take less of the time than this are not worth a row.
+# Modules with a smaller share of the time get no row.
 _LEAST = 0.02
 
 
 @frozen
 class ModuleTime:
-    """What a module takes of a run, with all that is in it.
+    """The time that a module takes of a run, with its submodules.
 
     Args:
         path: Its path.
         ms: Time per run of the partitions and portable nodes that are in it as a whole.
-        share: Part of the time of all that is known.
-        delegates: How many partitions those are.
-        portable: How many portable nodes those are.
+        share: Part of the time of all known partitions and nodes.
+        delegates: Number of these partitions.
+        portable: Number of these nodes.
     """
 
     path: str
@@ -33,7 +33,7 @@ class ModuleTime:
 
 
 def common(modules: Sequence[str]) -> str:
-    """The module that all modules are in."""
+    """Return the innermost module that contains all of these modules."""
     if not modules:
         return ""
     paths = [module.split(".") if module else [] for module in modules]
@@ -44,16 +44,16 @@ def common(modules: Sequence[str]) -> str:
 
 
 def around(module: str) -> Iterator[str]:
-    """Paths of a module and of the modules around it."""
+    """Yield the paths of a module and of the modules that contain it."""
     while module:
         yield module
         module = module.rpartition(".")[0]
 
 
 def module_times(method: MethodPlan, times: Mapping[str, float]) -> tuple[ModuleTime, ...]:
-    """The time of each module that takes a part worth telling, most first.
+    """Return the time of each module with a significant share, most time first.
 
-    Of modules around each other that take the same, only the innermost is told.
+    If a module and its only submodule take the same time, the submodule alone is listed.
 
     Args:
         method: The plan.
@@ -69,16 +69,16 @@ def module_times(method: MethodPlan, times: Mapping[str, float]) -> tuple[Module
             ms[path] = ms.get(path, 0.0) + spent
             counts[path, is_partition] += 1
     inner = {(path.rpartition(".")[0], round(ms[path], 9)) for path in ms}
-    told = [
+    significant = [
         ModuleTime(path, spent, spent / total, counts[path, True], counts[path, False])
         for path, spent in ms.items()
         if spent / total >= _LEAST and (path, round(spent, 9)) not in inner
     ]
-    return tuple(sorted(told, key=lambda module: (-module.ms, module.path)))
+    return tuple(sorted(significant, key=lambda module: (-module.ms, module.path)))
 
 
 def _homes(method: MethodPlan) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """The module of each partition and portable node, and which of the two it is."""
+    """Yield each partition and portable node with its module, and True for a partition."""
     modules = {entry.node: entry.module for entry in method.ledger}
     for partition in method.partitions:
         yield partition.name, (common([modules[n] for n in partition.nodes if n in modules]), True)

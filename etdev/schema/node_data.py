@@ -1,8 +1,8 @@
-"""Node data: a plan as colours and values on the graphs that Model Explorer shows."""
+"""Colours and values of a plan's nodes, for the graphs that Model Explorer shows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from etdev.schema.ledger import Entry
@@ -10,110 +10,77 @@ from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Profile
 from etdev.schema.report.colours import NEUTRAL, colours_of
 
-# ExecuTorch's extension calls a node of an ETRecord so.
-_ETRECORD = "{}_"
-
-# Of the time of a node, from none to the most.
+# Colours of a node's time, from none to the most.
 _QUICK, _SLOW = "#ffffff", "#d55e00"
 
 NodeData = dict[str, dict[str, Any]]
 
 
 def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]:
-    """What Model Explorer reads as node data: sets for owners, devices, reasons and times.
+    """Return Model Explorer's node data: one set each for owners, devices, reasons and times.
 
-    Each set has a graph for each method, and each graph the name of the set and its results by
-    node, under the node's own name and under that which an ETRecord's graph gives it; of a profile
-    also by instruction, as the graph of a .pte names them.
+    A set has a graph for each method, and a graph has its name and the results by node. Each node
+    stands under its own name and under the one that an ETRecord's graph has for it; with a profile
+    there are also results by instruction, as the graph of a .pte names them.
 
     Args:
         plan: The plan.
-        profile: A profile of a .pte of it; there is no set of times without one. A node of a
-            partition has the time of all of it.
+        profile: A profile of the plan's .pte, which adds the times. A node of a partition has the
+            time of the whole partition.
     """
-    owners = colours_of((name for name, _ in plan.plugins), ())
-    sets: dict[str, Callable[[MethodPlan], Mapping[str, Any]]] = {
-        "owner": _owners,
-        "device": _devices,
-        "reason": _reasons,
-    }
+    colours = colours_of((name for name, _ in plan.plugins), ())
     data: dict[str, NodeData] = {
-        name: {
-            method.method: {
-                "name": f"etdev {name}",
-                "results": dict(_results(method, tell(method), owners)),
-            }
-            for method in plan.methods
-        }
-        for name, tell in sets.items()
+        name: {m.method: {"name": f"etdev {name}", "results": {}} for m in plan.methods}
+        for name in ("owner", "device", "reason")
     }
-    if profile is None:
-        return data
-    method = plan[profile.method]
-    data["time"] = {method.method: _times(method, profile)}
-    for call in profile.calls:
-        for name, result in _called(call, method, data).items():
-            key = f"{method.method}_{call.chain}_{call.index}"
-            data[name][method.method]["results"][key] = result
+    for method in plan.methods:
+        devices = {partition.name: str(partition.device) for partition in method.partitions}
+        for entry in method.ledger:
+            values = {
+                "owner": entry.partition or entry.holder,
+                "device": devices.get(entry.partition or "", "cpu"),
+                "reason": _reason(entry),
+            }
+            colour = colours.get(entry.holder, NEUTRAL)
+            for name, value in values.items():
+                result = {"value": value, "bgColor": colour}
+                data[name][method.method]["results"].update(_named(entry, result))
+    if profile:
+        _add_profile(data, plan[profile.method], profile)
     return data
 
 
-def _called(
-    call: Call, method: MethodPlan, data: Mapping[str, NodeData]
-) -> dict[str, dict[str, Any]]:
-    """The results of an instruction, by set: those of a node that it computes."""
+def _add_profile(data: dict[str, NodeData], method: MethodPlan, profile: Profile) -> None:
+    results: dict[str, Any] = {}
+    for entry in method.ledger:
+        if (ms := profile.times.get(entry.partition or entry.node)) is not None:
+            results.update(_named(entry, {"value": ms}))
+    gradient = [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}]
+    times = {"name": "etdev time (ms)", "results": results, "gradient": gradient}
+    sets = [graphs[method.method]["results"] for graphs in data.values()]
+    for call in profile.calls:
+        key = f"{method.method}_{call.chain}_{call.index}"
+        node = _computed(call, method)
+        for known in sets if node else ():
+            known[key] = known[node]
+        results[key] = {"value": call.ms}
+    data["time"] = {method.method: times}
+
+
+def _computed(call: Call, method: MethodPlan) -> str | None:
+    """Return a node that an instruction computes."""
     op = call.name.partition(".")[0].replace("::", ".")
-    computed = (
+    nodes = (
         entry.node
         for entry in method.ledger
         if entry.partition == call.name or (entry.falls_back and entry.op.rpartition(".")[0] == op)
     )
-    node = next(computed, None)
-    known = {name: data[name][method.method]["results"] for name in data if name != "time"}
-    told = {name: results[node] for name, results in known.items()} if node else {}
-    return {**told, "time": {"value": call.ms}}
+    return next(nodes, None)
 
 
-def _results(
-    method: MethodPlan, values: Mapping[str, Any], owners: Mapping[str, str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for entry in method.ledger:
-        colour = owners.get(entry.holder, NEUTRAL)
-        yield from _named(entry, {"value": values[entry.node], "bgColor": colour})
-
-
-def _named(entry: Entry, result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield entry.node, result
-    yield _ETRECORD.format(entry.node), result
-
-
-def _times(method: MethodPlan, profile: Profile) -> dict[str, Any]:
-    return {
-        "name": "etdev time (ms)",
-        "results": dict(_timed(method, profile.times)),
-        "gradient": [{"stop": 0, "bgColor": _QUICK}, {"stop": 1, "bgColor": _SLOW}],
-    }
-
-
-def _timed(
-    method: MethodPlan, times: Mapping[str, float]
-) -> Iterator[tuple[str, dict[str, float]]]:
-    for entry in method.ledger:
-        if (ms := times.get(entry.partition or entry.node)) is not None:
-            yield from _named(entry, {"value": ms})
-
-
-def _owners(method: MethodPlan) -> dict[str, str]:
-    return {entry.node: entry.partition or entry.holder for entry in method.ledger}
-
-
-def _devices(method: MethodPlan) -> dict[str, str]:
-    devices = {partition.name: str(partition.device) for partition in method.partitions}
-    return {entry.node: devices.get(entry.partition or "", "cpu") for entry in method.ledger}
-
-
-def _reasons(method: MethodPlan) -> dict[str, str]:
-    return {entry.node: _reason(entry) for entry in method.ledger}
+def _named(entry: Entry, result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    # ExecuTorch's extension of Model Explorer names the node of an ETRecord with an underscore.
+    return {entry.node: result, f"{entry.node}_": result}
 
 
 def _reason(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Outcomes: what became of each partition when it was compiled."""
+"""Outcomes of compiling partitions, and forecasts of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORECASTS = ("hit", "miss", "bypassed", "unfit")
 
 @frozen
 class Bypass:
-    """What a plugin answers for a partition that is to be compiled afresh each time.
+    """A plugin's answer for a partition that must not be cached.
 
     Args:
         why: The reason, for people: `kernels are tuned anew at each compile`.
@@ -21,7 +21,7 @@ class Bypass:
 
 @frozen
 class Outcome:
-    """How the compiled bytes of one partition were had.
+    """The source of one partition's compiled bytes: its compiler or the cache.
 
     Args:
         plugin: Name of its plugin.
@@ -31,8 +31,8 @@ class Outcome:
             cache can't hold it.
         why: Why the cache was bypassed, or why no worker compiled it although there were some;
             empty otherwise.
-        seconds: What compiling or reading it took, in seconds of wall time. A backend that compiles
-            several partitions in one call counts for the first of them.
+        seconds: Wall time of compiling or reading it. If a backend compiles several partitions in
+            one call, the first of them has the whole time.
         key: The key of its entry in the cache; empty without one.
     """
 
@@ -47,15 +47,15 @@ class Outcome:
 
 @frozen
 class Forecast:
-    """What a lowering would find in the cache for one partition.
+    """The outcome that a lowering would have for one partition.
 
     Args:
         plugin: Name of its plugin.
         method: Name of its method.
         partition: Name of the partition in the plan.
         state: `hit` in the cache, `miss`: it would be compiled, `bypassed`: compiled and not kept,
-            or `unfit`: it can't be compiled on this machine, so that its key isn't known.
-        why: Why it is bypassed or unfit, or which partition before it is the same; else empty.
+            or `unfit`: it can't be compiled on this machine, and its key is unknown.
+        why: The reason why it is bypassed or unfit, or an equal partition before it; else empty.
         key: The key of its entry in the cache; empty without one.
     """
 

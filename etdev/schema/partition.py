@@ -1,4 +1,4 @@
-"""Partitions: the nodes that become one delegate, with their constants and device."""
+"""Partitions, the nodes that become one delegate, with their constants and device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Assumed:
 class Draft:
     """A partition whose constants and device are not settled yet.
 
-    What `claim_constants` is asked about: which values enter the delegate depends on the answer.
+    `claim_constants` gets it, and its answer decides which values enter the delegate.
 
     Args:
         name: Unique in its method, such as `cpu_0`.
@@ -37,7 +37,7 @@ class Draft:
         constants: Parameters, buffers and lifted tensors that its nodes read.
         device_types: Device types that its backend runs on, see `Claim`.
         named_data: Its backend stores equal constants once, see `Claim`.
-        compile_specs: What the backend gets.
+        compile_specs: The backend's settings.
         split_by: The node that kept it from being one with an earlier partition; None for the
             first.
         compiler: ExecuTorch backend that compiles it, if another one than `backend_id`.
@@ -71,10 +71,10 @@ class Partition(Draft):
 
     Args:
         inputs: Values it takes from outside, in the order its nodes read them.
-        outputs: Values that others read.
-        device: Where it runs; `compile_specs` has its `target_device` unless it is the CPU.
+        outputs: Values that other nodes read.
+        device: Its device; `compile_specs` has its `target_device` unless it is the CPU.
         device_source: `pinned`, `derived`, `assumed` or `default`.
-        device_note: Why a device was assumed, and why it may not run there.
+        device_note: Why its device was assumed, and why the backend may not run there.
     """
 
     inputs: tuple[Tensor, ...] = ()

@@ -1,4 +1,4 @@
-"""Pins: nodes that the user reserves for one plugin, or for portable kernels."""
+"""Pins, by which a user reserves nodes for one plugin or for portable kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etdev.errors import PinError
 from etdev.schema import globs
 from etdev.schema.structuring import structured, table
 
-# Stands for a plugin in pins and in counts: the node is left to portable kernels.
+# The built-in plugin of portable kernels, in pins and in counts.
 PORTABLE = "portable"
 CRITERIA = ("module", "op", "node")
 KEYS = (*CRITERIA, "method", "plugin")
@@ -30,19 +30,19 @@ def _check_name(_: Pin, attribute: Attribute[Any], value: object) -> None:
 
 @frozen
 class Pin:
-    """Nodes that only one plugin may take.
+    """A rule that only one plugin may take some nodes.
 
-    Criteria are globs, and all that are given must hold. The first pin that matches a node counts.
-    What an op decomposes into is pinned as the op is.
+    Criteria are globs, and a node must match all that are given. The first pin that matches a node
+    counts. The ops that an op decomposes into are pinned as the op is.
 
     Args:
-        plugin: Who may take the nodes; `portable` leaves them to portable kernels.
+        plugin: The plugin that may take the nodes; `portable` leaves them to portable kernels.
         module: Path of a source module that the node is computed in: `encoder.layer.0` is the
             module with all that is in it, `encoder.layer.0.*` what is in its submodules.
-        op: Name of the op, `aten._softmax.default`, or of the ATen op that it was in the exported
-            program, `aten.softmax.int`.
+        op: Name of the op, `aten._softmax.default`, or of its ATen op in the exported program,
+            `aten.softmax.int`.
         node: Name of the node, such as `aten_add_tensor_3`.
-        method: The only method it is for; None for all.
+        method: The only method that it applies to; None for all.
 
     Raises:
         PinError: It has no criterion, or one that is not a glob.
@@ -63,7 +63,7 @@ class Pin:
 
     @classmethod
     def of(cls, value: object) -> Pin:
-        """A pin from a mapping of its fields, or as it is."""
+        """Return a pin from a mapping of its fields, or unchanged."""
         pin: Pin = structured(value, cls, "pin", PinError)
         return pin
 
@@ -80,12 +80,12 @@ class Pin:
         return cls.of(fields)
 
     def matches(self, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
-        """Whether a node is meant.
+        """Return True if a node matches.
 
         Args:
             node: Its name.
-            ops: What its op is called, now and in the exported program.
-            modules: Paths of the modules it is computed in.
+            ops: Names of its op, in the program and in the exported program.
+            modules: Paths of its source module and of the modules around it.
         """
         return all(
             pattern is None or any(globs.matches(pattern, name) for name in names)
@@ -101,10 +101,10 @@ table(Pin, "pin", _WRITE)
 
 
 def pins(values: object) -> tuple[Pin, ...]:
-    """Pins of a list of pins and mappings, or of None.
+    """Return pins from a list of pins and mappings, or from None.
 
     Raises:
-        PinError: It is not a list, or one of them is not a pin; the text has its position.
+        PinError: It is not a list, or an item is not a pin; the message has its position.
     """
     if values is None:
         return ()

@@ -1,4 +1,4 @@
-"""The plan: who runs what and where, decided before anything is compiled."""
+"""The plan: the partitions of a program with their owners and devices, before compilation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.schema.difference import Difference, compared
+from etdev.schema.diff import diff
+from etdev.schema.difference import Difference
 from etdev.schema.display import Displayed
 from etdev.schema.documents import CONVERTER, PLAN
 from etdev.schema.ledger import Ledger
@@ -23,13 +24,13 @@ class MethodPlan(Displayed):
     Args:
         method: Name of the method.
         partitions: In the order in which they run.
-        delegates: Names of all delegates, the program's own calls among our partitions, in run
-            order. A .pte lists its delegates in the order of their first calls, which is this one;
+        delegates: Names of all delegates in run order, including those that the program came
+            with. A .pte lists its delegates in the order of their first calls, which is this one;
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes that stay in the method's program, in graph order.
         ledger: The reason for every node.
-        simplified: What was taken out of the program or changed in it before plugins were asked.
+        simplified: Nodes that were removed or changed before plugins were asked.
     """
 
     method: str
@@ -86,8 +87,7 @@ class Plan(Displayed):
 
     def diff(self, other: Plan) -> Difference:
         """Return what is different in another plan."""
-        difference: Difference = compared(self, other)
-        return difference
+        return diff(self, other)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.summary}>"
@@ -99,20 +99,20 @@ class Plan(Displayed):
         raise KeyError(method)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data: dicts, lists, text and numbers."""
+        """Return the plan as plain data: dicts, lists, text and numbers."""
         return PLAN.stamped(CONVERTER.unstructure(self))
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The plan as JSON text; `Plan.from_json` reads it back."""
+        """Return the plan as JSON text, which `Plan.from_json` reads."""
         return json.dumps(self.to_dict(), indent=indent)
 
     @classmethod
     def from_json(cls, text: str, who: str = "plan") -> Plan:
-        """Read what `to_json` wrote.
+        """Read the JSON text of a plan.
 
         Args:
             text: The text.
-            who: What it is called in messages, such as the path of its file.
+            who: Its name in messages, such as the path of its file.
 
         Raises:
             EtdevError: It is not a plan; the text has the path of the faulty key.

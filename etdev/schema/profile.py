@@ -1,4 +1,4 @@
-"""A profile: what the time of a run of a .pte is spent on."""
+"""A profile of a run of a .pte: the time of its delegates, kernels and copies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Span:
 
     Args:
         name: ExecuTorch's name of the event, or the delegate or operator that is called.
-        start_us: When it began, in microseconds since the first.
-        length_us: How long it took.
-        within: It is a part of a delegate or a kernel.
+        start_us: Its start, in microseconds since the first event.
+        length_us: Its duration.
+        within: True for a part of a delegate or a kernel.
     """
 
     name: str
@@ -29,17 +29,17 @@ class Span:
 
 @frozen
 class Cost:
-    """What one delegate, or all calls of one kernel or copy, cost per run.
+    """The cost per run of one delegate, or of all calls of one kernel or copy.
 
     Args:
         name: Partition, if the plan is known, else backend; or operator.
         kind: `delegate`, `kernel` or `copy`.
-        calls: How often a run calls it.
+        calls: Number of calls in a run.
         ms: Time per run, the median over the runs.
-        share: Part of the time of all that is listed.
+        share: Part of the time of all listed costs.
         plugin: Owner of the delegate, or `portable`.
         modules: Source modules that it computes, if the plan is known.
-        reasons: Why no plugin has it, if the plan is known.
+        reasons: Why no plugin owns its nodes, if the plan is known.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Cost:
 
 @frozen
 class Call:
-    """One instruction that was timed.
+    """A timed instruction.
 
     Args:
-        chain: Which chain of instructions it is in.
-        index: Which of its chain it is.
+        chain: Index of its chain of instructions.
+        index: Its index in the chain.
         name: Partition, if the plan is known, else backend; or operator.
         ms: Time per run.
     """
@@ -76,10 +76,10 @@ class Profile(Displayed):
     Args:
         method: Its name.
         costs: The most expensive first.
-        runs: How many runs were timed.
+        runs: Number of timed runs.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
-            as each can be told from others.
-        modules: What source modules take of a run, likewise; most first.
+            the events can be matched with it.
+        modules: Times of source modules, where `times` are known; most time first.
         calls: The instructions, in no order.
         spans: Every event of the last run.
     """

@@ -1,4 +1,4 @@
-"""A fault of torch, ExecuTorch or a backend, and what etdev does about it: one row of a table."""
+"""A row of the quirks table: a fault of torch, ExecuTorch or a backend, and its fix or refusal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Enum):
-    """When the rows of a table look at a program, in this order."""
+    """The points of a lowering at which rows look at a program, in this order."""
 
     EXPORT = "export"
     """A `Method`, a module with example inputs or a program, before torch.export."""
@@ -123,17 +123,18 @@ def _check_requirement(quirk: Quirk, _: Attribute[str], text: str) -> None:
 
 @frozen(eq=False)
 class Refusal:
-    """What is said where a fault can't be fixed.
+    """The error where a fault can't be fixed.
 
     Args:
-        what: What is wrong. A format string: `{found}`, `{found.name}`, `{names}` of all that was
-            found, `{ops}` of all that are nodes, with their lines; `{method}`; of a node `{op}`
-            and `{where}`, the line in the user's code; and `{error}`, which a fix or ExecuTorch
-            raised, with its first line, `{why}`.
-        cure: What to do about it: a format string, too.
-        find: What is refused, if that is not what the row finds.
+        what: The fault, as a format string: `{found}`, `{found.name}`, `{names}` of everything
+            found, `{ops}` of all found nodes with their lines; `{method}`; `{op}` of a node and
+            `{where}`, its line in the user's code; and `{error}` of a fix or of ExecuTorch, with
+            its first line, `{why}`.
+        cure: The advice, as a format string.
+        find: Finds what is refused, if the row's `find` does not.
         error: The class of the error.
-        warns: It is only warned of, unless the lowering is strict and the stage is `METHODS`.
+        warns: Warn instead of raising the error, unless the lowering is strict and the stage is
+            `METHODS`.
     """
 
     what: str = field(validator=min_len(1))
@@ -145,27 +146,27 @@ class Refusal:
 
 @frozen(eq=False, kw_only=True)
 class Quirk:
-    """One fault of somebody else's, who has it, and what etdev does about it.
+    """One fault of another project, the versions that have it, and its fix or refusal.
 
     Args:
-        name: In kebab case; its repro in tests/quirks is called so, too.
-        stage: When it is looked for: one stage, or several.
-        summary: What goes wrong, in one sentence.
+        name: Its name in kebab case, which its repro in tests/quirks shares.
+        stage: The stage or stages that look for it.
+        summary: The fault, in one sentence.
         upstream: The issue or pull request, such as `pytorch/executorch#8030`, or `not reported;`
             with the file and the function at fault.
         affects: Versions that have the fault, as a requirement: `executorch<1.6`. The row is
             applied to these only.
-        find: What it does harm to: nodes, or a function of the program.
-        fix: Given the program and what was found, returns a program without it. It may change the
-            program that it is given at `LOOP`, `PLANNED` and `EMIT`, not before. It raises
-            ValueError or RuntimeError where it can't.
-        refusal: Raised where there is no fix, or where it fails.
-        in_loop: What `etdev.partitioner()` raises, where it can't fix what `Lowerer` does.
-        symptom: Look only once ExecuTorch has failed with an error for which this is true; the
-            refusal then names the cause.
-        during: Given what was found, makes a context in which upstream's part of the stage runs. It
-            may yield a function, which is given the result afterwards and may refuse it.
-        undefined: Upstream may be right by luck, as with memory that nothing was written to.
+        find: Finds what it affects: nodes, or a function of the program.
+        fix: Given the program and the findings, returns a program without the fault. It may change
+            the given program at `LOOP`, `PLANNED` and `EMIT`, not before. It raises ValueError or
+            RuntimeError where it can't fix it.
+        refusal: Raised without a fix, or where the fix fails.
+        in_loop: Raised by `etdev.partitioner()` where only `Lowerer` can fix it.
+        symptom: Look only after ExecuTorch failed with an error that satisfies this; the refusal
+            then names the cause.
+        during: Given the findings, makes a context in which upstream's part of the stage runs. It
+            may yield a function, which gets the result afterwards and may refuse it.
+        undefined: Upstream may be right by luck, as with uninitialised memory.
     """
 
     name: str = field(validator=matches_re(r"[a-z][a-z0-9]*(-[a-z0-9]+)*"))

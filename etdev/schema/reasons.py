@@ -1,4 +1,4 @@
-"""Reasons: the host's own codes and texts for why a plugin got a node, or why it did not.
+"""The host's reason codes and texts: why a plugin got a node, or why it did not.
 
 Plugins refuse nodes with codes of their own. These are the host's and reserved: a plugin that
 refuses with one of them gets a ClaimError. plugins/README.md has them in a table.
@@ -14,9 +14,9 @@ class Reason:
     """One of the host's reasons.
 
     Args:
-        code: What verdicts are grouped by.
-        meaning: What it tells the reader of a ledger.
-        text: What a verdict says; its fields are filled in with `say`.
+        code: The code by which verdicts are grouped.
+        meaning: Its explanation in plugins/README.md.
+        text: Text of a verdict; `say` fills in its fields.
     """
 
     code: str
@@ -24,7 +24,7 @@ class Reason:
     text: str = ""
 
     def say(self, **fields: object) -> str:
-        """The text with its fields filled in."""
+        """Return the text with its fields filled in."""
         return self.text.format(**fields)
 
 

@@ -1,10 +1,10 @@
-"""Simplifications: what was taken out of a program, or changed, before plugins were asked."""
+"""Nodes that were removed from a program, or made simpler, before plugins were asked."""
 
 from __future__ import annotations
 
 from attrs import frozen
 
-# What was the matter with a node, to be read after its op.
+# Why a node was redundant, to be read after its op.
 KINDS = {
     "copies": "copies a value that can be read itself",
     "constants": "is decided by constants alone",
@@ -17,14 +17,14 @@ KINDS = {
 
 @frozen
 class Simplification:
-    """One node that was taken out, or that became a simpler one.
+    """One node that was removed, or made simpler.
 
     Args:
         node: Its name in the program before.
         op: Its op there.
         kind: One of `KINDS`.
-        into: The node or constant that has its value now, its own name if it became a simpler one;
-            empty if no node needs its value any more.
+        into: The node or constant that has its value now; its own name if it was made simpler;
+            empty if its value is unused.
         module: Path of the source module that computes it; empty if unknown or the model itself.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
     """
@@ -43,12 +43,12 @@ class Simplification:
 
     @property
     def why(self) -> str:
-        """What was the matter, to be read after its op."""
+        """The reason, to be read after its op."""
         return KINDS.get(self.kind, self.kind)
 
     @property
     def outcome(self) -> str:
-        """What became of it, as a sentence."""
+        """The result, as a sentence."""
         if not self.into:
             return "It was taken out before plugins were asked."
         if self.into == self.node:

@@ -1,4 +1,4 @@
-"""The stages of a lowering, timed and told to a listener."""
+"""The stages of a lowering, which are timed and reported to a listener."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from contextlib import contextmanager
 
 from attrs import define, field, frozen
 
-# Told a stage and a detail. Stages are export, edge, plan and compile; then emit, write, audit
-# and verify. A listener that is an object with a method `step` is also told each `Step`.
+# Called with a stage and a detail. Stages are export, edge, plan and compile; then emit, write,
+# audit and verify. A listener with a method `step` also gets each `Step`.
 Listener = Callable[[str, str], None]
 
 
 @frozen
 class Step:
-    """What became of a partition while it was compiled.
+    """The state of a partition during compilation.
 
     Args:
         plugin: Name of its plugin.
         partition: Method and name, such as `forward/cpu_0`.
-        nodes: How many nodes it has.
+        nodes: Number of its nodes.
         state: `waiting`, `compiling`, then `compiled`, `hit`, `bypassed` or `failed`.
-        seconds: What it took, in seconds of wall time.
+        seconds: Wall time since it began.
     """
 
     plugin: str
@@ -37,7 +37,7 @@ class Stages:
     """A stopwatch for one lowering.
 
     Args:
-        listener: Told the stage and a detail, empty when the stage begins.
+        listener: Called with the stage and a detail, which is empty when the stage begins.
     """
 
     listener: Listener | None = None
@@ -46,7 +46,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; one that happens again adds up, one within another counts for itself."""
+        """Time a stage; repeated stages add up, and a nested stage does not count for the outer."""
         self.say(name)
         self.seconds.setdefault(name, 0.0)
         start, outer = time.perf_counter(), self._within
@@ -59,11 +59,11 @@ class Stages:
             self._within = outer + spent
 
     def say(self, name: str, detail: str = "") -> None:
-        """Tell the listener what is going on."""
+        """Report a stage to the listener."""
         if self.listener:
             self.listener(name, detail)
 
     def step(self, step: Step) -> None:
-        """Tell a listener that wants to know what became of a partition."""
-        if told := getattr(self.listener, "step", None):
-            told(step)
+        """Report the state of a partition to a listener with a method `step`."""
+        if listen := getattr(self.listener, "step", None):
+            listen(step)

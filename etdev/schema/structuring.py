@@ -1,7 +1,7 @@
-"""Structuring: plain data, from TOML or from keyword arguments, becomes our frozen values.
+"""Conversion of plain data, from TOML or from keyword arguments, to frozen values by cattrs.
 
-One converter for all of it. A class that users may write as a table is registered with `table`,
-and whatever is wrong with one comes back as problems, each with the path of the faulty key.
+A class that users may write as a table is registered with `table`. The faults of a table are
+returned as problems, each with the path of its key.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class FieldName(str):
 
 @frozen
 class Problem:
-    """What is wrong with one value of a table.
+    """A fault of one value of a table.
 
     Args:
         path: Steps from the outermost value to this one.
-        what: What is wrong, to be read after the name of the value.
-        cure: What to do about it.
+        what: The fault, to be read after the name of the value.
+        cure: The advice.
     """
 
     path: tuple[FieldName | str | int, ...]
@@ -59,7 +59,7 @@ class Problem:
         return "".join(steps).removeprefix(".")
 
     def error(self, who: str, kind: type[EtdevError]) -> EtdevError:
-        """The problem of an argument that is called `who`: `pins[1]: op is 3; …`."""
+        """Return the error for an argument of this name: `pins[1]: op is 3; …`."""
         path, what = self.path, self.what
         if path and isinstance(path[-1], FieldName):
             path, what = path[:-1], f"{path[-1]} {what}"
@@ -67,12 +67,12 @@ class Problem:
 
 
 def strict_converter() -> cattrs.Converter:
-    """A converter that refuses unknown keys, and values of another kind than the field's."""
+    """Return a converter that refuses unknown keys and values of another kind than the field's."""
     return strictly(cattrs.Converter(forbid_extra_keys=True))
 
 
 def strictly(converter: C) -> C:
-    """A converter, made to refuse values of another kind than the field's."""
+    """Make a converter refuse values of another kind than the field's, and return it."""
     for kind in _SCALARS:
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook_factory(_is_list, _list_hook)
@@ -82,7 +82,7 @@ def strictly(converter: C) -> C:
 
 
 def _exactly(value: Any, kind: type) -> Any:
-    """The value, if it is of that kind; no conversion, since bool("false") would be True."""
+    """Return a value of that kind, without conversion: bool("false") would be True."""
     if type(value) is kind or (kind is float and type(value) is int):
         return value
     raise EtdevError("", f"is {value!r}", f"it must be {_SCALARS[kind]}")
@@ -100,7 +100,7 @@ def _one_of(value: Any, kind: Any) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether a type is a list of any length; `tuple[int, str]` has a fixed one."""
+    """Return True if a type is a list of any length, unlike `tuple[int, str]`."""
     origin, members = get_origin(kind) or kind, get_args(kind)
     return origin in _LISTS and not (origin is tuple and members and members[-1] is not ...)
 
@@ -132,7 +132,7 @@ def _mapping_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any]
 
 
 CONVERTER = strict_converter()
-# What it raises about a value, as opposed to a mistake of ours.
+# The errors that it raises about a value.
 REFUSALS = (cattrs.BaseValidationError, ForbiddenExtraKeysError, EtdevError)
 
 
@@ -141,9 +141,9 @@ def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
 
     Args:
         kind: An attrs class; its own converters and validators check each field.
-        noun: What it is called in `is 3, which is not a pin`.
-        cure: What to write instead of something else, or of a table that lacks a key.
-        empty: Whether a table without keys will do.
+        noun: Its name in `is 3, which is not a pin`.
+        cure: The advice for another value, or for a table that lacks a key.
+        empty: Accept a table without keys.
     """
     fields = attrs.fields(kind)
     names = [field.name for field in fields]
@@ -189,12 +189,12 @@ def _checked(field: Attribute[Any]) -> Callable[[Any, Any], Any]:
 
 
 def structured(value: object, kind: Any, who: str, error: type[EtdevError]) -> Any:
-    """Make a value of what was given in Python, such as `pins=[{"op": ...}]`.
+    """Convert an argument given in Python, such as `pins=[{"op": ...}]`.
 
     Args:
-        value: Plain data, or what it would become.
-        kind: What to make of it, such as `list[Pin]`.
-        who: What the argument is called.
+        value: Plain data, or values of the type.
+        kind: The type, such as `list[Pin]`.
+        who: Name of the argument.
         error: Class of the error that names the first problem, if there are any.
     """
     try:
@@ -222,14 +222,14 @@ def problems(refusal: Exception) -> Iterator[Problem]:
 
 
 def _short(text: str) -> str:
-    """A text without the middle of a value that fills screens."""
+    """Return a text, without its middle if it is very long."""
     return text if len(text) <= _MOST else f"{text[: _MOST // 2]} … {text[-_MOST // 2 :]}"
 
 
 def _leaves(
     refusal: Exception, path: tuple[FieldName | str | int, ...] = ()
 ) -> Iterator[tuple[tuple[FieldName | str | int, ...], Exception]]:
-    """The errors in a tree of cattrs' groups, with their paths."""
+    """Yield the errors in a tree of cattrs' groups, with their paths."""
     if not isinstance(refusal, (cattrs.ClassValidationError, cattrs.IterableValidationError)):
         yield path, refusal
         return

@@ -1,4 +1,4 @@
-"""Tensors: values that cross a partition's border, constants it reads, copies between devices."""
+"""Tensors that cross a partition's border, constants that it reads, copies between devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attrs import field, frozen
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import Device
 
-# What a Tensor's dtype says if it is a symbolic size or another number.
+# The dtype of a symbolic size or another number.
 SCALAR = "scalar"
 
 
@@ -19,8 +19,8 @@ class Tensor:
         name: Graph node that produces it.
         dtype: torch's name of it without `torch.`; `scalar` for a symbolic size or another number.
         shape: Sizes; a dynamic size is its symbolic expression as text.
-        size_bytes: Elements times item size; the upper bound if a size is dynamic, None if there
-            is no upper bound.
+        size_bytes: Elements times item size; the upper bound if a size is dynamic, None without an
+            upper bound.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Tensor:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor, not a symbolic size or another number."""
+        """True for a tensor, False for a symbolic size or another number."""
         return self.dtype != SCALAR
 
     @property
     def dynamic(self) -> bool:
-        """Whether some size is known only at run time."""
+        """True if some size is known only at run time."""
         return any(isinstance(size, str) for size in self.shape)
 
 
@@ -45,8 +45,8 @@ class Copy:
 
     Args:
         tensor: The value; `size_bytes` is an upper bound if it is dynamic.
-        source: Where it is.
-        target: Where it is needed; one of the two is the CPU.
+        source: The device that has it.
+        target: The device that needs it; one of the two is the CPU.
     """
 
     tensor: Tensor
@@ -66,11 +66,11 @@ class Constant:
         shape: Sizes, as in the state dict.
         size_bytes: Elements times item size, before alignment.
         update: Node whose value the method writes to it; None for a true constant.
-        grouped: One of the partition's own groups names it.
+        grouped: True if one of the partition's groups names it.
         storage: `outside` (ExecuTorch keeps it and passes it in), `owned` (travels in this delegate
             only), `shared` (with other delegates of the backend, through named data) or `copied`
             (stored more than once).
-        copies: How often the .pte stores it.
+        copies: Number of times that the .pte stores it.
     """
 
     name: str
@@ -86,10 +86,10 @@ class Constant:
 
     @property
     def mutated(self) -> bool:
-        """Whether the method writes to it, so that no delegate may freeze its value."""
+        """True if the method writes to it, so that no delegate may freeze its value."""
         return self.update is not None
 
     @property
     def inside(self) -> bool:
-        """Whether it travels inside the delegate."""
+        """True if it travels inside the delegate."""
         return self.storage != "outside"

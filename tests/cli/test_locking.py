@@ -64,14 +64,17 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
     [
         (
             "[plugins.cpu]\n[plugins.cpu.options]\nper_op = true\n",
-            "setup.plugins.0.options.per_op is True, locked False",
+            "setup.plugins.cpu.options.per_op is True, locked False",
         ),
         (
             "[plugins.cpu]\nmin_nodes = 2\n",
-            "limits.cpu.min_nodes is 2, locked missing",
+            "limits.cpu.min_nodes is 2, locked none",
         ),
-        ('[plugins.cpu]\n[[pin]]\nop = "aten.gelu*"\nplugin = "portable"\n', "pins is ['"),
-        ("[plugins.openvino]\n[plugins.cpu]\n", "plugins is 2 of them, locked 1 of them"),
+        (
+            '[plugins.cpu]\n[[pin]]\nop = "aten.gelu*"\nplugin = "portable"\n',
+            "pins is [op=aten.gelu*:plugin=portable], locked []",
+        ),
+        ("[plugins.openvino]\n[plugins.cpu]\n", "plugins.order is openvino, cpu, locked cpu"),
         ("strict = true\n[plugins.cpu]\n", "strict is True, locked False"),
         ('on_failure = "fallback"\n[plugins.cpu]\n', "on_failure is fallback, locked error"),
     ],
@@ -111,7 +114,7 @@ def test_another_weight_is_refused(desk):
         "        list(module.parameters())[-1].add_(1)\n"
         "    return module, inputs\n"
     )
-    assert "program.forward.1.key is " in refused(source="net.py:model")
+    assert "program.forward.cpu_1.key is " in refused(source="net.py:model")
 
 
 @pytest.mark.parametrize(

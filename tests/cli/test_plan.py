@@ -10,8 +10,8 @@ from models import nets
 from shell import MLP, cells, fails, succeeds
 
 from etdev import Lowerer, Pin, Plan
-from etdev.cli import results, tables
-from etdev.cli.explain_tables import nodes_report
+from etdev.cli import results
+from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation, Query
 
 NODE = "aten_native_layer_norm_default"
@@ -95,12 +95,12 @@ def test_why_as_json_has_the_entry_of_the_ledger(planned):
 def test_pins_show_in_the_plan_and_in_why(capsys):
     kept, missed = "module=1:plugin=portable", "op=aten.native_layer_norm.*:plugin=cpu"
     plan = Lowerer(["cpu"], pins=[Pin.parse(kept), Pin.parse(missed)]).plan(*nets.mlp())
-    results.show(tables.plan_report(plan))
+    results.show(presenters.plan(plan))
     rows = cells(capsys.readouterr().out)
     assert f"{kept} 1 -" in rows
     assert f"{missed} 1 1" in rows
     for node, pin in (("aten_relu_default", kept), (NODE, f"{missed} (not kept)")):
-        results.show(nodes_report(Explanation(plan, Query(node)), None))
+        results.show(presenters.nodes(Explanation(plan, Query(node)), True), True)
         assert f" {pin} " in " ".join(capsys.readouterr().out.split())
 
 

@@ -8,6 +8,8 @@ from shell import cells
 
 from etdev.cli import results, tables
 from etdev.schema.plan import Plan
+from etdev.schema.report import presenters
+from etdev.schema.report.sheet import size
 
 
 @pytest.mark.parametrize(
@@ -23,11 +25,11 @@ from etdev.schema.plan import Plan
     ],
 )
 def test_sizes_are_written_for_people(count, text):
-    assert tables.size(count) == text
+    assert size(count) == text
 
 
 def test_the_total_of_the_stages_is_shown(capsys):
-    results.show(tables.stages_report({"export": 0.25, "plan": 1.5}))
+    results.show([tables.stages({"export": 0.25, "plan": 1.5})])
     assert cells(capsys.readouterr().out) == [
         "stage seconds", "export 0.25", "plan 1.50", "total 1.75",
     ]  # fmt: skip
@@ -38,7 +40,7 @@ def test_the_rest_of_many_rows_is_counted(mlp_lowered, capsys):
     first, second = method.partitions
     many = [evolve(first, name=f"cpu_{index}") for index in range(20)]
     method = evolve(method, partitions=(*many, second), delegates=())
-    results.show(tables.plan_report(Plan((method,))))
+    results.show(presenters.plan(Plan((method,))))
     rows = cells(capsys.readouterr().out)
     assert sum(row.startswith("cpu_") for row in rows) == 12
     assert "… and 9 more; --all shows them" in rows

@@ -1,43 +1,57 @@
-"""What people read of plans, differences and profiles, as tables and in sentences.
+"""Tables and sentences about plans, differences and profiles.
 
-To import this package is to have notebooks and rich show those values, and plans compare.
+Importing this package makes notebooks and rich show these values as tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from attrs import frozen
+
 from etdev.schema import display
-from etdev.schema.difference import Difference, compared
+from etdev.schema.difference import Difference
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Profile
-from etdev.schema.report import diff_sheets, plan_sheets, profile_sheets
+from etdev.schema.report import presenters
 from etdev.schema.report.colours import colours_of
-from etdev.schema.report.diff import diff
-from etdev.schema.report.sheet import Sheet, html
-
-compared.register(Plan, diff)
+from etdev.schema.report.sheet import Sheet
 
 
-def _register(kind: type, sheets: Any, colours: Any = lambda value: {}) -> None:
-    """Have values of a class shown as sheets, with a colour for each owner."""
+@frozen
+class Report:
+    """The sheets of a value, with a colour for each owner.
 
-    def in_rich(value: Any) -> Any:
-        # rich is no part of what every program needs that reads a plan.
+    Args:
+        sheets: The sheets.
+        colours: Colours by owner.
+    """
+
+    sheets: tuple[Sheet, ...]
+    colours: Mapping[str, str]
+
+    def html(self) -> str:
+        """Return the sheets in HTML."""
+        return "\n".join(sheet.html(self.colours) for sheet in self.sheets)
+
+    def rich(self) -> Any:
+        """Return the sheets for rich."""
+        # Programs that only read a plan don't need rich.
         from etdev.schema.report.rich_table import rich
 
-        return rich(sheets(value))
-
-    display.in_html.register(kind, lambda value: html(sheets(value), colours(value)))
-    display.in_rich.register(kind, in_rich)
+        return rich(self.sheets)
 
 
-def _sheets(plan: Plan) -> Iterable[Sheet]:
-    return (sheet for method in plan.methods for sheet in plan_sheets.sheets(method))
+def _register(
+    kind: type,
+    present: Callable[[Any], Iterable[Sheet]],
+    owners: Callable[[Any], Mapping[str, str]] = lambda _: {},
+) -> None:
+    display.tables_of.register(kind, lambda value: Report(tuple(present(value)), owners(value)))
 
 
-def _colours(method: MethodPlan) -> Mapping[str, str]:
+def _method_colours(method: MethodPlan) -> Mapping[str, str]:
     asked = (verdict.plugin for entry in method.ledger for verdict in entry.verdicts)
     return colours_of(asked, method.ledger.owned())
 
@@ -50,7 +64,7 @@ def _profile_colours(profile: Profile) -> Mapping[str, str]:
     return colours_of((), sorted({cost.plugin for cost in profile.costs if cost.plugin}))
 
 
-_register(MethodPlan, plan_sheets.sheets, _colours)
-_register(Plan, _sheets, _plan_colours)
-_register(Difference, diff_sheets.sheets)
-_register(Profile, profile_sheets.sheets, _profile_colours)
+_register(MethodPlan, presenters.method, _method_colours)
+_register(Plan, presenters.plan, _plan_colours)
+_register(Difference, presenters.difference)
+_register(Profile, presenters.profile, _profile_colours)

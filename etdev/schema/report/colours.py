@@ -8,23 +8,19 @@ from itertools import cycle
 from etdev.schema.pins import PORTABLE
 from etdev.schema.reasons import FOREIGN
 
-# Okabe and Ito's: told apart by people who don't see red or green, too.
+# Okabe and Ito's palette, which colour-blind readers can tell apart, too.
 _COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442")
 NEUTRAL = "#bbbbbb"
 UNOWNED = (PORTABLE, FOREIGN.code)
 
 
 def colours_of(plugins: Iterable[str], owners: Iterable[str]) -> dict[str, str]:
-    """A colour for each owner of a plan, by name.
+    """Return a colour for each owner of a plan; nodes without a backend are neutral.
 
     Args:
         plugins: The plugins that were asked, in claim order.
-        owners: Who has nodes; those that were not asked come last.
+        owners: The plugins that own nodes; those that were not asked come last.
     """
-    asked = colours(dict.fromkeys([*plugins, *(o for o in owners if o not in UNOWNED)]))
-    return {**asked, **dict.fromkeys(UNOWNED, NEUTRAL)}
-
-
-def colours(plugins: Iterable[str]) -> dict[str, str]:
-    """A colour for each plugin, by name, in claim order; what no plugin has is neutral."""
-    return dict(zip(plugins, cycle(_COLOURS), strict=False))
+    names = dict.fromkeys([*plugins, *(owner for owner in owners if owner not in UNOWNED)])
+    coloured = dict(zip(names, cycle(_COLOURS), strict=False))
+    return {**coloured, **dict.fromkeys(UNOWNED, NEUTRAL)}

@@ -1,4 +1,4 @@
-"""What falls back and why, and the story of single nodes, from a plan alone."""
+"""Explanation of a plan: the ops that fall back and why, and the story of single nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from etdev.schema.documents import CONVERTER, EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
 from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.report.story import Storyteller
+from etdev.schema.report.story import Facts
 from etdev.schema.simplification import Simplification
 
 
 @frozen
 class Query:
-    """Which nodes are meant; all that is given must hold.
+    """The nodes that a user asks about; every given criterion must match.
 
     Args:
         node: Glob of node names.
         module: Glob of module paths; a module stands for all that is in it.
         op: Glob of ops, as they are now or as they were in the exported program.
-        plugin: Only nodes that this plugin was asked about.
+        plugin: A plugin that was asked about the nodes.
     """
 
     node: str | None = None
@@ -35,7 +35,7 @@ class Query:
     plugin: str | None = None
 
     def matches(self, entry: Entry) -> bool:
-        """Whether a node is meant."""
+        """Return True if a node matches."""
         wanted = ((self.node, [entry.node]), (self.op, [entry.op, entry.source_op]))
         if not all(p is None or any(globs.matches(p, n) for n in names) for p, names in wanted):
             return False
@@ -45,11 +45,10 @@ class Query:
             return any(globs.matches(self.module, path) for path in around(entry.module))
         return True
 
-    def means(self, simplified: Simplification) -> bool:
-        """Whether a node is meant that was simplified before plugins were asked."""
-        each = simplified
-        entry = Entry(each.node, each.op, None, None, (), module=each.module)
-        return self.matches(entry)
+    def matches_simplified(self, simplified: Simplification) -> bool:
+        """Return True if a node that was simplified before plugins were asked matches."""
+        node = Entry(simplified.node, simplified.op, None, None, (), module=simplified.module)
+        return self.matches(node)
 
     def __str__(self) -> str:
         keys = ("node", "module", "op", "plugin")
@@ -58,7 +57,7 @@ class Query:
 
 @frozen
 class Reason:
-    """Why a plugin has none of some nodes: its code, and what it says most often."""
+    """A plugin's reason to leave some nodes: its code, and its most frequent text."""
 
     plugin: str
     code: str
@@ -70,16 +69,16 @@ class Reason:
 
 @frozen
 class Missed:
-    """Nodes of one op that plugins have not got for the same reasons.
+    """Nodes of one op that the asked plugins don't own, for the same reasons.
 
     Args:
         method: Their method.
         op: Their op.
-        reasons: One for each plugin that was asked and has not got them.
+        reasons: One for each plugin that was asked.
         nodes: Their names, in graph order.
-        modules: Where they are computed, each once.
-        lines: The lines they come from, each once.
-        owner: The plugin that has them instead; None if a delegate of the program has.
+        modules: Their source modules, each once.
+        lines: Their source lines, each once.
+        owner: The plugin that owns them; None for a delegate that the program came with.
     """
 
     method: str
@@ -113,11 +112,11 @@ class Simplified:
 
 @frozen(slots=False)
 class Explanation:
-    """What a plan says about some of its nodes.
+    """A plan's answers about some of its nodes.
 
     Args:
         plan: The plan.
-        query: Which nodes are meant.
+        query: The nodes that are asked about.
     """
 
     plan: Plan
@@ -125,7 +124,7 @@ class Explanation:
 
     @cached_property
     def entries(self) -> list[tuple[MethodPlan, Entry]]:
-        """The nodes that are meant, with their methods, in graph order."""
+        """The matching nodes with their methods, in graph order."""
         return [
             (method, entry)
             for method in self.plan.methods
@@ -135,22 +134,22 @@ class Explanation:
 
     @cached_property
     def simplified(self) -> list[Simplified]:
-        """Of what was simplified before plugins were asked, the nodes that are meant."""
+        """The matching nodes that were simplified before plugins were asked."""
         return [
             Simplified(method.method, each)
             for method in self.plan.methods
             for each in method.simplified
-            if self.query.means(each)
+            if self.query.matches_simplified(each)
         ]
 
     def matches(self, kind: str, pattern: str) -> bool:
-        """Whether some node matches one criterion alone: `node`, `module` or `op`."""
+        """Return True if some node matches one criterion alone: `node`, `module` or `op`."""
         alone = Explanation(self.plan, Query(**{kind: pattern}))
         return bool(alone.entries or alone.simplified)
 
     @property
     def owned(self) -> dict[str, dict[str, int]]:
-        """Number of these nodes per owner, per method; most first."""
+        """Number of matching nodes per owner, by method; most nodes first."""
         counts: dict[str, Counter[str]] = {}
         for method, entry in self.entries:
             counts.setdefault(method.method, Counter())[entry.holder] += 1
@@ -158,9 +157,9 @@ class Explanation:
 
     @cached_property
     def missed(self) -> tuple[Missed, ...]:
-        """Of these nodes those on portable kernels, or those that the plugin has not got.
+        """The matching nodes on portable kernels, or those that the query's plugin doesn't own.
 
-        By method, reason and op, most nodes first.
+        They are grouped by method, op, owner and reasons, most nodes first.
         """
         plugin = self.query.plugin
         groups: dict[Any, list[Entry]] = {}
@@ -176,13 +175,13 @@ class Explanation:
         return tuple(sorted(missed, key=lambda item: -len(item.nodes)))
 
     def told(self) -> Iterator[Told]:
-        """The story of each node."""
-        tellers = {method.method: Storyteller(method) for method in self.plan.methods}
+        """Yield the story of each matching node."""
+        facts = {method.method: Facts(method) for method in self.plan.methods}
         for method, entry in self.entries:
-            yield Told(method.method, entry, tuple(tellers[method.method].story(entry)))
+            yield Told(method.method, entry, tuple(facts[method.method].story(entry)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain data; nodes are told if some were asked for."""
+        """Return the explanation as plain data, with the stories if the query has a criterion."""
         nodes = list(self.told()) if self.query != Query() else []
         return EXPLANATION.stamped(
             CONVERTER.unstructure(
@@ -199,7 +198,7 @@ class Explanation:
 
 
 def _said(entry: Entry, plugin: str | None) -> list[Verdict]:
-    """Return what the plugins said that have not got a node, or what one of them did."""
+    """Return the verdicts of plugins that don't own a node, or one plugin's verdict."""
     return [verdict for verdict in entry.reasons if plugin in (None, verdict.plugin)]
 
 

@@ -1,4 +1,4 @@
-"""Sheets as tables of rich, which fit the terminal."""
+"""The renderer of sheets for a terminal, where they fit the width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from rich.text import Text
 from etdev.schema.report.sheet import ROWS, Sheet
 
 
-class FittingTable(Table):
+def rich(sheets: Iterable[Sheet], limit: int | None = ROWS, hint: str = "") -> terminal.Group:
+    """Return sheets for rich.
+
+    Args:
+        sheets: The sheets, from top to bottom.
+        limit: Most rows of a sheet; None for all.
+        hint: End of the line that counts the rows left out.
+    """
+    return terminal.Group(*(_table(sheet, limit, hint) for sheet in sheets))
+
+
+class _FittingTable(Table):
     """A table that becomes a list of cells where some word is too long for its column."""
 
     def __rich_console__(
@@ -31,33 +42,23 @@ class FittingTable(Table):
                     yield Text(f"{'   ' if index else ' '}{head} {cells[row]}", overflow="fold")
 
 
-def rich(sheets: Iterable[Sheet]) -> terminal.Group:
-    """Return several tables for rich."""
-    return terminal.Group(*(rich_table(sheet, ROWS) for sheet in sheets))
-
-
-def table(*columns: str, title: str | None = None) -> Table:
-    """Make an empty table in etdev's style."""
-    rows = FittingTable(*columns, title=title, title_justify="left", header_style="bold", box=None)
-    for column in rows.columns:
+def _table(sheet: Sheet, limit: int | None, hint: str) -> Table:
+    table = _FittingTable(
+        *sheet.columns,
+        title=sheet.title or None,
+        title_justify="left",
+        header_style="bold",
+        box=None,
+    )
+    for column in table.columns:
         column.overflow = "fold"
-    return rows
-
-
-def rich_table(sheet: Sheet, limit: int | None, hint: str = "") -> Table:
-    """The table of a sheet; the line that counts further rows ends with a hint."""
-    made = table(*sheet.columns, title=sheet.title or None)
     rows, more = sheet.shown(limit)
     for row in rows:
-        made.add_row(*map(_plain, row))
+        # As text, since `[abc]` is a glob and not a style.
+        table.add_row(*map(Text, row))
     if more:
-        made.add_row(f"{more}{hint}")
-    return made
-
-
-def _plain(text: str) -> Text:
-    """A cell as it is: `[abc]` is a glob, not a style."""
-    return Text(text)
+        table.add_row(f"{more}{hint}")
+    return table
 
 
 def _longest_word(text: str) -> int:

@@ -1,19 +1,18 @@
-"""Sheets: tables as plain cells, which a terminal, a notebook and rich show each in its own way."""
+"""Tables of plain text, which a terminal and a notebook render in their own ways."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from attrs import field, frozen
 
 from etdev.schema.converters import frozen_tuple
 
-# Longer tables end with the number of rows that are left out.
+# A longer table ends with the number of rows left out.
 ROWS = 12
 
-
-# As on the page. A notebook may be light or dark, so that nothing here is but the lines.
+# As on the page. A notebook may be light or dark, so that only lines have a colour.
 _TABLE = 'style="border-collapse: collapse; margin: 8px 0 16px; font-size: 13px"'
 _CAPTION = 'style="caption-side: top; text-align: left; font-weight: 650; padding: 4px 0"'
 _LINE = "text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid rgb(128 128 128 / 35%)"
@@ -32,7 +31,7 @@ class Sheet:
     Args:
         columns: Their heads.
         rows: Cells of each row.
-        title: What stands above it.
+        title: The line above the table.
     """
 
     columns: tuple[str, ...] = field(converter=frozen_tuple)
@@ -40,24 +39,22 @@ class Sheet:
     title: str = ""
 
     def shown(self, limit: int | None) -> tuple[Sequence[tuple[str, ...]], str]:
-        """The rows up to a limit, and a line that counts the others; empty if there are none."""
+        """Return the rows up to a limit, and a line that counts the rest; empty without a rest."""
         rows = self.rows if limit is None else self.rows[:limit]
         more = len(self.rows) - len(rows)
         return rows, f"… and {more} more" if more else ""
 
-    def html(self, limit: int | None = ROWS, colours: Mapping[str, str] | None = None) -> str:
-        """The table in HTML, without scripts, and with styles that are light or dark as its page.
+    def html(self, colours: Mapping[str, str]) -> str:
+        """Return the table in HTML, without scripts.
 
         Args:
-            limit: How many rows it has at most.
-            colours: Of owners; one stands before each name in a column `owner`.
+            colours: Colours of owners; one stands before each name in a column `owner`.
         """
-        rows, more = self.shown(limit)
+        rows, more = self.shown(ROWS)
         title = f"<caption {_CAPTION}>{escape(self.title)}</caption>" if self.title else ""
-        lines = [f"<table {_TABLE}>{title}"]
         heads = "".join(f"<th {_HEAD}>{escape(column)}</th>" for column in self.columns)
-        lines.append(f"<thead><tr>{heads}</tr></thead><tbody>")
-        lines += [f"<tr>{''.join(self._cells(row, colours or {}))}</tr>" for row in rows]
+        lines = [f"<table {_TABLE}>{title}<thead><tr>{heads}</tr></thead><tbody>"]
+        lines += [f"<tr>{''.join(self._cells(row, colours))}</tr>" for row in rows]
         if more:
             lines.append(f'<tr><td colspan="{len(self.columns)}" {_CELL}>{escape(more)}</td></tr>')
         return "\n".join([*lines, "</tbody></table>"])
@@ -69,13 +66,8 @@ class Sheet:
             yield f"<td {_CELL}>{mark}{escape(text)}</td>"
 
 
-def html(sheets: Iterable[Sheet], colours: Mapping[str, str] | None = None) -> str:
-    """Several tables in HTML, with the colours of owners that the page has."""
-    return "\n".join(sheet.html(colours=colours) for sheet in sheets)
-
-
 def size(count: int | None) -> str:
-    """Write a number of bytes for people: `88.1 MiB`."""
+    """Return a number of bytes for people: `88.1 MiB`."""
     if count is None:
         return "unbounded"
     value, unit = float(count), "B"

@@ -1,11 +1,10 @@
-"""Stories: what happened to one node of a plan, in sentences."""
+"""Sentences about a node of a plan: its owner, each plugin's answer, and its copies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 
-from attrs import frozen
+from attrs import field, frozen
 
 from etdev.schema.ledger import Entry, Offered, Verdict
 from etdev.schema.partition import Partition
@@ -14,85 +13,77 @@ from etdev.schema.reasons import CLAIMED, RESERVED, SILENT
 from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Copy
 
-# More names than these are counted.
+# A sentence names this many nodes, and counts the rest.
 _NAMED = 6
 
 
-@frozen(slots=False)
-class Storyteller:
-    """Tells the stories of a method's nodes.
+@frozen
+class Facts:
+    """A method's plan, by node.
 
     Args:
         method: The method's plan.
     """
 
     method: MethodPlan
+    partitions: dict[str, Partition] = field(init=False, factory=dict)
+    groups: dict[tuple[str, str], Offered] = field(init=False, factory=dict)
+    copies: dict[str, list[Copy]] = field(init=False, factory=dict)
+    replaced: dict[str, list[Simplification]] = field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.partitions.update((partition.name, partition) for partition in self.method.partitions)
+        for group in self.method.ledger.groups:
+            self.groups.update(((group.plugin, node), group) for node in group.nodes)
+        for copy in self.method.copies:
+            self.copies.setdefault(copy.tensor.name, []).append(copy)
+        for each in self.method.simplified:
+            self.replaced.setdefault(each.into, []).append(each)
 
     def story(self, entry: Entry) -> Iterator[str]:
-        """What a node is, who has it, what each plugin said, where values are copied."""
+        """Yield the story of a node."""
+        partition = self.partitions.get(entry.partition or "")
         yield _identity(self.method.method, entry)
-        partition = self._partitions.get(entry.partition or "")
-        yield self._home(entry, partition)
+        yield _home(entry, partition)
         if entry.pin:
             kept = "" if entry.pin_kept else f", but {entry.pin.plugin} does not take it"
             yield f"It is pinned by {entry.pin}{kept}."
         for verdict in entry.verdicts:
-            group = self._groups.get((verdict.plugin, entry.node))
-            yield _said(verdict, group, entry)
-        yield from self._copies(entry, partition)
-        yield from self._simplified(entry)
+            yield _answer(verdict, self.groups.get((verdict.plugin, entry.node)), entry)
+        yield from self._copied(entry, partition)
+        yield from _replacements(entry, self.replaced.get(entry.node, ()))
 
-    @cached_property
-    def _partitions(self) -> dict[str, Partition]:
-        return {partition.name: partition for partition in self.method.partitions}
-
-    @cached_property
-    def _groups(self) -> dict[tuple[str, str], Offered]:
-        return {(g.plugin, node): g for g in self.method.ledger.groups for node in g.nodes}
-
-    @cached_property
-    def _copied(self) -> dict[str, list[Copy]]:
-        copied: dict[str, list[Copy]] = {}
-        for copy in self.method.copies:
-            copied.setdefault(copy.tensor.name, []).append(copy)
-        return copied
-
-    @cached_property
-    def _replaced(self) -> dict[str, list[Simplification]]:
-        replaced: dict[str, list[Simplification]] = {}
-        for each in self.method.simplified:
-            replaced.setdefault(each.into, []).append(each)
-        return replaced
-
-    def _simplified(self, entry: Entry) -> Iterator[str]:
-        for each in self._replaced.get(entry.node, ()):
-            if each.node == entry.node:
-                yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
-            else:
-                yield f"It is read in place of {each.node}, which {each.why}."
-
-    def _home(self, entry: Entry, partition: Partition | None) -> str:
-        if entry.foreign:
-            return "It is the call of a delegate that the program came with."
-        if partition is None:
-            return f"{entry.holder} owns it: it stays in the method's program, on the CPU."
-        others = len(partition.nodes) - 1
-        apart = f", apart from an earlier one because of {partition.split_by}"
-        return (
-            f"{partition.plugin} owns it: {partition.name} on {partition.device} "
-            f"({partition.backend_id}, device {partition.device_source}), with {others} other "
-            f"node{'s' * (others != 1)}{apart if partition.split_by else ''}."
-        )
-
-    def _copies(self, entry: Entry, partition: Partition | None) -> Iterator[str]:
-        for copy in self._copied.get(entry.node, ()):
+    def _copied(self, entry: Entry, partition: Partition | None) -> Iterator[str]:
+        for copy in self.copies.get(entry.node, ()):
             yield f"Its value is copied {_route(copy)}."
         for value in partition.inputs if partition else ():
-            for copy in self._copied.get(value.name, ()):
+            for copy in self.copies.get(value.name, ()):
                 if partition and copy.target == partition.device:
                     yield f"Its partition reads {value.name}, copied {_route(copy)}."
-        if self.method.copies and partition is None and not self._copied.get(entry.node):
+        if self.copies and partition is None and entry.node not in self.copies:
             yield "Its value is not copied between devices."
+
+
+def _replacements(entry: Entry, replaced: Iterable[Simplification]) -> Iterator[str]:
+    for each in replaced:
+        if each.node == entry.node:
+            yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
+        else:
+            yield f"It is read in place of {each.node}, which {each.why}."
+
+
+def _home(entry: Entry, partition: Partition | None) -> str:
+    if entry.foreign:
+        return "It is the call of a delegate that the program came with."
+    if partition is None:
+        return f"{entry.holder} owns it: it stays in the method's program, on the CPU."
+    others = len(partition.nodes) - 1
+    apart = f", apart from an earlier one because of {partition.split_by}"
+    return (
+        f"{partition.plugin} owns it: {partition.name} on {partition.device} "
+        f"({partition.backend_id}, device {partition.device_source}), with {others} other "
+        f"node{'s' * (others != 1)}{apart if partition.split_by else ''}."
+    )
 
 
 def _identity(method: str, entry: Entry) -> str:
@@ -102,22 +93,19 @@ def _identity(method: str, entry: Entry) -> str:
     return f"{method}/{entry.node} is {entry.op}{was}{where}{line}."
 
 
-def _said(verdict: Verdict, group: Offered | None, entry: Entry) -> str:
-    """What a plugin said of a node, and what came of it."""
+def _answer(verdict: Verdict, group: Offered | None, entry: Entry) -> str:
     who, why = verdict.plugin, verdict.text or verdict.code
-    offered = f"{who} wanted it{_together(group, entry)}" if group else ""
-    if verdict.code == CLAIMED.code and verdict.text:
-        return f"{who} took it as a last resort: {verdict.text}."
+    wanted = f"{who} wanted it{_together(group, entry) if group else ''}"
     if verdict.code == CLAIMED.code:
-        return f"{offered or f'{who} wanted it'} and got it."
+        last_resort = f"{who} took it as a last resort: {verdict.text}."
+        return last_resort if verdict.text else f"{wanted} and got it."
     if verdict.code == SILENT.code:
         return f"{who} neither wanted nor refused it."
-    if offered:
-        return f"{offered} and did not get it: {why}."
+    if group:
+        return f"{wanted} and did not get it: {why}."
     if verdict.code in RESERVED:
         return f"{who} did not get it: {why}."
-    code = f" ({verdict.code})" if verdict.text else ""
-    return f"{who} refused it: {why}{code}."
+    return f"{who} refused it: {why}{f' ({verdict.code})' if verdict.text else ''}."
 
 
 def _together(group: Offered, entry: Entry) -> str:
@@ -125,9 +113,8 @@ def _together(group: Offered, entry: Entry) -> str:
     others = [node for node in group.nodes if node != entry.node]
     if not others:
         return why
-    named = ", ".join(others[:_NAMED])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f" together with {named}{more}{why}"
+    return f" together with {', '.join(others[:_NAMED])}{more}{why}"
 
 
 def _route(copy: Copy) -> str:

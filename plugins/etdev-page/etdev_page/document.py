@@ -10,7 +10,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.report.colours import colours_of
 from etdev.schema.report.explanation import Explanation, Missed
-from etdev.schema.report.plan_sheets import simplified_rows
+from etdev.schema.report.presenters import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
 from etdev_page.graph import Edge, Graph
 from etdev_page.layers import Pair, layers

@@ -12,10 +12,9 @@ import click
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.cli.tables import limit
 from etdev.schema.documents import CONVERTER
 from etdev_tune.report import TUNING, Report
-from etdev_tune.tables import kept_lines, read_report, report_lines, report_tables
+from etdev_tune.tables import kept_lines, read_report, report_lines, report_sheets
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -111,7 +110,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     if source is None or output is None:
         raise click.UsageError("give SOURCE and -o FILE.pte, or --show")
     lowerers.check(source, **lowering)
-    with working(options.debugging()) as say:
+    with working() as say:
         from etdev.cli import sources
         from etdev_tune.tune import tune
 
@@ -145,7 +144,7 @@ def _print(report: Report, output: Path, every: bool, as_json: bool) -> None:
     if as_json:
         results.document(TUNING.stamped(CONVERTER.unstructure(report)))
         return
-    results.show(report_tables(report, limit(every)))
+    results.show(report_sheets(report), every)
     for line in report_lines(report, output):
         results.line(line)
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import RenderableType
-
-from etdev.cli.tables import report_of, size
 from etdev.errors import EtdevError
-from etdev.schema.report.sheet import Sheet
+from etdev.schema.report.sheet import Sheet, size
 from etdev_tune.report import TUNING, Estimate, Report, Trial
 
 
-def report_tables(report: Report, rows: int | None) -> RenderableType:
+def report_sheets(report: Report) -> list[Sheet]:
     """Return the candidates and the moves of a tuning as tables."""
     columns = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
     sheets = [Sheet(columns, [_trial(t, report.chosen) for t in report.trials], "candidates")]
     if report.moves:
         moves = [(m.name, _ratio(m.measured), m.why) for m in report.moves]
         sheets.append(Sheet(("move", "measured", "why"), moves, "moves"))
-    return report_of(sheets, rows)
+    return sheets
 
 
 def report_lines(report: Report, output: Path) -> Iterator[str]:

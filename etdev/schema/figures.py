@@ -1,34 +1,37 @@
-"""Figures of a plan: numbers by what they count, which its .pte has, too, or not."""
+"""Numbers by which two plans or two .pte files are compared."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from etdev.schema.difference import Figure
-from etdev.schema.plan import Plan
+
+if TYPE_CHECKING:
+    from etdev.schema.plan import Plan
 
 # Numbers by what they count, such as `forward: bytes copied at every run`.
 Figures = Mapping[str, int]
 
 
 def figures(plan: Plan) -> Figures:
-    """The numbers of a plan."""
+    """Return the numbers of a plan."""
     numbers: dict[str, int] = {}
     for method in plan.methods:
         name = method.method
         for owner, count in sorted(method.ledger.owned().items()):
             numbers[f"{name}: nodes of {owner}"] = count
-        copied = _bytes(copy.tensor.size_bytes for copy in method.copies)
+        copied = sum(copy.tensor.size_bytes or 0 for copy in method.copies)
         numbers[f"{name}: bytes copied at every run"] = copied
-        inside = [c for p in method.partitions for c in p.constants if c.inside]
-        numbers[f"{name}: bytes of weights inside delegates"] = _bytes(c.size_bytes for c in inside)
+        inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
+        numbers[f"{name}: bytes of weights inside delegates"] = sum(inside)
         numbers[f"{name}: bytes of weights stored again"] = method.copied_bytes
     return numbers | outline(plan)
 
 
 def outline(plan: Plan) -> dict[str, int]:
-    """The numbers of a plan that its .pte has, too."""
+    """Return the numbers that a plan has in common with its .pte."""
     numbers: dict[str, int] = {}
     for method in plan.methods:
         up = sum(not copy.target.is_cpu for copy in method.copies)
@@ -40,7 +43,14 @@ def outline(plan: Plan) -> dict[str, int]:
 def outlined(
     method: str, delegates: Iterable[tuple[str, str]], up: int, down: int
 ) -> dict[str, int]:
-    """Figures of a method's delegates, given as backend and device, and of its copies."""
+    """Return the numbers of a method's delegates and copies.
+
+    Args:
+        method: Name of the method.
+        delegates: Backend and device of each delegate.
+        up: Number of copies to a device.
+        down: Number of copies from a device.
+    """
     counts = Counter(delegates)
     return {
         **{f"{method}: {b} delegates on {d}": counts[b, d] for b, d in sorted(counts)},
@@ -50,11 +60,7 @@ def outlined(
 
 
 def changed(before: Figures, after: Figures) -> tuple[Figure, ...]:
-    """The figures that differ; one that is missing on a side is 0 there."""
+    """Return the figures that differ; a figure missing on one side is 0 there."""
     names = dict.fromkeys([*before, *after])
     rows = [Figure(name, before.get(name, 0), after.get(name, 0)) for name in names]
     return tuple(row for row in rows if row.before != row.after)
-
-
-def _bytes(sizes: Iterable[int | None]) -> int:
-    return sum(size or 0 for size in sizes)

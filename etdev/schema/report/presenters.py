@@ -1,0 +1,224 @@
+"""Presenters of plans, differences, profiles and explanations: each yields sheets and lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from etdev.schema.difference import Difference
+from etdev.schema.ledger import Entry
+from etdev.schema.partition import Partition
+from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.profile import Cost, Profile
+from etdev.schema.report.explanation import Explanation, Query
+from etdev.schema.report.sheet import ROWS, Sheet, size
+from etdev.schema.simplification import Simplification
+from etdev.schema.tensors import Tensor
+
+# A cell names this many lines or modules, and counts the rest.
+_NAMED = 3
+
+
+def plan(plan: Plan) -> Iterator[Sheet]:
+    """Yield the sheets of every method."""
+    for each in plan.methods:
+        yield from method(each)
+
+
+def method(method: MethodPlan) -> Iterator[Sheet]:
+    """Yield owners, partitions, pins, copies, simplified nodes, and ops that fall back and why."""
+    counts = Counter(partition.plugin for partition in method.partitions)
+    owners = [
+        (owner, str(counts[owner] or "-"), str(nodes))
+        for owner, nodes in method.ledger.owned().items()
+    ]
+    if method.copied_bytes:
+        owners.append(("stored again", "-", size(method.copied_bytes)))
+    yield Sheet(("owner", "delegates", "nodes"), owners, f"method {method.method}")
+    columns = ["partition", "backend", "device", "source", "nodes", "in", "out", "weights"]
+    yield Sheet([*columns, "split by"], map(_partition, method.partitions))
+    pinned = [entry for entry in method.ledger if entry.pin]
+    missed = Counter(entry.pin for entry in pinned if not entry.pin_kept)
+    pins = [
+        (str(pin), str(count), str(missed[pin] or "-"))
+        for pin, count in Counter(entry.pin for entry in pinned).items()
+    ]
+    copies = [
+        (copy.tensor.name, str(copy.source), str(copy.target), _bytes(copy.tensor))
+        for copy in method.copies
+    ]
+    yield from _filled(
+        Sheet(("pin", "nodes", "not taken by its plugin"), pins),
+        Sheet(("copy", "from", "to", "size"), copies),
+        _simplified(method.simplified),
+        _fallback(method),
+    )
+
+
+def difference(difference: Difference) -> Iterator[Sheet]:
+    """Yield the changed figures, parts, modules and nodes."""
+    figures = [
+        (f.what, str(f.before), str(f.after), f"{f.after - f.before:+d}")
+        for f in difference.figures
+    ]
+    parts = [(p.kind, p.method, p.before or "-", p.after or "-") for p in difference.parts]
+    modules = [
+        (m.module, m.method, _counts(m.before), _counts(m.after)) for m in difference.modules
+    ]
+    nodes = [(n.node, n.op, n.method, n.before or "-", n.after or "-") for n in difference.nodes]
+    yield from _filled(
+        Sheet(("figure", "before", "after", "change"), figures),
+        Sheet(("what", "method", "before", "after"), parts),
+        Sheet(("module", "method", "before", "after"), modules),
+        Sheet(("node", "op", "method", "before", "after"), nodes),
+    )
+
+
+def profile(profile: Profile) -> Iterator[Sheet]:
+    """Yield the costs of a run, and those of source modules where they are known."""
+    columns = ("what", "calls", "ms", "share", "owner", "modules", "why not delegated")
+    yield Sheet(columns, map(_cost, profile.costs), f"{profile.runs} runs")
+    modules = [
+        (m.path, f"{m.ms:.3f}", f"{m.share:.0%}", str(m.delegates or "-"), str(m.portable or "-"))
+        for m in profile.modules
+    ]
+    yield from _filled(Sheet(("module", "ms", "share", "delegates", "portable nodes"), modules))
+
+
+def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
+    """Yield the ops that fall back, the nodes that match, or the only matching node's story.
+
+    Args:
+        explanation: The explanation.
+        every: Name every line and module of a cell.
+    """
+    query, entries = explanation.query, explanation.entries
+    if len(entries) == 1 and query != Query():
+        for told in explanation.told():
+            yield from told.story
+        return
+    # A simplified node has no owner.
+    if entries or not explanation.simplified:
+        yield Sheet(("method", "nodes", "owner"), _owned(explanation))
+    yield from _filled(_missed(explanation, every))
+    if query not in (Query(), Query(plugin=query.plugin)):
+        yield from nodes(explanation, every)
+    else:
+        yield from _filled(_simplified(each.was for each in explanation.simplified))
+
+
+def nodes(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
+    """Yield every plugin's verdict on the nodes that match, and a line for a simplified node."""
+    columns = ("node", "op", "module", "owner", "pin", "plugin", "verdict", "reason")
+    several = len(explanation.plan.methods) > 1
+    rows: list[tuple[str, ...]] = []
+    for owner, entry in explanation.entries:
+        rows += _verdicts(f"{owner.method}/{entry.node}" if several else entry.node, entry)
+    yield from _filled(Sheet(columns, rows))
+    gone = [str(each) for each in explanation.simplified if each.was.into != each.was.node]
+    shown = gone if every else gone[:ROWS]
+    yield from shown
+    if len(gone) > len(shown):
+        yield f"… and {len(gone) - len(shown)} more"
+
+
+def simplified_rows(simplified: Iterable[Simplification]) -> list[tuple[str, ...]]:
+    """Return kind, number, reason and source lines of simplified nodes, most nodes first."""
+    kinds: dict[str, list[Simplification]] = {}
+    for each in simplified:
+        kinds.setdefault(each.kind, []).append(each)
+    rows: list[tuple[str, ...]] = []
+    for kind, same in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        places = Counter(each.line or each.module for each in same if each.line or each.module)
+        names = [place for place, _ in places.most_common()]
+        rows.append((kind, str(len(same)), same[0].why, _listed(names, _NAMED) or "-"))
+    return rows
+
+
+def _filled(*sheets: Sheet) -> Iterator[Sheet]:
+    return (sheet for sheet in sheets if sheet.rows)
+
+
+def _simplified(simplified: Iterable[Simplification]) -> Sheet:
+    return Sheet(("simplified", "nodes", "each of which", "where"), simplified_rows(simplified))
+
+
+def _partition(partition: Partition) -> tuple[str, ...]:
+    note = f": {partition.device_note}" if partition.device_note else ""
+    inside = [constant.size_bytes for constant in partition.constants if constant.inside]
+    return (
+        partition.name,
+        partition.backend_id,
+        str(partition.device),
+        partition.device_source + note,
+        str(len(partition.nodes)),
+        _crossing(partition.inputs),
+        _crossing(partition.outputs),
+        f"{len(inside)} ({size(sum(inside))})" if inside else "-",
+        partition.split_by or "-",
+    )
+
+
+def _crossing(tensors: Iterable[Tensor]) -> str:
+    sizes = [tensor.size_bytes for tensor in tensors]
+    total = None if None in sizes else sum(value or 0 for value in sizes)
+    return f"{len(sizes)} ({size(total)})" if sizes else "0"
+
+
+def _bytes(tensor: Tensor) -> str:
+    return ("up to " if tensor.dynamic else "") + size(tensor.size_bytes)
+
+
+def _fallback(method: MethodPlan) -> Sheet:
+    reasons: dict[str, Counter[str]] = {op: Counter() for op in method.ledger.fallback_ops()}
+    for entry in method.ledger:
+        if entry.falls_back:
+            reasons[entry.op].update(f"{v.plugin}: {v.text or v.code}" for v in entry.reasons)
+    common = {op: "; ".join(t for t, _ in texts.most_common(2)) for op, texts in reasons.items()}
+    counts = method.ledger.fallback_ops()
+    rows = [(op, str(n), common[op] or "no plugin was asked") for op, n in counts.items()]
+    return Sheet(("portable op", "nodes", "why not delegated"), rows)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{owner} {count}" for owner, count in counts.items()) or "-"
+
+
+def _cost(cost: Cost) -> tuple[str, ...]:
+    numbers = (str(cost.calls), f"{cost.ms:.3f}", f"{cost.share:.0%}")
+    reasons = "; ".join(cost.reasons) or "-"
+    return (cost.name, *numbers, cost.plugin or "-", _listed(cost.modules, 1) or "-", reasons)
+
+
+def _owned(explanation: Explanation) -> Iterator[tuple[str, ...]]:
+    for name, counts in explanation.owned.items():
+        for index, (owner, count) in enumerate(counts.items()):
+            yield "" if index else name, str(count), owner
+
+
+def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
+    pin = f"{entry.pin}{'' if entry.pin_kept else ' (not kept)'}" if entry.pin else "-"
+    about = (name, entry.op, entry.module or "-", entry.partition or entry.holder, pin)
+    said = [(v.plugin, v.code, v.text) for v in entry.verdicts]
+    for index, cells in enumerate(said or [("-", "-", "no plugin was asked")]):
+        # A node's name and op stand before its first verdict only.
+        yield (*(("",) * len(about) if index else about), *cells)
+
+
+def _missed(explanation: Explanation, every: bool) -> Sheet:
+    plugin = explanation.query.plugin
+    most = None if every else _NAMED
+    rows = []
+    for item in explanation.missed:
+        why = "; ".join(map(str, item.reasons)) or "no plugin was asked"
+        owner = [item.owner or "-"] if plugin else []
+        places = _listed(item.lines, most) or _listed(item.modules, most) or "-"
+        rows.append((item.op, str(len(item.nodes)), *owner, why, places))
+    title = f"not {plugin}'s" if plugin else "on portable kernels"
+    return Sheet((title, "nodes", *(["owner"] if plugin else []), "why", "where"), rows)
+
+
+def _listed(names: Sequence[str], most: int | None) -> str:
+    shown = names if most is None else names[:most]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return ", ".join(shown) + more
