@@ -51,7 +51,7 @@ def test_check_fails_for_a_plugin_that_lowerings_ask_and_that_can_not_be_used(he
     succeeds("plugins")
     done = invoke("plugins --check")
     assert (done.exit_code, "not installed" in done.stdout) == (1, True)
-    assert done.stderr == ("error: gone: can't be used; mend it, or take it out of registry.toml\n")
+    assert done.stderr == ("error: gone: can't be used; fix it, or remove it from registry.toml\n")
     # One whose options are wrong is there and no good.
     (here / "registry.toml").write_text("[plugins.cpu]\noptional = true\noptions = { x = 1 }\n")
     assert invoke("plugins --check").exit_code == 1

@@ -67,8 +67,8 @@ def test_a_missing_pt2_is_named():
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("raises", "calling it raised ValueError: no weights at broken.py:9; mend the function"),
-        ("exits", "calling it raised SystemExit: 3 at broken.py:17; mend the function"),
+        ("raises", "calling it raised ValueError: no weights at broken.py:9; fix the function"),
+        ("exits", "calling it raised SystemExit: 3 at broken.py:17; fix the function"),
         ("number", "returned int; return (module, example inputs)"),
         ("nothing", "returned NoneType; return (module, example inputs)"),
         ("several", "returned list; return (module, example inputs)"),
@@ -93,7 +93,7 @@ def test_a_function_that_gives_no_model_is_named(broken, name, what):
 def test_a_function_that_raises_inside_torch_is_named_with_its_own_line(broken):
     error = fails(f"plan {broken}:raises_inside_torch")
     assert error.startswith(f"{broken}:raises_inside_torch: calling it raised RuntimeError: ")
-    assert error.endswith(" at broken.py:13; mend the function")
+    assert error.endswith(" at broken.py:13; fix the function")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_function_that_raises_inside_torch_is_named_with_its_own_line(broken):
 def test_a_file_that_can_not_be_imported_is_named(here, text, what):
     (here / "top_of_mine.py").write_text(text)
     assert fails("lower -o net.pte top_of_mine.py:net") == (
-        f"top_of_mine.py:net: importing it {what}; mend the function"
+        f"top_of_mine.py:net: importing it {what}; fix the function"
     )
 
 
@@ -131,7 +131,7 @@ def test_an_import_that_fails_in_the_users_code_is_named_with_its_line(here):
     (here / "below_of_mine.py").write_text("\n\nimport gone_of_mine\n")
     missing = "raised ModuleNotFoundError: No module named 'gone_of_mine' at below_of_mine.py:3"
     for source in ("top_of_mine.py:net", "top_of_mine:net"):
-        assert fails("plan", source) == f"{source}: importing it {missing}; mend the function"
+        assert fails("plan", source) == f"{source}: importing it {missing}; fix the function"
 
 
 SCALED = """\
