@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 
 import etdev.schema.report  # noqa: F401 (notebooks and rich show profiles)
-from etdev.errors import RunError, first_line
+from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps
 from etdev.runtime.run import trace
@@ -52,6 +52,8 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
     dump = trace(path, inputs, method, repeat, data)
     try:
         events = _events(dump)
+    except EtdevError:
+        raise
     except Exception as error:
         what = f"its ETDump can't be read ({first_line(error)})"
         raise RunError(f"{path}, method {method!r}", what, "see etdev run --profile") from error
