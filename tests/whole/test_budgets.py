@@ -1,0 +1,83 @@
+"""Lines of code by folder; a change that needs more than its budget raises it here and says why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# At most this many lines of Python; the goal beside it is what the folder is to come down to.
+BUDGETS = {
+    "(root)": (1_480, 1_300),
+    "cli": (2_770, 1_900),
+    "delegate": (3_430, 2_900),
+    "edge": (2_050, 1_400),
+    "graph": (2_600, 1_800),
+    "lowering": (900, 900),
+    "planner": (1_450, 1_400),
+    "portable": (3_410, 3_200),
+    "pte": (1_640, 1_500),
+    "quirks": (3_140, 2_300),
+    "registry": (2_240, 1_900),
+    "runtime": (2_130, 1_900),
+    "scaffold": (200, 200),
+    "schema": (4_010, 2_300),
+    "testing": (1_500, 1_500),
+    "upstream": (610, 400),
+}
+HOST = (30_050, 24_000)  # without portable/
+PLUGINS = {"etdev-tune": (4_270, 3_200), "etdev-page": (900, 700), "etdev-cpu": (1_900, 1_600)}
+LOOSE_FILES = 6
+LONGEST_FILE = 300
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def host_files() -> list[Path]:
+    return sorted((ROOT / "etdev").rglob("*.py"))
+
+
+def folder(path: Path) -> str:
+    inside = path.relative_to(ROOT / "etdev").parts
+    return inside[0] if len(inside) > 1 else "(root)"
+
+
+@pytest.fixture(scope="module")
+def counted() -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for path in host_files():
+        sums[folder(path)] += lines(path)
+    return sums
+
+
+def test_every_folder_has_a_budget(counted):
+    assert counted.keys() == BUDGETS.keys()
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_folder_keeps_to_its_budget(name, counted):
+    assert counted[name] <= BUDGETS[name][0]
+
+
+def test_the_host_keeps_to_its_budget(counted):
+    assert counted.total() - counted["portable"] <= HOST[0]
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plugin_keeps_to_its_budget(name):
+    files = (ROOT / "plugins" / name).rglob("*.py")
+    assert sum(lines(path) for path in files if "tests" not in path.parts) <= PLUGINS[name][0]
+
+
+def test_few_files_are_loose():
+    assert len([path for path in host_files() if folder(path) == "(root)"]) <= LOOSE_FILES
+
+
+def test_no_file_is_long():
+    # The hooks are one page with a docstring for each.
+    long = {path.name: n for path in host_files() if (n := lines(path)) > LONGEST_FILE}
+    assert long.keys() <= {"hookspecs.py"}
