@@ -17,13 +17,21 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import methodcaller
 from typing import IO, Any
 
+import torch
 from attrs import define, field, frozen
+from torch import Tensor
 
 from etdev.files import in_scratch
 from etdev.runtime.loading import load_runtime
 
+_SIGNED = {
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
 # A function that takes longer than this is taken for one that hangs.
 LIMIT_S = 1800.0
 
@@ -74,7 +82,7 @@ class Child:
             args: Its arguments, which are pickled.
             limit_s: Time after which the process is killed.
         """
-        call = pickle.dumps((function, args))
+        call = _pickled((function, args))
         values: list[Any] = []
         with self._lock:
             process = self._started()
@@ -144,6 +152,22 @@ class Child:
         return f" ({errors[0].strip()})" if errors else ""
 
 
+class _Pickler(pickle.Pickler):
+    """A pickler of all tensors; torch's own fails on most unsigned integers when it reads them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        signed = _SIGNED.get(value.dtype) if type(value) is Tensor else None
+        if signed is None:
+            return NotImplemented
+        return methodcaller("view", value.dtype), (value.view(signed),)
+
+
+def _pickled(value: object) -> bytes:
+    written = io.BytesIO()
+    _Pickler(written).dump(value)
+    return written.getvalue()
+
+
 class _Raised(Exception):
     """The function raised an error; the text names it."""
 
@@ -196,11 +220,11 @@ def main() -> None:
 def _answered(function: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> Iterator[bytes]:
     try:
         for value in function(*args):
-            yield pickle.dumps(("value", value))
+            yield _pickled(("value", value))
     except Exception as error:
-        yield pickle.dumps(("error", " ".join(f"{type(error).__name__}: {error}".split())))
+        yield _pickled(("error", " ".join(f"{type(error).__name__}: {error}".split())))
     else:
-        yield pickle.dumps(("end", None))
+        yield _pickled(("end", None))
 
 
 # Shared by all runs of this process.
