@@ -30,7 +30,7 @@ class Viewed:
     Args:
         plan: The plan.
         title: The model's source, or the name of the .pte.
-        artifact: The contents of the .pte; None if there is no .pte.
+        artifact: The contents of the .pte; None without a .pte.
         profile: The profile of a run; None if nothing was measured.
         stages: Seconds of each stage of the lowering.
         note: A remark for the reader, such as why something is missing.

@@ -25,7 +25,7 @@ def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
     Of several classes with its name, it is the one in the plugin's own package.
 
     Raises:
-        CompileError: There is no such class, or no way to tell which.
+        CompileError: The class is missing, or several could be meant.
     """
     name = compiler_of(partition)
     found = namesakes(name)

@@ -53,7 +53,7 @@ def _check_failure(_: object, __: object, value: object) -> None:
 
 @define(eq=False)
 class Compilation:
-    """How decisions are compiled.
+    """The compilation of decisions.
 
     Args:
         composition: The plugins and the rules.

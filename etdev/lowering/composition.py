@@ -38,7 +38,7 @@ NO_PLUGIN = (
 
 @frozen(eq=False)
 class Composition:
-    """What `Lowerer` and `etdev.partitioner` both need.
+    """The plugins, rules and quirks that `Lowerer` and `etdev.partitioner` share.
 
     Args:
         plugins: In claim order.

@@ -24,7 +24,7 @@ class Reporter:
     """The verdict of each plugin on each node; the last one counts."""
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
-    # The plugin and the partition of each node that has one; the program is no partition.
+    # The plugin and the partition of each node that has one; the program itself doesn't count.
     _owners: dict[str, tuple[str, str | None]] = field(factory=dict)
     # A plugin that is asked again offers some groups again.
     _groups: dict[Offered, None] = field(factory=dict)

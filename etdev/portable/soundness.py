@@ -54,7 +54,7 @@ class Fault:
     rare: bool = False
 
     def within(self, node: Node) -> Fault:
-        """Return the same fault as the fault of an op with branches, one of which has the node."""
+        """Return the fault of a node as that of the op whose branch it is in."""
         if self.text.startswith("in a branch"):
             return self
         return evolve(self, text=f"in a branch, {op_name(node)} ({node.name}): {self.text}")

@@ -16,7 +16,7 @@ from attrs import evolve
 from etdev.errors import ClaimError, PluginError, first_line
 from etdev.registry.calls import call, call_for_items, fault, guarded
 
-# It is no answer to check, but entered and left.
+# A context is entered and left, not checked.
 from etdev.registry.calls import compile_context as compile_context
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, KeepWhole

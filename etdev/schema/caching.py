@@ -94,7 +94,7 @@ class CacheSettings:
 
     @property
     def off(self) -> bool:
-        """True if there is no cache."""
+        """True if the cache is off."""
         return self.location == OFF
 
     @property

@@ -100,7 +100,7 @@ class _Side:
         return (partition.backend_id, partition.device, nodes, specs, partition.constants)
 
     def described(self, partition: Partition | None) -> str | None:
-        """Return a partition in words; None if there is no partition."""
+        """Return a partition in words; None for None."""
         if partition is None:
             return None
         first, last = (self.names.get(partition.nodes[i], partition.nodes[i]) for i in (0, -1))

@@ -2,7 +2,7 @@
 
     canonical.py  values and programs as text, without names that mean nothing
     digests.py    weights by the digests of their bytes
-    origins.py    which version of which distribution some code is
+    origins.py    the distribution and version that a function comes from
     key.py        the key of one call of a backend, or why it can't have one
     entry.py      the bytes of an entry, with its checksum
     packing.py    the results of a call as an entry, and back

@@ -72,7 +72,7 @@ class Digests:
         """Wait until every list that was given to `fill` is complete.
 
         Raises:
-            MemoryError: There is no room for a weight.
+            MemoryError: A weight doesn't fit into memory.
         """
         try:
             for buffers, place, copied in self._due:

@@ -26,7 +26,7 @@ _CHECKSUM_BYTES = 32
 
 @frozen
 class Entry:
-    """What the cache keeps under one key.
+    """An entry of the cache: a compiled partition and where it came from.
 
     Args:
         key: Its key.

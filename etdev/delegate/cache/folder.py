@@ -1,6 +1,6 @@
 """Entries of the cache as files, each written whole or not at all.
 
-An entry is a file named after its key. There is no index to go stale: the files in the folder are
+An entry is a file named after its key. No index can go stale: the files in the folder are
 the cache, and a file's modification time is when it was last used. Processes need no lock, since
 all that have a key write the same bytes, under a temporary name first.
 """

@@ -29,7 +29,7 @@ _VERSION = "4"
 
 @frozen
 class Name:
-    """What a call is known by.
+    """The identity of a compiler's call.
 
     Args:
         key: Digest of everything that the result of the call depends on.

@@ -1,4 +1,4 @@
-"""The origin of code: which version of which distribution a function belongs to."""
+"""The origin of code: the distribution and version that a function comes from."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _modified_bessel(order: int) -> Callable[[Tensor], Tensor]:
     scaled = _exponential_bessel(order)
 
     def formula(x: Tensor) -> Tensor:
-        # In two steps, the first of which doesn't overflow where the result does not.
+        # In two steps: the first doesn't overflow where the result does not.
         half = torch.exp(x.abs() / 2)
         return scaled(x) * half * half
 

@@ -30,7 +30,7 @@ class Record:
         build: The build; several candidates may have its bytes.
         cases: The calls.
         rounds: Measurements by round and method.
-        failure: Why there is no result.
+        failure: Why the measurement failed.
     """
 
     build: Build

@@ -60,7 +60,7 @@ class Store:
             raise self._unwritable(error) from error
 
     def load(self, key: Mapping[str, Any]) -> Measurement | Failure | None:
-        """Return the measurement of a key; None if there is none, or its file is torn."""
+        """Return the measurement of a key; None if it is missing or its file is torn."""
         if self.folder is None:
             return None
         with contextlib.suppress(*_UNREADABLE):

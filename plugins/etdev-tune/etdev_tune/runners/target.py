@@ -142,7 +142,7 @@ def _save(inputs: Any, file: Path) -> None:
     """Write inputs to a file in a temporary folder.
 
     Raises:
-        RunError: There is no room for it.
+        RunError: The target has too little room.
     """
     try:
         torch.save(inputs, file)

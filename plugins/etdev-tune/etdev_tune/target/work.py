@@ -76,7 +76,7 @@ class Work:
         while time.perf_counter_ns() < end:
             try:
                 method.execute(inputs)
-            except Exception:  # Its state may not allow so many; other errors come again.
+            except Exception:  # Its state may not allow that many; other errors come again.
                 return True
             calls += 1
         return calls > int(self.order["warmup"])
