@@ -27,7 +27,7 @@ from etdev.graph.source import where
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.rules import Options
-from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.planner.unclaimed import check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
@@ -126,7 +126,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])
         self._refuse_whole_ops(program, plan)
-        refuse_unclaimed(
+        check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
         )
         called = _with_calls(program, plan)

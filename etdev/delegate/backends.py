@@ -54,7 +54,7 @@ def namesakes(name: str) -> list[type[BackendDetails]]:
     return list({(_file(b), b.__qualname__): b for b in backends}.values())
 
 
-def refuse_namesake(
+def check_namesake(
     partition: Partition, backend: type[BackendDetails], known: dict[str, type[BackendDetails]]
 ) -> None:
     """Refuse a partition whose payload would be given to another class of the same name.

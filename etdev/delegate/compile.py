@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
-from etdev.delegate.backends import refuse_namesake
+from etdev.delegate.backends import check_namesake
 from etdev.delegate.cache_session import Memory
 from etdev.delegate.compiler_calls import Call, calls_of, context
 from etdev.delegate.executors.dispatch import Dispatcher
@@ -87,7 +87,7 @@ class Compiler:
         plugin = next(plugin for plugin in self.plugins if plugin.name == first.plugin)
         with context(plugin, first.device) as changes:
             for call in calls_of(batch, plugin):
-                refuse_namesake(call.first, call.backend, self._backends)
+                check_namesake(call.first, call.backend, self._backends)
                 start = time.perf_counter()
                 if earlier := self.memory.before(call):
                     self._use(call, *earlier)

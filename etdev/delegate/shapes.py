@@ -23,7 +23,7 @@ from etdev.upstream.fake_tensors import FakeTensor, active_fake_mode
 from etdev.upstream.trees import pytree
 
 
-def with_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
+def record_shapes(lowered: LoweredBackendModule) -> LoweredBackendModule:
     """Return the same delegate with a program that knows its shapes without being run."""
     program = copy.copy(lowered.original_module)
     program.__class__ = _Program

@@ -16,7 +16,7 @@ from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
-from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.planner.unclaimed import check_claimed
 from etdev.schema.quirk import Stage
 from etdev.upstream.call import guarded
 from etdev.upstream.edge import without_dim_order
@@ -59,7 +59,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     )
     edge = manager.exported_program(method)
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
-    refuse_unclaimed("edge conversion", [plan], NO_PLUGIN)
+    check_claimed("edge conversion", [plan], NO_PLUGIN)
     return decided
 
 

@@ -18,7 +18,7 @@ from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Options, Rules, rules
-from etdev.planner.unclaimed import refuse_unclaimed
+from etdev.planner.unclaimed import check_claimed
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers
@@ -105,7 +105,7 @@ class Composition:
         for name in sorted(programs):
             plan, decided[name] = planner.plan(programs[name], name, whole[name])
             plans.append(plan)
-        refuse_unclaimed("plan", plans, NO_PLUGIN)
+        check_claimed("plan", plans, NO_PLUGIN)
         self.rules.check_matched(planner.matched)
         self.rules.check(plans)
         asked = tuple((plugin.name, plugin.version) for plugin in self.plugins)

@@ -12,7 +12,7 @@ from etdev.schema.plan import MethodPlan
 _NAMED = 5
 
 
-def refuse_unclaimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
+def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
     """Refuse by name the nodes that have no owner, with what every plugin said about them.
 
     Args:

@@ -55,7 +55,7 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
     Returns:
         ExecuTorch's schema object, and the number and bytes of each named datum's segment, by key.
     """
-    from etdev.upstream.emission import with_segments
+    from etdev.upstream.emission import replace_segments
 
     program, segments = _unpacked(data)
     if segments is None:
@@ -66,17 +66,17 @@ def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]
         named[key] = number, segments[place.offset : place.offset + place.size]
     # ExecuTorch would need a copy of the named data.
     program.named_data = []
-    return with_segments(program, segments).program, named
+    return replace_segments(program, segments).program, named
 
 
 def restored(data: memoryview) -> Any:
     """Unpack a file into ExecuTorch's PTEFile, with copies of all data."""
-    from etdev.upstream.emission import PTEFile, with_segments
+    from etdev.upstream.emission import PTEFile, replace_segments
 
     program, segments = _unpacked(data)
     if segments is None:
         return PTEFile(program=program, mutable_data=None, named_data=None)
-    return with_segments(program, bytes(segments))
+    return replace_segments(program, bytes(segments))
 
 
 def _unpacked(data: memoryview) -> tuple[Any, memoryview | None]:

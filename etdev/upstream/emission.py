@@ -43,7 +43,7 @@ def without_segments(flatbuffer: bytes) -> Any:
     return _program._flatbuffer_to_program(flatbuffer)
 
 
-def with_segments(program: Any, segments: memoryview | bytes) -> Any:
+def replace_segments(program: Any, segments: memoryview | bytes) -> Any:
     """Return ExecuTorch's PTEFile of a program, with the data of its segments."""
     return _program._restore_segments(program, segments)
 

@@ -56,7 +56,7 @@ def test_no_module_is_made_of_a_delegate(modules):
 def test_the_bytes_are_those_of_running_it(shapes, monkeypatch):
     result = lowered(shapes)
     short = result.to_executorch().buffer
-    monkeypatch.setattr(join, "with_shapes", lambda delegate: delegate)
+    monkeypatch.setattr(join, "record_shapes", lambda delegate: delegate)
     assert result.to_executorch().buffer == short
 
 
