@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import is_flow
 from etdev.graph.signature import renamed
-from etdev.schema.quirk import Quirk, Stage
+from etdev.schema.quirk import Quirk, Refusal, Stage
 from etdev.upstream.operators import edge_ops
 
 _COND, _MAP, _SCAN = (getattr(torch.ops.higher_order, n) for n in ("cond", "map_impl", "scan"))
@@ -142,6 +142,10 @@ def _in_reach(find: Callable[[ExportedProgram], list[Node]]) -> Callable[[Any], 
     return lambda program: find(program) if len(graph_modules(program.graph_module)) > 1 else []
 
 
+_OVERWRITTEN = Refusal(
+    "ExecuTorch would overwrite {found.name}, the result of a torch.cond, in the next one",
+    "lower with etdev.Lowerer, which keeps it",
+)
 MISPLACED_VIEWS = Quirk(
     name="misplaced-views",
     stage=(Stage.PLANNED, Stage.LOOP),
@@ -151,6 +155,11 @@ MISPLACED_VIEWS = Quirk(
     affects="executorch<1.6",
     find=_in_reach(misplaced_views),
     fix=copy_viewed,
+    in_loop=Refusal(
+        "ExecuTorch would read {found.all_input_nodes[0].name} in the wrong place, which the body "
+        "of a map or scan is given and {found.name} views{where}",
+        "lower with etdev.Lowerer, which copies it first",
+    ),
     undefined=True,
 )
 VIEWED_RESULTS = Quirk(
@@ -161,6 +170,7 @@ VIEWED_RESULTS = Quirk(
     affects="executorch<1.6",
     find=_in_reach(viewed_results),
     fix=clone_results,
+    in_loop=_OVERWRITTEN,
     undefined=True,
 )
 OVERWRITTEN_RESULTS = Quirk(
@@ -171,6 +181,7 @@ OVERWRITTEN_RESULTS = Quirk(
     affects="executorch<1.6",
     find=_in_reach(overwritten_results),
     fix=clone_results,
+    in_loop=_OVERWRITTEN,
     undefined=True,
 )
 QUIRKS = (MISPLACED_VIEWS, VIEWED_RESULTS, OVERWRITTEN_RESULTS)

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.quirks.state import Result, of_kind
+from etdev.quirks.state import UNKEPT, Result, of_kind
 from etdev.schema.quirk import Quirk, Stage
 from etdev.upstream.fake_tensors import FakeTensor
 
@@ -140,6 +140,7 @@ WRITTEN_PARAMETERS = Quirk(
     affects="executorch<1.6",
     find=of_kind(OutputKind.PARAMETER_MUTATION),
     fix=make_buffers,
+    in_loop=UNKEPT,
 )
 GRADIENT_BUFFERS = Quirk(
     name="gradient-buffers",

@@ -194,6 +194,10 @@ def _places(program: ExportedProgram) -> dict[str, int]:
     return places
 
 
+UNKEPT = Refusal(
+    "ExecuTorch would not write {found.name!r} as the model does",
+    "lower with etdev.Lowerer, which completes such a program or says what to change",
+)
 # A new value may be another buffer's once more after the copy between them was taken out.
 _UPDATES = (Stage.FUNCTIONAL, Stage.EDGE, Stage.SIMPLIFIED)
 WRITTEN_INPUTS = Quirk(
@@ -209,6 +213,7 @@ WRITTEN_INPUTS = Quirk(
         "write to a copy of it",
         "clone the input first, and return the new value if it is needed",
     ),
+    in_loop=UNKEPT,
 )
 LOST_WRITE_BACK = Quirk(
     name="lost-write-back",
@@ -219,6 +224,7 @@ LOST_WRITE_BACK = Quirk(
     affects="executorch<1.6",
     find=lost_write_backs,
     fix=clone_results,
+    in_loop=UNKEPT,
 )
 SHARED_NEW_VALUE = Quirk(
     name="shared-new-value",
@@ -228,6 +234,7 @@ SHARED_NEW_VALUE = Quirk(
     affects="torch<2.15",
     find=shared_values,
     fix=clone_results,
+    in_loop=UNKEPT,
 )
 VIEWED_UPDATES = Quirk(
     name="viewed-updates",
@@ -238,6 +245,7 @@ VIEWED_UPDATES = Quirk(
     affects="executorch<1.6",
     find=viewed_values,
     fix=clone_results,
+    in_loop=UNKEPT,
 )
 STALE_OUTPUTS = Quirk(
     name="stale-outputs",
@@ -248,6 +256,7 @@ STALE_OUTPUTS = Quirk(
     affects="executorch<1.6",
     find=stale_outputs,
     fix=clone_results,
+    in_loop=UNKEPT,
 )
 SHARED_STATE = Quirk(
     name="shared-state",

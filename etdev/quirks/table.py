@@ -129,7 +129,9 @@ class Table:
         index = Index(program)
         for row in self.rows:
             refusal = row.in_loop or (None if row.fix or row.symptom else row.refusal)
-            if refusal is None or row.stages[0] not in stages:
+            # The loop has no stage between those that it is looked at.
+            places = row.stages if row.in_loop else row.stages[:1]
+            if refusal is None or not set(places).intersection(stages):
                 continue
             if found := index.found(refusal.find or row.find):
                 who = LOOP if row.in_loop else _who(row.stages[0])

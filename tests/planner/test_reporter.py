@@ -11,9 +11,8 @@ from etdev.schema.partition import Draft
 
 
 def ledger(reporter, nodes, plugins):
-    graph = SimpleNamespace(
-        ops=dict.fromkeys(nodes, "aten.add"), modules={}, source_ops={}, lines={}, read={}, items={}
-    )
+    facts = {"module": "", "source_op": "", "line": "", "inputs": (), "values": ()}
+    graph = SimpleNamespace(ops=dict.fromkeys(nodes, "aten.add"), facts=lambda _: facts)
     return reporter.ledger(graph, plugins, Pinning(()))
 
 

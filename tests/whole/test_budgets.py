@@ -19,7 +19,7 @@ BUDGETS = {
     "planner": (1_450, 1_400),
     "portable": (3_410, 3_200),
     "pte": (1_640, 1_500),
-    "quirks": (3_140, 2_300),
+    "quirks": (3_220, 2_300),
     "registry": (2_240, 1_900),
     "runtime": (2_150, 1_900),
     "scaffold": (200, 200),
@@ -27,7 +27,7 @@ BUDGETS = {
     "testing": (1_500, 1_500),
     "upstream": (610, 400),
 }
-HOST = (30_050, 24_000)  # without portable/
+HOST = (30_150, 24_000)  # without portable/
 PLUGINS = {"etdev-tune": (4_270, 3_200), "etdev-page": (900, 700), "etdev-cpu": (1_900, 1_600)}
 LOOSE_FILES = 6
 LONGEST_FILE = 300

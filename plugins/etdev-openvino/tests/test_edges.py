@@ -95,7 +95,7 @@ def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
         return nn.functional.linear(nn.functional.embedding(i, torch.arange(12.0).view(3, 4)), x)
 
     inputs = (X[0], torch.tensor([2, 0, 1]))
-    lowered = Lowerer([OpenVinoPlugin()]).lower(Function(model), inputs)
+    lowered = Lowerer([OpenVinoPlugin(precision="bf16")]).lower(Function(model), inputs)
     owners = {entry.op.split(".")[1]: entry.owner for entry in lowered.plan["forward"].ledger}
     assert owners["embedding"] == "portable"
     lowered.verify(inputs)
