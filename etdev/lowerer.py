@@ -45,7 +45,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
-from etdev.upstream.decompositions import ops_listed_once
+from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.generated_code import forgotten_code
 from etdev.upstream.tracing import turn
 
@@ -226,6 +226,6 @@ class Lowerer:
             turn(),
             untouched_random_state(),
             forgotten_code(),
-            ops_listed_once(),
+            quick_decompositions(),
         ):
             yield

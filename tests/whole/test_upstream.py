@@ -11,8 +11,10 @@ from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, schema
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from executorch.exir.passes.propagate_device_pass import TARGET_DEVICE_COMPILE_SPEC_KEY
+from torch.export import exported_program
 
 from etdev.schema import partition
+from etdev.upstream.decompositions import executorch_table, quick_decompositions
 
 # Every name of torch's and ExecuTorch's that neither documents, and what it is needed for. Those
 # who add one say so here; those who move to a newer release look at these first. The host has all
@@ -237,6 +239,32 @@ def test_custom_metadata_survives_decomposition():
             node.meta["custom"] = {"mark": 1}
     after = program.run_decompositions()
     assert [n.name for n in after.graph.nodes if n.meta.get("custom") == {"mark": 1}]
+
+
+def test_a_decomposition_is_the_same_without_kernels_for_every_op(monkeypatch):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            y = torch.nn.functional.interpolate(torch.nn.functional.silu(x @ x), scale_factor=2)
+            return torch.nn.functional.scaled_dot_product_attention(y, y, y).softmax(-1)
+
+    overridden = []
+    override = exported_program._override_composite_implicit_decomp
+    monkeypatch.setattr(
+        exported_program,
+        "_override_composite_implicit_decomp",
+        lambda table: overridden.append(len(table)) or override(table),
+    )
+    program = torch.export.export(Net(), (torch.randn(1, 2, 4, 4),))
+    table = dict(executorch_table())
+    del table[torch.ops.aten.silu.default], table[torch.ops.aten.matmul.default]
+    before = program.run_decompositions(table)
+    with quick_decompositions():
+        after = program.run_decompositions(table)
+    assert after.graph_module.code == before.graph_module.code
+    assert "silu" in after.graph_module.code
+    assert "matmul" in after.graph_module.code
+    # A call has more than one trace; hundreds of ops that torch would register kernels for.
+    assert max(overridden[len(overridden) // 2 :]) * 5 < overridden[0]
 
 
 def test_a_pte_reads_back_into_the_schema():
