@@ -67,7 +67,6 @@ class Scripted:
             sentinel_ns=QUIET_NS,
             others_cpu=self.others_cpu,
             memory_bytes=1000,
-            threads=request.threads,
         )
 
     def close(self) -> None:

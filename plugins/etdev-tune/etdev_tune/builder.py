@@ -1,11 +1,16 @@
-"""Lowering of candidates to .pte files; each method is exported once for all of them."""
+"""Lowering of candidates to .pte files, each with the registry and arguments of the user.
+
+Each method is exported once for all of them.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
@@ -15,21 +20,24 @@ from etdev.edge.source import Method
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
 from etdev.lowerer import Lowerer
+from etdev.lowering.composition import compose
 from etdev.lowering.locking import lock_of
 from etdev.lowering.lowered import Lowered
+from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
-from etdev.registry.registry import load
+from etdev.registry.plugin import Plugin
+from etdev.registry.registry import Registry, load
 from etdev.runtime.decision import Decision
+from etdev.schema.limits import Limits
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
 from etdev.upstream.generated_code import forgotten_code
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import REFUSED, Failure
-from etdev_tune.setup import Setup
 from etdev_tune.toml_writer import toml_of
 
 # Number of conversions that are kept for later candidates.
@@ -37,17 +45,72 @@ _KEPT = 3
 
 
 @frozen(eq=False)
+class Setup:
+    """The user's registry, changed by the arguments, which every candidate keeps.
+
+    Args:
+        plugins: Plugins of the untuned plan by name, in claim order.
+        objects: Plugins that were given as objects, which no registry can name.
+        running: Arguments of `Lowerer` that no registry has: `cache`, `jobs`.
+    """
+
+    registry: Registry
+    plugins: Mapping[str, Plugin]
+    objects: Mapping[str, object]
+    running: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        plugins: Sequence[object] | None = None,
+        *,
+        registry: Registry | str | os.PathLike[str] | None = None,
+        cache: Any = None,
+        jobs: int | None = None,
+        on_failure: str | None = None,
+        **deciding: Any,
+    ) -> Setup:
+        """Make a setup of `Lowerer`'s arguments, and raise its errors."""
+        if not isinstance(registry, Registry):
+            registry = load(Path(registry) if registry else None)
+        composition = compose(plugins, Options(registry=registry, **deciding))
+        rules = composition.rules
+        entries = []
+        for plugin in composition.delegating:
+            entry = registry.entry(plugin.name)
+            devices = {**entry.devices, **rules.devices.get(plugin.name, {})}
+            limits = rules.limits.get(plugin.name, Limits())
+            entries.append(evolve(entry, optional=False, devices=devices, limits=limits))
+        setup = evolve(
+            registry,
+            entries=tuple(entries),
+            pins=rules.pins,
+            budget=rules.budget,
+            strict=rules.strict,
+            simplify=composition.simplify,
+            on_failure=on_failure or registry.on_failure,
+        )
+        named = {plugin.name: plugin for plugin in composition.delegating}
+        given = zip(plugins or (), named, strict=False)
+        objects = {name: item for item, name in given if not isinstance(item, str)}
+        return cls(setup, named, objects, {"cache": cache, "jobs": jobs})
+
+    def lowerer(self, candidate: Candidate, registry: Registry | None = None) -> Lowerer:
+        """Return a Lowerer for a candidate, with its registry as a file has it, or made for it."""
+        plugins = [self.objects.get(name, name) for name in candidate.plugins]
+        known = registry or candidate.registry(self.registry)
+        return Lowerer(plugins, registry=known, **self.running)
+
+
+@frozen(eq=False)
 class Build:
     """A candidate as a .pte.
 
     Args:
-        candidate: The candidate.
-        path: Path of the .pte.
         data: Paths of its .ptd files.
-        digest: Digest of all these files; equal ones are measured once.
-        size_bytes: Size of all these files.
+        digest: Digest of all files; equal ones are measured once.
+        size_bytes: Size of all files.
         methods: Inputs and outputs of its methods, by name.
-        plan: Its plan.
         seconds: Seconds that it took.
     """
 
@@ -79,13 +142,7 @@ class Build:
 
 @define(eq=False)
 class Builder:
-    """Lowering of candidates in a folder.
-
-    Args:
-        methods: The model.
-        setup: The user's registry and arguments.
-        folder: Folder of the files.
-    """
+    """Lowering of candidates to files in a folder."""
 
     methods: Mapping[str, Method]
     setup: Setup
@@ -102,33 +159,24 @@ class Builder:
         return evolve(known, candidate=candidate) if isinstance(known, Build) else known
 
     def final(self, candidate: Candidate, path: Path, registry: Path) -> tuple[Build, Lock]:
-        """Lower a candidate as a user would with its registry file; return its lock, too.
-
-        Args:
-            candidate: The candidate.
-            path: The .pte to write.
-            registry: The registry file to write first.
+        """Lower a candidate as a user would with its registry file, which is written first.
 
         Raises:
             EtdevError: As `Lowerer.lower` and `Lowered.save`.
         """
         start = time.perf_counter()
-        write_text(registry, self.text(candidate))
+        head = [
+            f"Written by etdev tune: {candidate.name}.",
+            "etdev lower --registry reads it, and makes the same .pte without measuring anything.",
+        ]
+        write_text(registry, toml_of(candidate.registry(self.setup.registry), head))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             lowerer = self.setup.lowerer(candidate, load(registry))
             lowered = lowerer.lower(self.methods)
             lowered.save(path)
             lock = lock_of(lowerer.compilation, lowered, path)
-        return described(candidate, path, lowered, time.perf_counter() - start), lock
-
-    def text(self, candidate: Candidate) -> str:
-        """Return the text of the registry file of a candidate."""
-        head = [
-            f"Written by etdev tune: {candidate.name}.",
-            "etdev lower --registry reads it, and makes the same .pte without measuring anything.",
-        ]
-        return toml_of(candidate.registry(self.setup.registry), head)
+        return _described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def _attempt(self, candidate: Candidate) -> Build | Failure:
         try:
@@ -150,7 +198,7 @@ class Builder:
         with in_scratch():
             place.mkdir(parents=True, exist_ok=True)
         path = lowered.save(place / "program.pte")
-        return described(candidate, path, lowered, time.perf_counter() - start)
+        return _described(candidate, path, lowered, time.perf_counter() - start)
 
     def _lowered(self, candidate: Candidate) -> Lowered:
         """Lower a candidate; those with the same plugins and options share a conversion."""
@@ -182,7 +230,7 @@ def _planned(lowerer: Lowerer, known: Decision) -> Decision:
     return evolve(known, plan=plan, programs=decided, stages=Stages())
 
 
-def described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
+def _described(candidate: Candidate, path: Path, lowered: Lowered, seconds: float) -> Build:
     """Describe the build of files that are written."""
     data = tuple(sorted(path.parent.glob(f"{path.stem}.*.ptd")))
     digest = blake3()

@@ -10,11 +10,9 @@ from attrs import evolve, field, frozen
 
 from etdev.registry.registry import PluginEntry, Registry
 from etdev.schema.limits import Limits
-from etdev.schema.pins import PORTABLE as PORTABLE_OWNER
-from etdev.schema.pins import Pin
+from etdev.schema.pins import PORTABLE, Pin
 
 UNTUNED = "untuned"
-PORTABLE = "portable alone"
 # With more plugins, only pairs are tried, and each plugin first.
 _FEW = 3
 
@@ -50,21 +48,16 @@ class Candidate:
         return repr((self.plugins, options, limits, pins, self.simplify))
 
     def registry(self, base: Registry) -> Registry:
-        """Return the registry that lowers a model as this candidate.
-
-        Args:
-            base: The user's registry.
-        """
-        entries = tuple(self._entry(base.entry(name)) for name in self.plugins)
+        """Return the registry that lowers a model as this candidate, made of the user's."""
         # Pins to a plugin that is not asked leave nodes to portable kernels.
-        owners = (*self.plugins, PORTABLE_OWNER)
+        owners = (*self.plugins, PORTABLE)
         pins = [
-            pin if pin.plugin in owners else evolve(pin, plugin=PORTABLE_OWNER)
+            pin if pin.plugin in owners else evolve(pin, plugin=PORTABLE)
             for pin in (*base.pins, *self.pins)
         ]
         return evolve(
             base,
-            entries=entries,
+            entries=tuple(self._entry(base.entry(name)) for name in self.plugins),
             unlisted="ignore",
             pins=tuple(pins),
             simplify=base.simplify if self.simplify is None else self.simplify,
@@ -84,15 +77,12 @@ class Candidate:
         own = limits.over(self.limits.get(plugin, Limits()))
         return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
 
-    def with_pins(self, pins: Sequence[Pin], plugin: str, words: str) -> Candidate:
-        """Return a copy with pins to a plugin, which is asked last if it was not asked before.
+    def with_pins(self, pins: Sequence[Pin], owner: str, words: str) -> Candidate:
+        """Return a copy with pins to an owner, which count before those of this candidate.
 
-        Args:
-            pins: The pins, which count before those of this candidate.
-            plugin: The plugin, or `portable`.
-            words: Description of the change.
+        A plugin that was not asked before is asked last.
         """
-        plugins = dict.fromkeys([*self.plugins, *([plugin] if plugin != PORTABLE_OWNER else [])])
+        plugins = dict.fromkeys([*self.plugins, *([owner] if owner != PORTABLE else [])])
         return self._changed(words, pins=(*pins, *self.pins), plugins=tuple(plugins))
 
     def simplified(self, simplify: bool) -> Candidate:
@@ -112,18 +102,14 @@ class Candidate:
 
 
 def always(names: Sequence[str]) -> list[Candidate]:
-    """Return the baselines other than portable kernels alone.
-
-    Args:
-        names: The plugins of the untuned plan, in claim order.
-    """
+    """Return the baselines other than portable kernels alone, given the untuned claim order."""
     alone = [Candidate(f"{name} alone", (name,), always=True) for name in names]
     return [Candidate(UNTUNED, tuple(names), always=True), *(alone if len(names) > 1 else [])]
 
 
 def portable() -> Candidate:
     """Return the candidate without plugins."""
-    return Candidate(PORTABLE, (), always=True)
+    return Candidate("portable alone", (), always=True)
 
 
 def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
@@ -132,20 +118,13 @@ def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
 
 
 def orders_of(names: Sequence[str]) -> list[Candidate]:
-    """Return claim orders of two plugins or more, except the given one.
-
-    Args:
-        names: The plugins that claim something, in the claim order of the untuned plan.
-    """
+    """Return claim orders of two plugins or more, except the given one."""
     whole = tuple(names)
     if len(whole) <= _FEW:
         orders = [o for size in range(2, len(whole) + 1) for o in permutations(whole, size)]
     else:
-        orders = [*permutations(whole, 2), *(_first(name, whole) for name in whole)]
+        first = [(name, *(other for other in whole if other != name)) for name in whole]
+        orders = [*permutations(whole, 2), *first]
     # The longest first, since they have the most to choose from.
     orders.sort(key=lambda order: -len(order))
     return [Candidate(", ".join(o), o) for o in dict.fromkeys(orders) if o != whole]
-
-
-def _first(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    return (name, *(other for other in names if other != name))

@@ -1,4 +1,4 @@
-"""Cases: calls on which candidates are compared, with the outputs of eager PyTorch."""
+"""Calls on which candidates are compared, with the outputs of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from blake3 import blake3
 
 from etdev.edge.reference import Reference
 from etdev.edge.source import Method
-from etdev.errors import TuneError, VerifyError
+from etdev.errors import RunError, TuneError, VerifyError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
+from etdev.runtime.compare import Tolerance, compare
 from etdev.runtime.sessions import Call, is_random, sessions_of
 
 # Calls of each method that are compared, or as many as are given.
@@ -32,13 +33,10 @@ class Leaves(tuple[Any, ...]):
 
 @frozen(eq=False)
 class Case:
-    """Consecutive calls of one method, which carry its state on.
+    """Consecutive calls of one method in eager PyTorch, which carry its state on.
 
     Args:
-        method: Name of the method.
-        calls: Inputs and outputs in eager PyTorch.
         weights: Weight of each call's time; 0 is not timed.
-        digest: Digest of all of it.
     """
 
     method: str
@@ -71,19 +69,10 @@ def cases_of(
     inputs: Any = None,
     weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
 ) -> list[Case]:
-    """Call every method in eager PyTorch.
+    """Call every method in eager PyTorch, with inputs and weights as `tune` takes them.
 
-    Args:
-        methods: The model.
-        inputs: Arguments of a call as a tuple or `Leaves`, or a list of these; a dict by method if
-            there are several. None takes the example inputs, and fresh ones like them with dynamic
-            sizes at their bounds.
-        weights: Weights of the times of several inputs; all the same if None.
-
-    Raises:
-        TuneError: The model draws random numbers, no inputs exercise it, or the weights make no
-            sense.
-        SourceError: The model doesn't take the inputs.
+    Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
+    their bounds. A file's inputs are `Leaves`.
     """
     if isinstance(inputs, Mapping) and (unknown := set(inputs) - set(methods)):
         what = f"there is no method {sorted(unknown)[0]!r}"
@@ -94,6 +83,40 @@ def cases_of(
         own = weights.get(name) if isinstance(weights, Mapping) else weights
         cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given, own))
     return cases
+
+
+def error_of(case: Case, outputs: Sequence[Sequence[Any]]) -> float:
+    """Return the largest error of any output, relative to its largest finite value in PyTorch.
+
+    Integers and bools have to be equal, except for one step of int8 and uint8, since quantised
+    models round. The error is infinite for an output that is missing, has another shape or dtype,
+    or is NaN on one side alone.
+    """
+    if len(outputs) != len(case.calls):
+        return math.inf
+    errors = [0.0]
+    for given, call in zip(outputs, case.calls, strict=True):
+        own, wanted = ([v for v in values if v is not None] for values in (given, call.outputs))
+        errors += map(_error, own, wanted) if len(own) == len(wanted) else [math.inf]
+    return max(errors)
+
+
+def _error(value: Any, wanted: Any) -> float:
+    if isinstance(value, str) or isinstance(wanted, str):
+        return 0.0 if value == wanted else math.inf
+    expected = torch.as_tensor(wanted).detach()
+    both = isinstance(value, torch.Tensor) and isinstance(wanted, torch.Tensor)
+    if both and value.dtype != wanted.dtype:
+        return math.inf
+    try:
+        error = compare([value], [expected])[0].max_error
+    except RunError:
+        return math.inf
+    # A whole largest value, or one step.
+    allowed = Tolerance(relative=1.0, steps=1).allowed(expected)
+    if expected.is_floating_point() or expected.is_complex():
+        return math.inf if math.isnan(error) else error / allowed
+    return 0.0 if error <= allowed else math.inf
 
 
 def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None) -> Case:

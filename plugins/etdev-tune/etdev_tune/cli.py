@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.documents import CONVERTER
-from etdev_tune.report import TUNING, Report
-from etdev_tune.tables import kept_lines, read_report, report_lines, report_sheets
+from etdev.schema.report.sheet import Sheet, size
+from etdev_tune.outputs import Outputs
+from etdev_tune.report import TUNING, Estimate, Report, Trial
+from etdev_tune.store import Store, default_folder
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -132,11 +134,11 @@ def command(  # noqa: PLR0913 - an argument for each option
 
 def _show(output: Path | None, store: Path | None, every: bool, as_json: bool) -> None:
     if output is not None:
-        _print(read_report(output), output, every, as_json)
+        _print(Outputs(output).read_report(), output, every, as_json)
         return
     if as_json:
         raise click.UsageError("--show --json needs -o")
-    for line in kept_lines(store):
+    for line in _kept_lines(Store(store or default_folder())):
         results.line(line)
 
 
@@ -144,8 +146,8 @@ def _print(report: Report, output: Path, every: bool, as_json: bool) -> None:
     if as_json:
         results.document(TUNING.stamped(CONVERTER.unstructure(report)))
         return
-    results.show(report_sheets(report), every)
-    for line in report_lines(report, output):
+    results.show(_sheets(report), every)
+    for line in _lines(report, Outputs(output)):
         results.line(line)
 
 
@@ -171,3 +173,54 @@ def _measured(files: Sequence[str]) -> dict[str, Any]:
         inputs.setdefault(method, []).append(Leaves(load_inputs(file)))
         weights.setdefault(method, []).append(weight)
     return {"measured_on": inputs or None, "weights": weights or None}
+
+
+def _sheets(report: Report) -> list[Sheet]:
+    """Return the candidates and the moves of a tuning as tables."""
+    columns = ("candidate", "ms", "vs untuned", "error", "size", "delegates", "portable", "")
+    sheets = [Sheet(columns, [_row(t, report.chosen) for t in report.trials], "candidates")]
+    if report.moves:
+        moves = [(m.name, _ratio(m.measured), m.why) for m in report.moves]
+        sheets.append(Sheet(("move", "measured", "why"), moves, "moves"))
+    return sheets
+
+
+def _row(trial: Trial, chosen: str) -> tuple[str, ...]:
+    marks = [trial.detail or (f"same as {trial.same_as}" if trial.same_as else "")]
+    marks = ["chosen" if trial.name == chosen else "", "front" if trial.front else "", *marks]
+    error = "-" if trial.error is None else f"{trial.error:.1e}"
+    counts = (str(trial.delegates), str(trial.portable_nodes)) if trial.size_bytes else ("-", "-")
+    bytes_of = size(trial.size_bytes) if trial.size_bytes else "-"
+    latency = str(trial.latency_ms or "-")
+    ratio = _ratio(trial.against_untuned)
+    return (trial.name, latency, ratio, error, bytes_of, *counts, ", ".join(filter(None, marks)))
+
+
+def _ratio(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate}x"
+
+
+def _lines(report: Report, files: Outputs) -> Iterator[str]:
+    """Yield the decision, the target and the files."""
+    target = ", ".join(filter(None, [report.target, report.fingerprint.get("cpu", "")]))
+    yield f"{files.program}: {report.verdict}"
+    yield (
+        f"{files.program}: measured on {target} with {report.threads} threads; "
+        f"{report.measured} measurements, {report.reused} reused, {report.seconds:.0f} s"
+    )
+    yield from (f"{files.program}: {note}" for note in report.notes)
+    again = f"made again by etdev lower --registry {files.registry}; lock {files.lock}"
+    yield f"{files.program}: {again}"
+
+
+def _kept_lines(store: Store) -> Iterator[str]:
+    """Yield the number of measurements in the store, by target."""
+    programs: dict[str, list[str]] = {}
+    for key in store.kept():
+        target = key["target"]
+        name = ", ".join(filter(None, (target.get("cpu", ""), target.get("executorch", ""))))
+        programs.setdefault(name, []).append(key["program"])
+    for name, own in sorted(programs.items()):
+        yield f"{store.folder}: {len(own)} measurements of {len(set(own))} programs on {name}"
+    if not programs:
+        yield f"{store.folder}: no measurements"

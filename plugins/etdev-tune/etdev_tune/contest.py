@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from etdev_tune.clock import Clock
+from etdev.errors import TuneError
 from etdev_tune.measurer import Measurer
 from etdev_tune.record import Record
 from etdev_tune.report import Confirmation, Estimate
@@ -26,31 +27,48 @@ LEAST_OF_DUEL = 2 * _DUEL[0]
 # The fewest and the most pairs of a confirmation; six in a row on one side happen by chance once
 # in 64.
 _CONFIRMATION = (8, 16)
-CONFIRMATION = "confirmation"
-# The fewest processes of a confirmation.
+# The fewest processes of a confirmation, for which the budget has to last after races and duels.
 RESERVE = 2 * _CONFIRMATION[0]
 # Share of the budget by which a confirmation may exceed it: the search can only estimate what to
 # leave for it, and an unconfirmed win is lost.
 _OVERRUN = 0.1
 
 
+@define(eq=False)
+class Clock:
+    """A time budget in seconds, which begins when this is made."""
+
+    budget_s: float = field()
+    _start: float = field(factory=time.monotonic)
+
+    @budget_s.validator
+    def _check(self, _: object, value: float) -> None:
+        if not value > 0:
+            raise TuneError("budget", f"is {value!r}", "give seconds above 0, such as 600")
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.budget_s - self.spent
+
+    def allows(self, seconds: float) -> bool:
+        """Return True if that much time is left."""
+        return seconds <= self.left
+
+
 @frozen(eq=False)
 class Contest:
-    """Comparisons of candidates by rounds in which all of them are measured.
-
-    Args:
-        measurer: Measures candidates.
-        objective: `latency`, `size` or `memory`.
-        tolerance: Largest error.
-        clock: The budget; None for no limit.
-        reserve: Processes for which the budget has to last after races and duels.
-    """
+    """Comparisons of candidates by rounds in which all of them are measured."""
 
     measurer: Measurer
     objective: str
     tolerance: float
-    clock: Clock | None = None
-    reserve: int = 0
+    clock: Clock
 
     def race(self, records: Sequence[Record], session: str) -> Record | None:
         """Measure many candidates, drop those that are clearly behind, and return the best.
@@ -62,10 +80,10 @@ class Contest:
         least, most = _RACE
         for number in range(most):
             # Further rounds may leave no time for the duels that follow.
-            rest = LEAST_OF_DUEL + self.reserve if number >= least else 0
+            rest = LEAST_OF_DUEL + RESERVE if number >= least else 0
             if number and not self._lasts(len(racing) + rest):
                 break
-            enough = None if number else functools.partial(self._enough, racing)
+            enough = functools.partial(self._enough, [] if number else racing)
             self.measurer.round(racing, session, number, enough)
             racing = [record for record in racing if record.admitted(self.tolerance)]
             if len(racing) > 1 and number + 1 >= least:
@@ -79,8 +97,7 @@ class Contest:
     def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
         """Measure two candidates until one is ahead, or the budget lasts for the reserve alone.
 
-        Returns:
-            The challenger's cost as a multiple of the holder's; None if the challenger fails.
+        Return the challenger's cost as a multiple of the holder's; None if the challenger fails.
         """
         least, most = _DUEL
         for number in range(_LONGEST):
@@ -91,7 +108,7 @@ class Contest:
             if ratio.value > _HOPELESS and ratio.low > 1:
                 break
             decided = is_clear(ratio) or ratio.low > 1 - MARGIN
-            if number + 1 >= least and (decided or not self._lasts(2 + self.reserve)):
+            if number + 1 >= least and (decided or not self._lasts(2 + RESERVE)):
                 break
             if number + 1 >= most and ratio.value > _PROMISING:
                 break
@@ -112,9 +129,9 @@ class Contest:
         """
         least, most = _CONFIRMATION
         ratio, rounds = None, 0
-        session = self.measurer.session_of([other, winner], CONFIRMATION)
+        session = self.measurer.session_of([other, winner], "confirmation")
         while rounds < most and (rounds < least or self._lasts(2, _OVERRUN)):
-            self.measurer.round([other, winner], CONFIRMATION, rounds)
+            self.measurer.round([other, winner], "confirmation", rounds)
             rounds += 1
             ratio = winner.against(other, self.objective, session)
             if ratio is None or not winner.admitted(self.tolerance):
@@ -136,12 +153,11 @@ class Contest:
     def _lasts(self, processes: int, overrun: float = 0.0) -> bool:
         """Return True if the budget, or a little more of it, lasts for that many processes."""
         seconds = processes * (self.measurer.usual_s or 0.0)
-        clock = self.clock
-        return clock is None or clock.allows(seconds - overrun * clock.budget_s)
+        return self.clock.allows(seconds - overrun * self.clock.budget_s)
 
     def _enough(self, records: Sequence[Record]) -> bool:
         """Return True if the budget is spent, and a record is within the tolerance."""
-        return not self._lasts(1) and any(record.admitted(self.tolerance) for record in records)
+        return any(record.admitted(self.tolerance) for record in records) and not self._lasts(1)
 
     def _is_behind(self, record: Record, best: Record) -> bool:
         ratio = record.against(best, self.objective)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from attrs import frozen
+from attrs import field, frozen
+
+from etdev.errors import TuneError
 
 # Kinds of failures.
 CRASH = "crash"
@@ -17,8 +19,40 @@ UNTRIED = "untried"
 BUDGET_SPENT = "the budget was spent"
 
 
+def _at_least(least: float) -> Any:
+    def check(_: object, attribute: Any, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+            what = f"{attribute.name} is {value!r}"
+            raise TuneError("policy", what, f"it must be a number of at least {least:g}")
+
+    return check
+
+
+@frozen(kw_only=True)
+class Policy:
+    """Settings for a measurement in one process.
+
+    Args:
+        threads: Threads of the runtime and its delegates, set before anything is loaded.
+        warmup: Untimed calls of each set of inputs.
+        repetitions: Most timed calls of each set of inputs.
+        seconds: Most time for the timed calls of a set. At least three calls are made, or one that
+            takes longer than a second.
+        timeout_s: Time after which the process is ended, and the result is a hang.
+        warmup_s: Time to call the program before. With two threads, calls of microseconds were
+            seen to take six times as long in the first milliseconds.
+    """
+
+    threads: int = field(default=1, validator=_at_least(1))
+    warmup: int = field(default=3, validator=_at_least(0))
+    repetitions: int = field(default=20, validator=_at_least(1))
+    seconds: float = field(default=1.0, validator=_at_least(0))
+    timeout_s: float = field(default=120.0, validator=_at_least(0))
+    warmup_s: float = field(default=0.02, validator=_at_least(0))
+
+
 @frozen(eq=False)
-class Request:
+class Request(Policy):
     """A process on the target that loads a .pte, calls it and times it.
 
     With `outputs`, the method is first called once with each set of inputs, in order and with its
@@ -30,16 +64,8 @@ class Request:
         data: Its .ptd files, on this machine.
         method: Name of the method.
         outputs: Return the outputs.
-        warmup: Untimed calls of each set.
-        repetitions: Most timed calls of each set; 0 times nothing.
-        seconds: Most time for the timed calls of one set. At least three calls are made, or one
-            that takes longer than a second.
-        threads: Threads of the runtime and of its delegates, set before anything is loaded.
         timed: Positions of the sets that are timed; None for all. `times_ns` has an empty tuple for
             every other set.
-        timeout_s: Time after which the process is ended, and the result is a hang.
-        warmup_s: Time to call a copy of the method before, until threads, caches and the
-            processor's clock are warmed up.
     """
 
     program: Path
@@ -47,38 +73,38 @@ class Request:
     data: tuple[Path, ...] = ()
     method: str = "forward"
     outputs: bool = False
-    warmup: int = 3
-    repetitions: int = 20
-    seconds: float = 2.0
-    threads: int = 1
     timed: tuple[int, ...] | None = None
-    timeout_s: float = 120.0
-    warmup_s: float = 0.02
 
 
-@frozen(eq=False)
+@frozen
 class Result:
     """Times, outputs and resources of a process on the target.
 
     Args:
         times_ns: Wall time of each timed call, by set of inputs.
         outputs: Flat outputs by set of inputs; empty if they were not requested.
-        load_ns: Time to load program and method.
         sentinel_ns: Times of a fixed calculation before, between and after the sets, which show how
             fast the target itself was.
         others_cpu: Processors that everything else on the target used meanwhile, such as 0.3; None
             if unknown.
         memory_bytes: Highest resident memory of the process; None if unknown.
-        threads: Threads that were used; None if unknown.
+        error: Largest error of the outputs, which etdev fills in; None without outputs.
+        disturbance: Why the times can't be trusted, which etdev fills in; empty if nothing
+            disturbed them.
     """
 
-    times_ns: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[Any, ...], ...] = ()
-    load_ns: int = 0
+    times_ns: tuple[tuple[int, ...], ...] = field()
+    outputs: tuple[tuple[Any, ...], ...] = field(default=(), eq=False)
     sentinel_ns: tuple[int, ...] = ()
     others_cpu: float | None = None
     memory_bytes: int | None = None
-    threads: int | None = None
+    error: float | None = None
+    disturbance: str = ""
+
+    @times_ns.validator
+    def _check(self, _: object, times_ns: tuple[tuple[int, ...], ...]) -> None:
+        if any(time <= 0 for times in times_ns for time in times):
+            raise ValueError("a time is not above 0")
 
 
 @frozen

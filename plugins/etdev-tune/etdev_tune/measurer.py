@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
 
 from etdev.schema.stages import Listener
-from etdev_tune.accuracy import error_of
 from etdev_tune.builder import Build
-from etdev_tune.cases import Case
-from etdev_tune.exchange import HANG, SLOW, Failure, Request, Runner
-from etdev_tune.measurement import Measurement, Policy
+from etdev_tune.cases import Case, error_of
+from etdev_tune.exchange import HANG, SLOW, Failure, Policy, Request, Result, Runner
 from etdev_tune.record import Record
-from etdev_tune.sentinel import Sentinel
 from etdev_tune.store import Store
 
 # Repetitions of a disturbed measurement.
@@ -23,6 +21,75 @@ _RETRIES = 2
 # A process that takes both that many times as long as the quickest one so far and that many seconds
 # is ended: a portable convolution may take 20 s for a call.
 _FACTOR, _PATIENCE_S = 50, 10.0
+# From this multiple of its best time on, the fixed calculation was throttled or preempted.
+_SLOWED = 1.25
+# Processors that may be in use by everything else although none is free.
+_OTHERS = 0.25
+
+
+@define(eq=False)
+class Sentinel:
+    """Detection of a busy or throttled target.
+
+    Every process on the target times a fixed calculation before, between and after its calls, and
+    reads how many processors everything else used. The times are compared with the best so far.
+
+    Args:
+        spare: Processors that measurements leave to everything else.
+    """
+
+    spare: int
+    best_ns: int | None = None
+    judged: int = 0
+    reasons: Counter[str] = field(factory=Counter)
+
+    @classmethod
+    def of(cls, fingerprint: Mapping[str, str], threads: int) -> Sentinel:
+        """Make the sentinel of a target, for measurements with that many threads."""
+        text = fingerprint.get("cores", "")
+        return cls(max(0, int(text) - threads) if text.isdigit() else 0)
+
+    @property
+    def disturbed(self) -> int:
+        """Number of measurements that were disturbed."""
+        return self.reasons.total()
+
+    @property
+    def is_busy(self) -> bool:
+        """Return True if most measurements were disturbed, so that repeating them can't help."""
+        return self.disturbed > max(4, self.judged / 2)
+
+    @property
+    def summary(self) -> str:
+        """Sentence about all measurements; empty if none was disturbed."""
+        if not self.disturbed:
+            return ""
+        kinds = ", ".join(f"{kind} {count} times" for kind, count in sorted(self.reasons.items()))
+        return f"{self.disturbed} of {self.judged} measurements were disturbed ({kinds})"
+
+    def learn(self, times_ns: Iterable[int]) -> None:
+        """Note the best time of the fixed calculation."""
+        self.best_ns = min([*times_ns, *([self.best_ns] if self.best_ns else [])], default=None)
+
+    def disturbance(self, times_ns: tuple[int, ...], others_cpu: float | None) -> str:
+        """Return why a measurement can't be trusted; empty if nothing disturbed it.
+
+        Args:
+            times_ns: Times of the fixed calculation.
+            others_cpu: Processors that everything else used.
+        """
+        self.learn(times_ns)
+        self.judged += 1
+        slowest = max(times_ns, default=0)
+        reason = ""
+        if self.best_ns and slowest > _SLOWED * self.best_ns:
+            factor = slowest / self.best_ns
+            reason = f"slowed down: a fixed calculation took {factor:.1f} times as long as at best"
+        elif others_cpu is not None and others_cpu > self.spare + _OTHERS:
+            reason = f"busy: everything else used {others_cpu:.1f} processors"
+        if reason:
+            self.reasons[reason.partition(":")[0]] += 1
+        return reason
 
 
 @define(eq=False)
@@ -30,16 +97,9 @@ class Measurer:
     """Measurement of builds on a target, with a store of earlier measurements.
 
     Args:
-        runner: The target.
-        fingerprint: Facts that its times depend on.
-        cases: The calls.
-        policy: Settings of each process.
-        store: Earlier measurements.
-        sentinel: Detects a busy target.
-        listener: Called with a stage and a detail.
+        fingerprint: Facts about the target that its times depend on.
         taken: Number of measurements that were taken.
         reused: Number of measurements that were found in the store.
-        quickest_s: Time of the quickest process.
         usual_s: Moving average of the time of a process.
     """
 
@@ -52,8 +112,8 @@ class Measurer:
     listener: Listener
     taken: int = 0
     reused: int = 0
-    quickest_s: float | None = None
     usual_s: float | None = None
+    _quickest_s: float | None = None
     _records: dict[str, Record] = field(factory=dict)
 
     def record(self, build: Build) -> Record:
@@ -65,7 +125,7 @@ class Measurer:
         records: Sequence[Record],
         session: str,
         number: int,
-        enough: Callable[[], bool] | None = None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Measure each record once, in a process of its own; every other round in reversed order.
 
@@ -78,7 +138,7 @@ class Measurer:
         name = self.session_of(records, session)
         turn = list({record.build.digest: record for record in records}.values())
         for record in reversed(turn) if number % 2 else turn:
-            if enough and enough():
+            if enough():
                 return
             if record.failure is None and (name, number) not in record.rounds:
                 self._measure(record, name, number)
@@ -89,7 +149,7 @@ class Measurer:
         return f"{session} {blake3(' '.join(digests).encode()).hexdigest()[:16]}"
 
     def _measure(self, record: Record, session: str, number: int) -> None:
-        methods: dict[str, Measurement] = {}
+        methods: dict[str, Result] = {}
         for case in self.cases:
             known = self._of_case(record.build, case, session, number)
             if isinstance(known, Failure):
@@ -98,9 +158,7 @@ class Measurer:
             methods[case.method] = known
         record.rounds[session, number] = methods
 
-    def _of_case(
-        self, build: Build, case: Case, session: str, number: int
-    ) -> Measurement | Failure:
+    def _of_case(self, build: Build, case: Case, session: str, number: int) -> Result | Failure:
         # All that the times of one process depend on.
         key = {
             "program": build.digest,
@@ -112,7 +170,7 @@ class Measurer:
         }
         if known := self.store.load(key):
             self.reused += 1
-            if isinstance(known, Measurement):
+            if isinstance(known, Result):
                 self.sentinel.learn(known.sentinel_ns)
             return known
         self.listener("measure", f"{build.candidate.name} (round {number + 1})")
@@ -121,7 +179,7 @@ class Measurer:
         self.store.save(key, value)
         return value
 
-    def _undisturbed(self, build: Build, case: Case, outputs: bool) -> Measurement | Failure:
+    def _undisturbed(self, build: Build, case: Case, outputs: bool) -> Result | Failure:
         """Measure a build, and again if the target was busy, unless it mostly is."""
         value = self._once(build, case, outputs)
         for _ in range(_RETRIES):
@@ -133,41 +191,33 @@ class Measurer:
                 return again
         return value
 
-    def _once(self, build: Build, case: Case, outputs: bool) -> Measurement | Failure:
+    def _once(self, build: Build, case: Case, outputs: bool) -> Result | Failure:
         policy = self.policy
-        if self.quickest_s is not None:
-            limit = max(_PATIENCE_S, _FACTOR * self.quickest_s)
+        if self._quickest_s is not None:
+            limit = max(_PATIENCE_S, _FACTOR * self._quickest_s)
             policy = evolve(policy, timeout_s=min(policy.timeout_s, limit))
+        request = Request(
+            program=build.path,
+            inputs=tuple(map(tuple, case.inputs(len(build.methods[case.method].inputs)))),
+            data=build.data,
+            method=case.method,
+            outputs=outputs,
+            timed=case.timed,
+            **asdict(policy),
+        )
         start = time.monotonic()
-        result = self.runner.run(_request(build, case, policy, outputs))
+        result = self.runner.run(request)
         if isinstance(result, Failure):
             if result.kind == HANG and policy.timeout_s < self.policy.timeout_s:
                 what = f"no answer within {policy.timeout_s:.0f} s"
                 return Failure(SLOW, f"{what}, {_FACTOR} times what the quickest one takes")
             return result
         seconds = time.monotonic() - start
-        self.quickest_s = min(seconds, self.quickest_s or seconds)
+        self._quickest_s = min(seconds, self._quickest_s or seconds)
         self.usual_s = seconds if self.usual_s is None else 0.8 * self.usual_s + 0.2 * seconds
-        return Measurement(
-            times_ns=result.times_ns,
+        return evolve(
+            result,
+            outputs=(),
             error=error_of(case, result.outputs) if outputs else None,
-            load_ns=result.load_ns,
-            memory_bytes=result.memory_bytes,
-            sentinel_ns=result.sentinel_ns,
-            others_cpu=result.others_cpu,
-            threads=result.threads,
             disturbance=self.sentinel.disturbance(result.sentinel_ns, result.others_cpu),
         )
-
-
-def _request(build: Build, case: Case, policy: Policy, outputs: bool) -> Request:
-    facts = build.methods[case.method]
-    return Request(
-        program=build.path,
-        inputs=tuple(map(tuple, case.inputs(len(facts.inputs)))),
-        data=build.data,
-        method=case.method,
-        outputs=outputs,
-        timed=case.timed,
-        **asdict(policy),
-    )

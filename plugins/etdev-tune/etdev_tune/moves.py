@@ -1,15 +1,19 @@
-"""Moves of parts of a model from one owner to another, as pins."""
+"""Changes of a candidate: other options of a plugin, and parts of a model for another owner."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
+import attrs
 from attrs import frozen
 
+from etdev.registry.plugin import Plugin
 from etdev.schema import reasons
 from etdev.schema.pins import PORTABLE, Pin
 from etdev.schema.plan import Plan
+from etdev_tune.candidate import Candidate
 
 # Verdicts on nodes that a plugin wanted, and may get where they are pinned to it.
 _WANTED = {
@@ -31,15 +35,53 @@ _ARRANGE = {
 Key = tuple[str, str, str]
 
 
+def option_moves(
+    candidate: Candidate, plugin: Plugin, fixed: Collection[str]
+) -> Iterator[tuple[str, Candidate]]:
+    """Yield candidates that differ in one option of a plugin, each with the change in words.
+
+    Options that the user has fixed stay.
+    """
+    changed = candidate.options.get(plugin.name, {})
+    for option, values in choices_of(plugin).items():
+        now = changed.get(option, getattr(plugin.implementation, option))
+        for value in values if option not in fixed else ():
+            if value != now:
+                move = candidate.with_option(plugin.name, option, value)
+                yield move.name.rpartition("; ")[2], move
+
+
+def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each option of a plugin that has a known, small set of them.
+
+    These are flags, and fields of an attrs class that `attrs.validators.in_` checks. If it checks
+    the members of a list, the values are the empty list and those of one member. A plugin that the
+    user gave as an object has no options.
+    """
+    kind = type(plugin.implementation)
+    if plugin.made is None or not attrs.has(kind):
+        return {}
+    fields = [field for field in attrs.fields(kind) if field.init and field.alias == field.name]
+    choices = {field.name: _values(field) for field in fields}
+    return {name: values for name, values in choices.items() if len(values) > 1}
+
+
+def _values(field: Any) -> tuple[Any, ...]:
+    if isinstance(field.default, bool):
+        return (False, True)
+    # The validator of `in_` has no public class; its attribute `options` has the values.
+    allowed = getattr(field.validator, "options", None)
+    if isinstance(allowed, (tuple, list)):
+        return tuple(allowed)
+    members = getattr(getattr(field.validator, "member_validator", None), "options", None)
+    if field.default != () or not isinstance(members, (tuple, list)):
+        return ()
+    return ((), *((member,) for member in members))
+
+
 @frozen
 class Move:
-    """Parts that get another owner.
-
-    Args:
-        name: Description of the move.
-        owner: The plugin that gets them, or `portable`.
-        pins: Pins of these parts.
-    """
+    """Parts that get another owner, a plugin or `portable`, by pins."""
 
     name: str
     owner: str

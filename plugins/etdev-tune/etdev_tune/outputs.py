@@ -9,7 +9,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from etdev.files import check_program, publish, unseen, write_text
+from etdev.errors import EtdevError
+from etdev.files import publish, unseen, write_text
 from etdev.schema.documents import CONVERTER
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
@@ -18,11 +19,7 @@ from etdev_tune.report import TUNING, Report
 
 @frozen
 class Outputs:
-    """Paths of the files of a tuning.
-
-    Args:
-        program: Path of the .pte.
-    """
+    """Paths of the files of a tuning, all made of the path of the .pte."""
 
     program: Path
 
@@ -41,14 +38,6 @@ class Outputs:
         """Path of the report."""
         return self.program.with_suffix(".tuning.json")
 
-    def check(self) -> None:
-        """Refuse a path that can't be written, before the work begins.
-
-        Raises:
-            ArtifactError: The path can't be written.
-        """
-        check_program(self.program)
-
     @contextmanager
     def hidden(self) -> Iterator[Outputs]:
         """Yield outputs in a hidden folder, for files that are not final."""
@@ -66,6 +55,20 @@ class Outputs:
         data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
         files = (*data, hidden.program, hidden.registry, hidden.lock, hidden.report)
         publish(files, self.program)
+
+    def read_report(self) -> Report:
+        """Read the report.
+
+        Raises:
+            EtdevError: It can't be read.
+        """
+        try:
+            text = self.report.read_text("utf-8")
+        except OSError as error:
+            cure = f"write it with etdev tune SOURCE -o {self.program}"
+            what = f"can't be read ({error.strerror})"
+            raise EtdevError(str(self.report), what, cure) from error
+        return TUNING.read(text, Report, str(self.report))
 
 
 @frozen(eq=False)

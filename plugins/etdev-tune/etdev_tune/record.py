@@ -10,8 +10,7 @@ from attrs import define, field
 
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case
-from etdev_tune.exchange import Failure
-from etdev_tune.measurement import Measurement
+from etdev_tune.exchange import Failure, Result
 from etdev_tune.report import Estimate
 from etdev_tune.statistics import median_of, ratio_of
 
@@ -24,18 +23,15 @@ Round = tuple[str, int]
 
 @define(eq=False)
 class Record:
-    """Measurements of a build.
+    """Measurements of a build, which may be that of several candidates, by round and method.
 
     Args:
-        build: The build; several candidates may have its bytes.
-        cases: The calls.
-        rounds: Measurements by round and method.
         failure: Why the measurement failed.
     """
 
     build: Build
     cases: Sequence[Case]
-    rounds: dict[Round, Mapping[str, Measurement]] = field(factory=dict)
+    rounds: dict[Round, Mapping[str, Result]] = field(factory=dict)
     failure: Failure | None = None
 
     @property
@@ -85,10 +81,7 @@ class Record:
     def against(self, other: Record, objective: str, session: str = "") -> Estimate | None:
         """Return this one's cost as a multiple of another's, over the rounds that both ran in.
 
-        Args:
-            other: The other record.
-            objective: `latency`, `size` or `memory`.
-            session: Compare rounds of this session only.
+        With a session, only its rounds count. Return None without such rounds, or for a failure.
         """
         shared = [
             key for key in self.rounds if key in other.rounds and (not session or key[0] == session)
@@ -98,5 +91,5 @@ class Record:
         own = [self.values(key, objective) for key in shared]
         return ratio_of(own, [other.values(key, objective) for key in shared])
 
-    def _measurements(self) -> Iterator[Measurement]:
+    def _measurements(self) -> Iterator[Result]:
         return (m for methods in self.rounds.values() for m in methods.values())

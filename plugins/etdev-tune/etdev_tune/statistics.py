@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
 
-from etdev.errors import TuneError
 from etdev_tune.report import Estimate
 
 # Probability that a value lies beyond one end of an interval.
@@ -28,14 +27,7 @@ def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
     The interval lies between two of the rounds, or of the calls if there is one round: the ones
     that the median is between with 95 % probability, whatever the distribution. Of five or fewer
     these are the lowest and the highest.
-
-    Args:
-        rounds: Times of the calls, by round.
-
-    Raises:
-        TuneError: A round has no times, or one of them is not positive.
     """
-    _check(rounds)
     values = sorted(rounds[0] if len(rounds) == 1 else map(median, rounds))
     count, outside, probability = len(values), 0, 0.0
     while outside < (count - 1) // 2:
@@ -53,19 +45,7 @@ def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
     Rounds are paired, since a slow machine slows both of a pair. The estimate is the geometric mean
     over the pairs, its interval Student's t of their logarithms. The interval of a single pair goes
     from the lowest to the highest ratio of its calls.
-
-    Args:
-        first: Times of the calls, by round.
-        second: Times of the calls, by round; each ran next to the first's.
-
-    Raises:
-        TuneError: As `median_of`, or the numbers of rounds differ.
     """
-    _check(first)
-    _check(second)
-    if len(first) != len(second):
-        what = f"{len(first)} rounds can't be paired with {len(second)}"
-        raise TuneError("statistics", what, "measure both in each round")
     pairs = list(zip(first, second, strict=True))
     if len(pairs) == 1:
         ((one, other),) = pairs
@@ -76,10 +56,3 @@ def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
     quantile = _STUDENT[min(len(pairs) - 1, len(_STUDENT)) - 1]
     reach = quantile * stdev(logarithms) / math.sqrt(len(pairs))
     return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
-
-
-def _check(rounds: Sequence[Sequence[float]]) -> None:
-    if not rounds or not all(rounds):
-        raise TuneError("statistics", "a round has no times", "measure at least one call")
-    if any(not math.isfinite(time) or time <= 0 for calls in rounds for time in calls):
-        raise TuneError("statistics", "a time is not above 0", "measure it again")

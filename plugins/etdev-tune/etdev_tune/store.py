@@ -14,17 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, filters, frozen
 from blake3 import blake3
 
 from etdev.errors import TuneError
 from etdev.files import replacing, try_writing
-from etdev_tune.exchange import Failure
-from etdev_tune.measurement import Measurement
+from etdev.schema.documents import CONVERTER
+from etdev.schema.structuring import REFUSALS
+from etdev_tune.exchange import Failure, Result
 
 VERSION = 2
 VARIABLE = "ETDEV_MEASUREMENTS"
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, *REFUSALS)
 
 
 def default_folder() -> Path:
@@ -38,57 +39,40 @@ def default_folder() -> Path:
 
 @frozen
 class Store:
-    """Measurements in a folder.
-
-    Args:
-        folder: The folder; None to keep nothing.
-    """
+    """Measurements in a folder; None keeps nothing."""
 
     folder: Path | None
 
     def check(self) -> None:
-        """Make the folder, and check that a file can be written there.
-
-        Raises:
-            TuneError: The folder can't be written.
-        """
-        try:
-            if self.folder:
+        """Make the folder, or raise a TuneError if no file can be written there."""
+        if self.folder:
+            with self._written():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 try_writing(self.folder)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
-    def load(self, key: Mapping[str, Any]) -> Measurement | Failure | None:
+    def load(self, key: Mapping[str, Any]) -> Result | Failure | None:
         """Return the measurement of a key; None if it is missing or its file is torn."""
-        if self.folder is None:
-            return None
         with contextlib.suppress(*_UNREADABLE):
-            entry = _read(self._path(key))
+            entry = _read(self._path(key)) if self.folder else {}
             if entry["key"] == _plain(key):
                 if "failure" in entry:
-                    return Failure(**entry["failure"])
-                return Measurement.of(entry["measurement"])
+                    return CONVERTER.structure(entry["failure"], Failure)
+                return CONVERTER.structure(entry["measurement"], Result)
         return None
 
-    def save(self, key: Mapping[str, Any], value: Measurement | Failure) -> None:
-        """Write a measurement, whole or not at all.
-
-        Raises:
-            TuneError: The folder can't be written.
-        """
+    def save(self, key: Mapping[str, Any], value: Result | Failure) -> None:
+        """Write a measurement without its outputs, or raise a TuneError."""
         if self.folder is None:
             return
         kind = "failure" if isinstance(value, Failure) else "measurement"
-        entry = {"version": VERSION, "key": _plain(key), kind: asdict(value)}
+        content = asdict(value, filter=filters.exclude("outputs"))
+        entry = {"version": VERSION, "key": _plain(key), kind: content}
         path = self._path(key)
-        try:
+        with self._written():
             path.parent.mkdir(parents=True, exist_ok=True)
             # A rename may reach the disk before what it names.
             with replacing(path, durable=True) as file:
                 file.write(json.dumps(entry, indent=1, sort_keys=True).encode())
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def kept(self) -> Iterator[dict[str, Any]]:
         """Yield the keys of all measurements that can be read."""
@@ -102,9 +86,13 @@ class Store:
         digest = blake3(text.encode()).hexdigest()
         return self.folder / digest[:2] / f"{digest}.json"
 
-    def _unwritable(self, error: OSError) -> TuneError:
-        what = f"the folder for measurements can't be written ({error.strerror})"
-        return TuneError(str(self.folder), what, "name another with --store")
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = f"the folder for measurements can't be written ({error.strerror})"
+            raise TuneError(str(self.folder), what, "name another with --store") from error
 
 
 def _read(file: Path) -> Any:

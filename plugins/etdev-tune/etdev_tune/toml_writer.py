@@ -24,14 +24,15 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
     """
     lines = [*(f"# {line}".rstrip() for line in comment), *([""] if comment else [])]
     lines += _settings(registry)
-    if registry.trusted is not None:
-        lines.append(f"trusted = {_value(registry.trusted)}")
     for pin in registry.pins:
         lines += ["", "[[pin]]", *_pairs(asdict(pin))]
     if registry.budget:
         lines += ["", "[budget]", *_pairs(asdict(registry.budget))]
     for entry in registry.entries:
-        lines += _plugin(entry)
+        table = f"plugins.{_key(entry.name)}"
+        lines += ["", f"[{table}]", *_pairs(_of_plugin(entry))]
+        if entry.options:
+            lines += ["", f"[{table}.options]", *_pairs(entry.options)]
     return "\n".join(lines) + "\n"
 
 
@@ -43,20 +44,17 @@ def _settings(registry: Registry) -> Iterator[str]:
         # `text` is the file's own text, not a setting.
         if isinstance(value, (bool, str)) and said and field.name != "text":
             yield f"{field.name} = {_value(value)}"
+    yield from _pairs({"trusted": registry.trusted})
 
 
-def _plugin(entry: PluginEntry) -> Iterator[str]:
-    table = f"plugins.{_key(entry.name)}"
-    yield from ("", f"[{table}]")
-    if entry.optional:
-        yield "optional = true"
-    if entry.partitioner:
-        yield f"partitioner = {_value(entry.partitioner)}"
-    yield from _pairs(asdict(entry.limits))
-    if entry.devices:
-        yield f"device = {_value({key: str(device) for key, device in entry.devices.items()})}"
-    if entry.options:
-        yield from ("", f"[{table}.options]", *_pairs(entry.options))
+def _of_plugin(entry: PluginEntry) -> dict[str, Any]:
+    """Return the table of a plugin, with None for what it doesn't have."""
+    return {
+        "optional": entry.optional or None,
+        "partitioner": entry.partitioner or None,
+        **asdict(entry.limits),
+        "device": {key: str(device) for key, device in entry.devices.items()} or None,
+    }
 
 
 def _pairs(values: Mapping[str, Any]) -> Iterator[str]:

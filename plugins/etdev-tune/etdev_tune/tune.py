@@ -10,27 +10,19 @@ from typing import Any
 
 from etdev.edge.source import methods_of
 from etdev.errors import TuneError
-from etdev.files import scratch
+from etdev.files import check_program, scratch
 from etdev.schema.stages import Listener
-from etdev_tune.builder import Builder
+from etdev_tune.builder import Builder, Setup
 from etdev_tune.cases import cases_of
-from etdev_tune.clock import Clock
-from etdev_tune.contest import RESERVE, Contest
-from etdev_tune.exchange import Runner
+from etdev_tune.contest import Clock, Contest
+from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
-from etdev_tune.local_search import improve
-from etdev_tune.measurement import Policy
-from etdev_tune.measurer import Measurer
+from etdev_tune.measurer import Measurer, Sentinel
 from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import LATENCY, OBJECTIVES
 from etdev_tune.runners import open_runner
 from etdev_tune.search import Search
-from etdev_tune.sentinel import Sentinel
-from etdev_tune.setup import Setup
 from etdev_tune.store import Store, default_folder
-
-BUDGET_S = 600.0
-TOLERANCE = 1e-3
 
 
 def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
@@ -42,8 +34,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     dynamic_shapes: Any = None,
     measured_on: Any = None,
     weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
-    budget_s: float = BUDGET_S,
-    tolerance: float = TOLERANCE,
+    budget_s: float = 600.0,
+    tolerance: float = 1e-3,
     objective: str = LATENCY,
     on: Runner | str = "local",
     policy: Policy | int = 1,
@@ -95,7 +87,7 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         print(tuning.report.verdict)
     """
     outputs = Outputs(Path(path))
-    outputs.check()
+    check_program(outputs.program)
     _check(tolerance, objective)
     clock = Clock(budget_s)
     kept = _store(store)
@@ -112,12 +104,10 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         cases = cases_of(methods, measured_on, weights)
         sentinel = Sentinel.of(fingerprint, how.threads)
         measurer = Measurer(runner, fingerprint, cases, how, kept, sentinel, say)
-        contest = Contest(measurer, objective, tolerance, clock, RESERVE)
+        contest = Contest(measurer, objective, tolerance, clock)
         with scratch() as folder:
-            builder = Builder(methods, setup, Path(folder))
-            search = Search(setup, builder, contest, clock, say)
+            search = Search(Builder(methods, setup, Path(folder)), contest, clock, say)
             search.run()
-            improve(search)
             return finish(search, outputs)
     finally:
         if isinstance(on, str):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from etdev_tune.builder import Build, Builder
+from etdev_tune.builder import Build, Builder, Setup
 from etdev_tune.candidate import Candidate, always, orders_of, portable
 from etdev_tune.exchange import Failure
-from etdev_tune.options import choices_of, moves_of
-from etdev_tune.setup import Setup
+from etdev_tune.moves import choices_of, option_moves
 from etdev_tune.toml_writer import toml_of
 from models import nets
 
@@ -79,12 +78,14 @@ def test_options_with_few_values_are_moves_and_those_of_the_user_are_not():
     assert choices_of(setup.plugins["cpu"])["per_op"] == (False, True)
     precisions = choices_of(setup.plugins["cpu"])["precisions"]
     assert precisions == ((), ("fp32",), ("static_quant",), ("dynamic_quant",))
-    lists = dict(moves_of(Candidate("base", ("cpu",)), setup.plugins["cpu"], ()))
+    lists = dict(option_moves(Candidate("base", ("cpu",)), setup.plugins["cpu"], ()))
     assert toml_of(lists["cpu precisions=fp32"].registry(setup.registry)).count('["fp32"]') == 1
-    moves = {words for words, _ in moves_of(BASE, setup.plugins["openvino"], {})}
+    moves = {words for words, _ in option_moves(BASE, setup.plugins["openvino"], {})}
     assert "openvino precision=f32" in moves
     assert "openvino precision=f32_all" not in moves
-    fixed = {words for words, _ in moves_of(BASE, setup.plugins["openvino"], {"precision": "bf16"})}
+    fixed = {
+        words for words, _ in option_moves(BASE, setup.plugins["openvino"], {"precision": "bf16"})
+    }
     assert moves - fixed == {"openvino precision=f32", "openvino precision=bf16"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-from etdev_tune.contest import Contest, is_clear
+from etdev_tune.contest import Clock, Contest, is_clear
 from etdev_tune.statistics import ratio_of
 
 
@@ -31,10 +31,10 @@ def duels(factor, count=30):
     generator = np.random.default_rng(0)
     run = lambda records, *_: [record.run() for record in records]  # noqa: E731
     measurer = SimpleNamespace(round=run, usual_s=0.0)
-    wins, longest = 0, 0
+    wins, longest, clock = 0, 0, Clock(1e9)
     for _ in range(count):
         holder, challenger = Times(generator, 1.0), Times(generator, factor)
-        wins += is_clear(Contest(measurer, "latency", 1e-3).duel(challenger, holder, "duel"))
+        wins += is_clear(Contest(measurer, "latency", 1e-3, clock).duel(challenger, holder, "duel"))
         longest = max(longest, len(holder.rounds))
     return wins, longest
 

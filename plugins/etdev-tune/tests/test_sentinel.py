@@ -2,8 +2,8 @@
 
 import tracemalloc
 
-from etdev_tune.sentinel import Sentinel
-from etdev_tune.target.usage import sentinel_ns
+from etdev_tune.measurer import Sentinel
+from etdev_tune.target.facts import sentinel_ns
 
 QUIET = (10_000_000, 10_400_000, 10_100_000)
 

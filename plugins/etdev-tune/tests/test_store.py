@@ -4,8 +4,7 @@ import json
 
 import pytest
 from attrs import evolve
-from etdev_tune.exchange import HANG, Failure
-from etdev_tune.measurement import Measurement
+from etdev_tune.exchange import HANG, Failure, Result
 from etdev_tune.store import Store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,14 @@ from hypothesis import strategies as st
 from etdev import TuneError
 
 KEY = {"program": "ab", "policy": {"threads": 1}, "target": {"cpu": "one"}, "round": 0}
-MEASURED = Measurement(((3, 4), ()), 1e-6, 5, 6, (7, 8), 0.5, 1, "busy: it was")
+MEASURED = Result(
+    times_ns=((3, 4), ()),
+    sentinel_ns=(7, 8),
+    others_cpu=0.5,
+    memory_bytes=6,
+    error=1e-6,
+    disturbance="busy: it was",
+)
 COUNTS = st.integers(1, 2**62)
 
 
@@ -27,7 +33,7 @@ def store(tmp_path):
 )
 @given(
     st.builds(
-        Measurement,
+        Result,
         times_ns=st.lists(st.lists(COUNTS).map(tuple), max_size=3).map(tuple),
         error=st.none() | st.floats(0, allow_nan=False),
         memory_bytes=st.none() | COUNTS,

@@ -9,10 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from etdev_tune import builder, measurer
-from etdev_tune.clock import Clock
-from etdev_tune.contest import Contest
-from etdev_tune.exchange import CRASH, HANG, Failure
-from etdev_tune.measurement import Policy
+from etdev_tune.contest import Clock, Contest
+from etdev_tune.exchange import CRASH, HANG, Failure, Policy
 from etdev_tune.report import FAILED, TUNING, UNTRIED, WRONG, Report
 from etdev_tune.runners import Local
 from etdev_tune.search import Search
@@ -195,7 +193,10 @@ def test_what_was_interrupted_goes_on_and_nothing_is_measured_twice(tuned, tmp_p
 def test_other_targets_threads_and_inputs_are_measured_anew(tuned):
     target = Scripted(xnnpack_is_faster)
     tuned(target)
-    for change in ({"policy": Policy(2, 0, 3, 0.05)}, {"measured_on": (torch.ones(2, 8),)}):
+    for change in (
+        {"policy": Policy(threads=2, warmup=0, repetitions=3, seconds=0.05)},
+        {"measured_on": (torch.ones(2, 8),)},
+    ):
         assert tuned(target, **change).report.reused == 0
     target.fingerprint = lambda: {"cpu": "another", "cores": "2"}
     assert tuned(target).report.reused == 0

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from blake3 import blake3
 
-from etdev_tune.runners import faults
 from etdev_tune.runners.commands import Command
 from etdev_tune.target.worker import HELLO
 
@@ -27,12 +26,10 @@ _SILENCE_S = 60.0
 # Time that an idle worker takes to end.
 _PATIENCE_S = 10.0
 _CHUNK = 1 << 20
-# With more bytes than that, the files on the target are removed.
-_ROOM_BYTES = 2 << 30
 # The worker's modules, in the order of imports.
 _MODULES = (
     "etdev.runtime.loading",
-    *(f"etdev_tune.target.{name}" for name in ("usage", "facts", "work", "worker")),
+    *(f"etdev_tune.target.{name}" for name in ("facts", "work", "worker")),
 )
 _PACKAGES = ("etdev", "etdev.runtime", "etdev_tune", "etdev_tune.target")
 _LOADER = """\
@@ -49,18 +46,14 @@ module.main()
 
 
 class Connection:
-    """A connection that is made for the first order, and again after it was lost.
-
-    Args:
-        command: Starts a Python on the target.
-    """
+    """A connection that is made for the first order, and again after it was lost."""
 
     def __init__(self, command: Command) -> None:
         self.command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
-        # Sizes of the files that the target has, by name.
-        self._pushed: dict[str, int] = {}
+        # Names of the files that the target has.
+        self._pushed: set[str] = set()
 
     def ask(
         self, order: Mapping[str, Any], during: str, limit_s: float
@@ -71,41 +64,31 @@ class Connection:
             order: The order.
             during: The work in words, such as `running x.pte`.
             limit_s: The most time until the answer.
-
-        Raises:
-            RunError: The target can't be reached, doesn't answer, or answers with an error.
         """
         self._connect()
         self._send([json.dumps(order).encode() + b"\n"], during)
         answer, payload = self._answer(during, limit_s)
-        faults.refuse(self.command, answer)
+        self.command.refuse(answer)
         return answer, payload
 
     def push(self, given: Sequence[Path]) -> list[str]:
-        """Send the files that the target lacks; return the names of all of them there.
-
-        Raises:
-            RunError: The target can't be reached, or has no room for them.
-        """
+        """Send the files that the target lacks; return the names of all of them there."""
         names = [blake3(file.read_bytes()).hexdigest()[:32] for file in given]
-        sizes = {name: file.stat().st_size for name, file in zip(names, given, strict=True)}
-        if sum({**self._pushed, **sizes}.values()) > _ROOM_BYTES:
-            self.close()
         self._connect()
         held = set(self._pushed)
         for name, file in zip(names, given, strict=True):
             if name in self._pushed:
                 continue
             during = f"sending {file.name}"
-            head = {"order": "push", "name": name, "size": sizes[name]}
+            head = {"order": "push", "name": name, "size": file.stat().st_size}
             self._send(_parts(head, file), during)
             answer, _ = self._answer(during, _SILENCE_S)
             if answer.get("kind") == "disk" and held.difference(names):
                 # The worker removes the files of earlier programs when it is disconnected.
                 self.close()
                 return self.push(given)
-            faults.refuse(self.command, answer)
-            self._pushed[name] = sizes[name]
+            self.command.refuse(answer)
+            self._pushed.add(name)
         return names
 
     def close(self) -> str:
@@ -149,7 +132,7 @@ class Connection:
             )
         except OSError as error:
             errors.close()
-            raise faults.no_command(self.command, error) from error
+            raise self.command.not_started(error) from error
         self._errors = errors
         self._send([program], "connecting")
         with self._watched("connecting", START_S) as process:
@@ -157,7 +140,7 @@ class Connection:
             while _line(process) != HELLO.encode() + b"\n":
                 pass
         answer, _ = self._answer("loading ExecuTorch", START_S)
-        faults.refuse(self.command, answer)
+        self.command.refuse(answer)
 
     def _send(self, parts: Sequence[bytes] | Iterator[bytes], during: str) -> None:
         for part in parts:
@@ -197,7 +180,7 @@ class Connection:
         except (OSError, EOFError) as error:
             text = self.close()
             exit_code = process.returncode
-            raise faults.lost(self.command, during, late.is_set(), exit_code, text) from error
+            raise self.command.lost(during, late.is_set(), exit_code, text) from error
         except BaseException:
             self.close()
             raise

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import asdict
+from attrs import asdict, evolve
 
 from etdev.errors import RunError, first_line
 from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import kernel_modules
+from etdev.schema.documents import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
 from etdev_tune.runners.connection import Connection
@@ -26,22 +27,14 @@ GRACE_S = 30.0
 
 
 class Target:
-    """A worker at the other end of a command, which runs programs.
-
-    Args:
-        command: Starts a Python on the target.
-    """
+    """A worker at the other end of a command, which runs programs."""
 
     def __init__(self, command: Command) -> None:
         self._connection = Connection(command)
         self.name = command.name
 
     def fingerprint(self) -> Mapping[str, str]:
-        """Return what times on the target depend on.
-
-        Raises:
-            RunError: The target can't be reached, or has no Python with ExecuTorch.
-        """
+        """Return what times on the target depend on."""
         answer, _ = self._connection.ask({"order": "facts"}, "describing itself", GRACE_S)
         if "failure" in answer:
             what = f"it can't describe itself: {Failure(*answer['failure'])}"
@@ -61,11 +54,9 @@ class Target:
         answer, payload = self._connection.ask(order, during, request.timeout_s + GRACE_S)
         if "failure" in answer:
             return Failure(*answer["failure"])
-        fields = dict(answer["result"])
-        fields["times_ns"] = tuple(map(tuple, fields["times_ns"]))
-        fields["sentinel_ns"] = tuple(fields["sentinel_ns"])
         outputs = torch.load(io.BytesIO(payload), weights_only=True)
-        return Result(**fields, outputs=tuple(map(tuple, outputs)))
+        result = CONVERTER.structure(answer["result"], Result)
+        return evolve(result, outputs=tuple(map(tuple, outputs)))
 
     def close(self) -> None:
         """Disconnect; the worker removes what was pushed."""
@@ -76,7 +67,9 @@ class Target:
         sets = []
         for inputs in request.inputs:
             check_inputs(method, inputs)
-            sets.append([_own(value) for value in laid_out(method, inputs)])
+            # Copies, so that a view of a larger tensor is sent without the rest of that tensor.
+            laid = laid_out(method, inputs)
+            sets.append([v.detach().clone() if isinstance(v, torch.Tensor) else v for v in laid])
         with scratch() as folder:
             file = Path(folder) / "inputs.pt"
             _save(sets, file)
@@ -133,17 +126,8 @@ def open_runner(text: str) -> Runner:
     return Target(read_command(rest) if read_command else of_template(text))
 
 
-def _own(value: Any) -> Any:
-    """Copy a tensor, so that it is sent without the rest of a larger one that it is a view of."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
 def _save(inputs: Any, file: Path) -> None:
-    """Write inputs to a file in a temporary folder.
-
-    Raises:
-        RunError: The target has too little room.
-    """
+    """Write inputs to a file in a temporary folder, or raise a RunError."""
     try:
         torch.save(inputs, file)
     # torch's own writer turns a full disk into a RuntimeError.

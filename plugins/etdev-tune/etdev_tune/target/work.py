@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from etdev_tune.target.usage import Usage, sentinel_ns, use_threads
+from etdev_tune.target.facts import Usage, sentinel_ns, use_threads
 
 _LONG_NS = 10**9
 
@@ -37,11 +37,9 @@ class Work:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
         sets = torch.load(order["inputs"], weights_only=True)
         before = Usage()
-        start = time.perf_counter_ns()
         warm = method = self._method()
-        answer: dict[str, Any] = {"load_ns": time.perf_counter_ns() - start}
         outputs = [copied(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
-        timed = [self._is_timed(position) for position in range(len(sets))]
+        timed = [order["timed"] is None or i in order["timed"] for i in range(len(sets))]
         memory: dict[str, Any] = {}
         changed = [self._warms_up(warm, sets[i]) for i, own in enumerate(timed) if own]
         if any(changed):
@@ -56,20 +54,15 @@ class Work:
                 self._warms_up(warm, inputs)
             times.append(self._timed(method, inputs) if own else [])
             sentinel.append(sentinel_ns())
-        answer |= {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
+        answer = {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
         file = io.BytesIO()
         torch.save(outputs, file)
         return {"result": answer}, file.getvalue()
 
-    def _is_timed(self, position: int) -> bool:
-        timed = self.order["timed"]
-        return bool(self.order["repetitions"]) and (timed is None or position in timed)
-
     def _warms_up(self, method: Any, inputs: Any) -> bool:
         """Call a method until threads, caches and the processor's clock are warmed up.
 
-        Returns:
-            True if the calls may have changed its state in a way that the timed calls can't have.
+        Return True if the calls may have changed its state in a way that the timed calls can't.
         """
         end = time.perf_counter_ns() + int(self.order["warmup_s"] * 1e9)
         calls = 0

@@ -15,6 +15,7 @@ and which need not wait for imports. The files lie in a folder that is removed w
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -102,28 +103,29 @@ def answered(orders: IO[bytes], order: Any) -> bytes:
 
 def store(orders: IO[bytes], name: str, size: int) -> None:
     """Write the bytes that follow an order to a file; read all of them even if the disk is full."""
-    failure: OSError | None = None
+    rest = size
     try:
         # Without a buffer, which would be written once more when the file is closed.
-        file = open(name + ".part", "wb", buffering=0)  # noqa: SIM115
-    except OSError as error:
-        failure, file = error, open(os.devnull, "wb", buffering=0)  # noqa: SIM115
-    with file:
-        while size:
-            chunk = orders.read(min(size, _CHUNK))
-            if not chunk:
-                raise EOFError
-            size -= len(chunk)
-            try:
-                while chunk and not failure:
+        with open(name, "wb", buffering=0) as file:
+            while rest:
+                chunk = taken(orders, rest)
+                rest -= len(chunk)
+                while chunk:
                     chunk = chunk[file.write(chunk) :]
-            except OSError as error:
-                failure = error
-                # Make room for the next order.
-                file.truncate(0)
-    if failure:
-        raise failure
-    os.replace(name + ".part", name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(name)
+        while rest:
+            rest -= len(taken(orders, rest))
+        raise
+
+
+def taken(orders: IO[bytes], most: int) -> bytes:
+    """Return some of the bytes that follow an order; raise EOFError at their end."""
+    chunk = orders.read(min(most, _CHUNK))
+    if not chunk:
+        raise EOFError
+    return chunk
 
 
 def encoded(answer: dict[str, Any], payload: bytes = b"") -> bytes:

@@ -62,11 +62,10 @@ def test_times_and_outputs_come_back(local: Local, mlp_pte: Path) -> None:
         assert torch.equal(output, run(mlp_pte, inputs).outputs[0])
         torch.testing.assert_close(output, MODULE(*inputs), atol=1e-5, rtol=1e-5)
     assert len(result.sentinel_ns) == 4
-    assert result.load_ns > 0
 
 
 def test_nothing_is_timed_or_returned_unless_asked_for(local: Local, mlp_pte: Path) -> None:
-    result = of(local, Request(mlp_pte, (INPUTS,), repetitions=0))
+    result = of(local, Request(mlp_pte, (INPUTS,), timed=()))
     assert (result.times_ns, result.outputs) == (((),), ())
 
 
@@ -111,16 +110,9 @@ def test_short_calls_are_warmed_up_for_some_time(local: Local, mlp_pte: Path) ->
     assert time.monotonic() - start > 1
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_are_fixed(local: Local, mlp_pte: Path, threads: int) -> None:
-    if (os.cpu_count() or 1) < threads:
-        pytest.skip("one processor")
-    assert of(local, Request(mlp_pte, (INPUTS,), threads=threads)).threads == threads
-
-
 @pytest.mark.suite
 def test_torch_has_no_threads_beside_the_programs() -> None:
-    words = "from etdev_tune.target.usage import use_threads as use; use(2)"
+    words = "from etdev_tune.target.facts import use_threads as use; use(2)"
     ask = f"import torch; torch.set_num_threads(2); {words}; print(torch.get_num_threads())"
     assert subprocess.check_output([sys.executable, "-c", ask]) == b"1\n"
 
