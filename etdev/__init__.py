@@ -75,7 +75,7 @@ _HOMES = {
     "schema.caching": ("CacheSettings",),
     "schema.pins": ("Pin",),
     "schema.partition": ("Assumed", "Draft", "Partition"),
-    "schema.report": ("Plan",),
+    "schema.plan": ("Plan",),
     "schema.tensors": ("Constant", "Tensor"),
     "registry": ("Registry",),
 }

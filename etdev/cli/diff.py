@@ -13,9 +13,8 @@ from etdev.cli import options, plans, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError
-from etdev.schema.difference import Difference, Gained
-from etdev.schema.figures import changed
-from etdev.schema.figures import outline as planned
+from etdev.schema.diff import outline as planned
+from etdev.schema.difference import Difference, Gained, changed
 from etdev.schema.lock import Lock, is_lock
 from etdev.schema.plan import Plan
 from etdev.schema.report import presenters

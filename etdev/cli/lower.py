@@ -13,10 +13,11 @@ from etdev.cli.group import Command
 from etdev.cli.progress import console, working
 from etdev.errors import LockError
 from etdev.files import check_program, check_writable, publish, unseen, write_text
-from etdev.schema.documents import CONVERTER, LOWERING
+from etdev.schema.documents import LOWERING
 from etdev.schema.lock import Lock
 from etdev.schema.report.rich_table import rich
 from etdev.schema.report.sheet import size
+from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.lowering.lowered import Lowered

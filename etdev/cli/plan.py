@@ -11,9 +11,9 @@ import click
 from etdev.cli import explain, lowerers, nodes, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.schema.documents import CONVERTER
 from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation, Query
+from etdev.schema.structuring import CONVERTER
 
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)

@@ -11,9 +11,9 @@ import click
 
 from etdev.cli import nodes, viewing
 from etdev.files import check_writable, write_text
-from etdev.schema.documents import CONVERTER
 from etdev.schema.report import presenters
 from etdev.schema.report.sheet import Sheet
+from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.schema.profile import Profile

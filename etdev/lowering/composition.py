@@ -10,7 +10,6 @@ from pathlib import Path
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
-import etdev.schema.report  # noqa: F401 (notebooks and rich show plans)
 from etdev.edge.causes import name_node
 from etdev.errors import EtdevWarning, PluginError, RegistryError, shown
 from etdev.graph.expand import Expander, Unexpanding

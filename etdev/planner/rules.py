@@ -23,7 +23,7 @@ from etdev.errors import (
     shown,
 )
 from etdev.registry.registry import Registry
-from etdev.schema.budget import Budget
+from etdev.schema.budget import Budget, budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
 from etdev.schema.ledger import listed
 from etdev.schema.limits import Limits, limits
@@ -162,7 +162,7 @@ def rules(registry: Registry, plugins: Collection[str], options: Options) -> Rul
         registry_devices={entry.name: entry.devices for entry in registry.entries},
         pins=(*_pins(options.pins, plugins), *registry.pins),
         limits=_limits(options.limits, registry, plugins),
-        budget=registry.budget if options.budget is None else Budget.of(options.budget),
+        budget=registry.budget if options.budget is None else budget(options.budget),
         strict=registry.strict if options.strict is None else options.strict,
     )
 

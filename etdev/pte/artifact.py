@@ -10,8 +10,9 @@ from attrs import field, frozen
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
-from etdev.schema.documents import ARTIFACT, CONVERTER
-from etdev.schema.figures import outlined
+from etdev.schema.difference import outlined
+from etdev.schema.documents import ARTIFACT
+from etdev.schema.structuring import CONVERTER
 
 # Key of the named data that is the plan.
 LEDGER = "etdev.plan"

@@ -9,7 +9,6 @@ from typing import Any
 
 from attrs import evolve
 
-import etdev.schema.report  # noqa: F401 (notebooks and rich show profiles)
 from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
 
 from etdev.errors import BudgetError
 from etdev.schema import globs
@@ -16,19 +17,13 @@ from etdev.schema.structuring import structured, table
 if TYPE_CHECKING:
     from etdev.schema.plan import MethodPlan
 
-_WRITE = 'write ["aten.add.*"]'
 
-
-def _check_ops(_: Budget, attribute: Attribute[tuple[str, ...]], value: tuple[object, ...]) -> None:
-    for op in value:
-        if fault := globs.fault(op):
-            raise BudgetError("budget", f"{attribute.name} {fault}", _WRITE)
-
-
-def _globs(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        # A bare tuple() would take each letter of a text for a glob.
-        raise BudgetError("budget", f"fallback_ops is {value!r}", _WRITE)
+def _globs(value: Sequence[str]) -> tuple[str, ...]:
+    # A bare tuple() would take each letter of a text for a glob.
+    is_list = isinstance(value, (list, tuple))
+    for fault in map(globs.fault, value) if is_list else [f"is {value!r}"]:
+        if fault:
+            raise BudgetError("budget", f"fallback_ops {fault}", 'write ["aten.add.*"]')
     return tuple(value)
 
 
@@ -45,13 +40,7 @@ class Budget:
     """
 
     max_fallback_nodes: int = field(default=0, validator=count(0, BudgetError, "budget"))
-    fallback_ops: tuple[str, ...] = field(default=(), converter=_globs, validator=_check_ops)
-
-    @classmethod
-    def of(cls, value: object) -> Budget:
-        """Return a budget from a mapping of its fields, or unchanged."""
-        budget: Budget = structured(value, cls, "budget", BudgetError)
-        return budget
+    fallback_ops: tuple[str, ...] = field(default=(), converter=_globs)
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
         """Refuse the plans of a program's methods if too many nodes fall back.
@@ -64,7 +53,7 @@ class Budget:
             (plan.method, entry)
             for plan in plans
             for entry in plan.ledger
-            if entry.falls_back and not any(globs.matches(op, entry.op) for op in self.fallback_ops)
+            if entry.falls_back and not any(fnmatchcase(entry.op, op) for op in self.fallback_ops)
         ]
         if len(over) > self.max_fallback_nodes:
             free = f" beside {', '.join(self.fallback_ops)}" if self.fallback_ops else ""
@@ -77,3 +66,8 @@ class Budget:
 
 
 table(Budget, "budget", "write {'max_fallback_nodes': 10}", empty=False)
+
+
+def budget(value: object) -> Budget:
+    """Return a budget from a mapping of its fields, or unchanged."""
+    return structured(value, Budget, "budget", BudgetError)

@@ -16,17 +16,8 @@ from etdev.schema.structuring import structured, table
 VARIABLE = "ETDEV_CACHE"
 OFF = "off"
 _SECONDS = seconds(CacheError, "cache", "write seconds, such as 10", below=86400)
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B)?", re.IGNORECASE | re.ASCII)
-_UNITS = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40} | {
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-}
-
-
-def _check_bytes(_: object, attribute: Attribute[Any], value: object) -> None:
-    size_of(value)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE | re.ASCII)
+_POWERS = " KMGT"
 
 
 def _check_text(_: object, attribute: Attribute[Any], value: object) -> None:
@@ -34,22 +25,15 @@ def _check_text(_: object, attribute: Attribute[Any], value: object) -> None:
         raise CacheError("cache", f"{attribute.name} is {value!r}", "write a path or a URL")
 
 
-def is_url(text: str) -> bool:
-    """Return True if a location is a URL, such as `s3://bucket/etdev`, and not a path."""
-    return "://" in text
-
-
-def size_of(value: object) -> int:
-    """Read a number of bytes: `2000000`, `"10 GiB"`.
-
-    Raises:
-        CacheError: It is not a size.
-    """
+def _size_of(value: object) -> int:
+    """Read a number of bytes: `2000000`, `"10 GiB"`."""
     text = str(value) if type(value) in (int, str) else ""
     match = _SIZE.fullmatch(text.strip())
     if not match or float(match[1]) <= 0:
         raise CacheError("cache", f"{value!r} is not a size", 'write "10 GiB"')
-    return int(float(match[1]) * _UNITS[(match[2] or "B").lower()])
+    unit = (match[2] or "B").upper()
+    power = _POWERS.index(unit[0]) if len(unit) > 1 else 0
+    return int(float(match[1]) * (1024 if "I" in unit else 1000) ** power)
 
 
 @frozen
@@ -70,17 +54,14 @@ class CacheSettings:
 
     location: str = field(default="", validator=_check_text)
     folder: str = field(default="", validator=_check_text)
-    size: int | str = field(default="10 GiB", validator=_check_bytes)
+    size: int | str = field(default="10 GiB", validator=lambda _, __, size: _size_of(size))
     timeout_s: float = field(default=30.0, validator=_SECONDS)
 
     @classmethod
     def of(cls, value: object, registry: CacheSettings | None = None) -> CacheSettings:
-        """Return settings from a location, False, settings, or None.
+        """Return settings from a location, False, or settings.
 
-        Args:
-            value: None takes the location from the environment variable ETDEV_CACHE, else from
-                the registry.
-            registry: The registry's settings.
+        None takes the location from the environment variable ETDEV_CACHE, else from the registry.
         """
         settings = registry or cls()
         if value is None:
@@ -89,8 +70,7 @@ class CacheSettings:
             value = OFF
         if isinstance(value, (str, os.PathLike)):
             return cls(os.fspath(value), settings.folder, settings.size, settings.timeout_s)
-        structured_value: CacheSettings = structured(value, cls, "cache", CacheError)
-        return structured_value
+        return structured(value, cls, "cache", CacheError)
 
     @property
     def off(self) -> bool:
@@ -99,26 +79,22 @@ class CacheSettings:
 
     @property
     def url(self) -> str:
-        """The shared cache; empty without one."""
-        return self.location if is_url(self.location) else ""
+        """The shared cache, such as `s3://bucket/etdev`; empty without one."""
+        return self.location if "://" in self.location else ""
 
     @property
     def path(self) -> Path:
         """The folder on this machine."""
+        from platformdirs import user_cache_path
+
         text = self.folder if self.url else self.location
-        return Path(text).expanduser() if text else default_folder()
+        default = user_cache_path("etdev", appauthor=False) / "delegates"
+        return Path(text).expanduser() if text else default
 
     @property
     def size_bytes(self) -> int:
         """Largest size of the folder, in bytes."""
-        return size_of(self.size)
+        return _size_of(self.size)
 
 
-def default_folder() -> Path:
-    """Return the folder in the user's cache directory."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("etdev", appauthor=False) / "delegates"
-
-
-table(CacheSettings, "table", 'write [cache] with location = "~/cache"', empty=True)
+table(CacheSettings, "table", 'write [cache] with location = "~/cache"')

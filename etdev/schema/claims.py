@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
@@ -16,7 +16,6 @@ from etdev.schema.converters import (
     node_names,
     not_empty,
     one_line,
-    text_tuple,
     true_or_false,
 )
 from etdev.schema.device import DEVICE_TYPES
@@ -28,19 +27,6 @@ if TYPE_CHECKING:
 
 # An overload such as `torch.ops.aten.linear.default`; torch has no public name for its type.
 Op = Any
-
-
-# Separate converters, since a type checker takes the types of a constructor from them.
-def _groups(value: Iterable[Group]) -> tuple[Group, ...]:
-    return frozen_tuple(value)
-
-
-def _refusals(value: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    return frozen_tuple(value)
-
-
-def _ops(value: Iterable[Op]) -> tuple[Op, ...]:
-    return frozen_tuple(value)
 
 
 def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
@@ -73,7 +59,7 @@ class Refusal:
     """
 
     node: str = field(converter=node_name)
-    code: str = field(validator=[validators.instance_of(str), not_empty, one_line])
+    code: str = field(validator=one_line)
     text: str = field(default="", validator=validators.instance_of(str))
 
 
@@ -105,23 +91,20 @@ class Claim:
             a backend.
     """
 
-    backend_id: str | None = field(
-        validator=validators.optional([validators.instance_of(str), not_empty, one_line])
+    backend_id: str | None = field(validator=validators.optional(one_line))
+    groups: tuple[Group, ...] = field(converter=frozen_tuple, validator=each(Group))
+    refusals: tuple[Refusal, ...] = field(
+        default=(), converter=frozen_tuple, validator=each(Refusal)
     )
-    groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
-    refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
     device_types: tuple[str, ...] = field(
         default=("cpu",),
-        converter=text_tuple,
+        converter=frozen_tuple,
         validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
     )
     named_data: bool = field(default=False, validator=true_or_false)
     merge: bool = field(default=True, validator=true_or_false)
-    compiler: str | None = field(
-        default=None,
-        validator=validators.optional([validators.instance_of(str), not_empty, one_line]),
-    )
+    compiler: str | None = field(default=None, validator=validators.optional(one_line))
     last_resort: bool = field(default=False, validator=[true_or_false, _check_last_resort])
 
 
@@ -136,9 +119,9 @@ class KeepWhole:
             of torch and ExecuTorch. The plugin is shown their pieces, unless `ops` has them too.
     """
 
-    ops: tuple[Op, ...] = field(converter=_ops)
+    ops: tuple[Op, ...] = field(converter=frozen_tuple)
     when: Predicate | None = field(default=None)
-    decomposes: tuple[Op, ...] = field(default=(), converter=_ops)
+    decomposes: tuple[Op, ...] = field(default=(), converter=frozen_tuple)
 
     def wants(self, node: Any) -> bool:
         """Return True if this ATen node stays whole for the plugin."""

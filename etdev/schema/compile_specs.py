@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from attrs import Attribute, field, frozen, validators
+from attrs import Attribute, field, frozen
 
 from etdev.errors import ClaimError
-from etdev.schema.converters import frozen_tuple, not_empty, one_line
+from etdev.schema.converters import frozen_tuple, one_line
 
 
 def _bytes(instance: CompileSpec, attribute: Attribute[bytes], value: Any) -> None:
@@ -24,7 +24,7 @@ class CompileSpec:
     Has the content of ExecuTorch's CompileSpec, is frozen, and needs no import of ExecuTorch.
     """
 
-    key: str = field(validator=[validators.instance_of(str), not_empty, one_line])
+    key: str = field(validator=one_line)
     value: bytes = field(validator=_bytes)
 
 
@@ -32,12 +32,10 @@ class SpecLike(Protocol):
     """The attributes of ExecuTorch's CompileSpec and of etdev's."""
 
     @property
-    def key(self) -> str:
-        """Its name."""
+    def key(self) -> str: ...
 
     @property
-    def value(self) -> bytes:
-        """Its bytes."""
+    def value(self) -> bytes: ...
 
 
 def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
@@ -54,6 +52,5 @@ def _compile_spec(item: Any) -> CompileSpec:
         # Through memoryview, since bytes(3) is three zeros.
         return CompileSpec(item.key, bytes(memoryview(item.value)))
     except (AttributeError, TypeError) as error:
-        raise ClaimError(
-            "claim", f"{item!r} is not a compile spec", "give a mapping of key to bytes"
-        ) from error
+        what = f"{item!r} is not a compile spec"
+        raise ClaimError("claim", what, "give a mapping of key to bytes") from error

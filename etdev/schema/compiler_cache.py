@@ -1,7 +1,6 @@
 """Intermediate results that a backend's compiler keeps in the compile cache for its later calls.
 
-The cache holds every compiled partition anyway. These entries are for partial results that another
-call can use, such as a compiled structure without its weights.
+They are partial results that another call can use, such as a compiled structure without weights.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ def kept(name: bytes) -> bytes | None:
 
 def keep(name: bytes, data: bytes) -> None:
     """Keep data under a name; nothing happens without a cache."""
-    store = _STORE.get()
-    if store:
+    if store := _STORE.get():
         store.store(name, data)
 
 

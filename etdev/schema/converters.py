@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from attrs import Attribute
+from attrs import Attribute, validators
 
 from etdev.errors import ClaimError, EtdevError
 
@@ -24,68 +24,40 @@ def node_name(value: Node | str) -> str:
 
 
 def node_names(value: Iterable[Node | str]) -> tuple[str, ...]:
-    """Return the names of several nodes, in the order given, each once.
-
-    A bare `tuple` would take the string "add" for three nodes.
-    """
+    """Return the names of several nodes, in the order given, each once."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ClaimError("claim", f"{value!r} is not a sequence of nodes", "give a list of nodes")
     return tuple(dict.fromkeys(node_name(item) for item in value))
 
 
 def frozen_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
-    """Return any iterable but text as a tuple."""
+    """Return any iterable but text as a tuple: of "add", `tuple` would make three items."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ClaimError("claim", f"{value!r} is not a sequence", "give a list or a tuple")
     return tuple(value)
 
 
-def text_tuple(value: Iterable[str]) -> tuple[str, ...]:
-    """Return several texts as a tuple; type checkers take a field's type from this signature."""
-    return frozen_tuple(value)
+def count(least: int, error: type[EtdevError], who: str) -> Validator:
+    """Return a validator for whole numbers, with the error that it raises."""
+    cure = f"it must be a whole number of at least {least}"
+    return _number((int,), lambda number: bool(number >= least), error, who, cure)
 
 
-def count(least: int, error: type[EtdevError], who: str, *, optional: bool = False) -> Validator:
-    """Return a validator for whole numbers.
-
-    Args:
-        least: The smallest valid number.
-        error: Class of the error.
-        who: Name of the value in messages.
-        optional: Accept None.
-    """
-
-    def check(_: Any, attribute: Attribute[Any], value: Any) -> None:
-        # bool is an int in Python.
-        if not (optional and value is None) and (type(value) is not int or value < least):
-            what = f"{attribute.name} is {value!r}"
-            raise error(who, what, f"it must be a whole number of at least {least}")
-
-    return check
+def seconds(error: type[EtdevError], who: str, cure: str, below: float = float("inf")) -> Validator:
+    """Return a validator for times above 0 s, with the error that it raises."""
+    return _number((int, float), lambda number: 0 < number < below, error, who, cure)
 
 
-def seconds(
+def _number(
+    kinds: tuple[type, ...],
+    fits: Callable[[Any], bool],
     error: type[EtdevError],
     who: str,
     cure: str,
-    *,
-    below: float = float("inf"),
-    optional: bool = False,
 ) -> Validator:
-    """Return a validator for times above 0 s.
-
-    Args:
-        error: Class of the error.
-        who: Name of the value in messages.
-        cure: End of the message.
-        below: The first time that is too long.
-        optional: Accept None.
-    """
-
     def check(_: Any, attribute: Attribute[Any], value: Any) -> None:
-        if not (optional and value is None) and not (
-            type(value) in (int, float) and 0 < value < below
-        ):
+        # Not isinstance, since a bool is an int in Python.
+        if type(value) not in kinds or not fits(value):
             raise error(who, f"{attribute.name} is {value!r}", cure)
 
     return check
@@ -123,8 +95,11 @@ def not_empty(instance: Any, attribute: Attribute[Any], value: Any) -> None:
         raise ClaimError("claim", f"{_name(instance, attribute)} is empty", cure)
 
 
-def one_line(instance: Any, attribute: Attribute[Any], value: str) -> None:
-    """Refuse characters that break a line, a table or a terminal."""
+def _check_line(instance: Any, attribute: Attribute[Any], value: str) -> None:
     if not value.isprintable():
         what = f"{_name(instance, attribute)} is {value!r}"
         raise ClaimError("claim", what, "write it in one line")
+
+
+# Refuses an empty text, and characters that break a line, a table or a terminal.
+one_line = validators.and_(validators.instance_of(str), not_empty, _check_line)

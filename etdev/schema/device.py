@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from attrs import Attribute, field, frozen
 
 from etdev.errors import DeviceError
-from etdev.schema.structuring import CONVERTER
 
 # Members of executorch.exir.schema.DeviceType, spelled out because importing the schema imports
 # torch; tests/schema/test_device.py holds the two together.
@@ -75,8 +74,6 @@ class Device:
     def __str__(self) -> str:
         return self.type if self.is_cpu else f"{self.type}:{self.index}"
 
-
-CONVERTER.register_structure_hook(Device, lambda value, _: Device.parse(value))
 
 CPU = Device("cpu")
 # A method name that stands for all methods not named.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import frozen
 
 from etdev.schema.display import Displayed
-from etdev.schema.documents import CONVERTER, DIFFERENCE
+from etdev.schema.documents import DIFFERENCE
+from etdev.schema.structuring import CONVERTER
 
 
 @frozen
@@ -24,13 +26,8 @@ class Figure:
 class Move:
     """A node that is new or gone, or that has another owner or device.
 
-    Args:
-        method: Its method.
-        node: Its name in the first plan; in the second plan if only that has it.
-        op: Its op.
-        module: Its module.
-        before: Owner and device, such as `trt on cuda:0`; None if only the second plan has it.
-        after: Owner and device in the second plan; None if only the first plan has it.
+    It has its name in the first plan if that has it. Before and after are owner and device, such
+    as `trt on cuda:0`; None where a plan lacks it.
     """
 
     method: str
@@ -43,14 +40,7 @@ class Move:
 
 @frozen
 class ModuleMove:
-    """A module with nodes that moved.
-
-    Args:
-        method: Its method.
-        module: Its path.
-        before: Number of its nodes by owner and device in the first plan.
-        after: Number of its nodes by owner and device in the second plan.
-    """
+    """A module with nodes that moved, and the number of its nodes by owner and device."""
 
     method: str
     module: str
@@ -77,15 +67,9 @@ class Gained:
 
 @frozen(repr=False)
 class Difference(Displayed):
-    """The changes from one plan, .pte or lock to another.
+    """The changes from one plan, .pte or lock to another, whose names are `before` and `after`.
 
-    Args:
-        before: Name of the first.
-        after: Name of the second.
-        nodes: Nodes that are new or gone, or that have another owner or device.
-        modules: Modules of these nodes.
-        parts: Partitions, copies, plugins and settings that were added, removed or changed.
-        figures: Numbers that changed.
+    Its parts are partitions, copies, plugins and settings; its modules are those of its nodes.
     """
 
     before: str
@@ -98,12 +82,33 @@ class Difference(Displayed):
     def __bool__(self) -> bool:
         return bool(self.nodes or self.modules or self.parts or self.figures)
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The number of changes by kind."""
         kinds = ("node", "module", "part", "figure")
         counts = [(len(getattr(self, f"{kind}s")), kind) for kind in kinds]
         texts = [f"{count} {kind}{'s' * (count > 1)}" for count, kind in counts if count]
-        return f"<{type(self).__name__} {', '.join(texts) or 'no change'}>"
+        return ", ".join(texts) or "no change"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
         return DIFFERENCE.stamped({"changed": bool(self), **CONVERTER.unstructure(self)})
+
+
+def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure, ...]:
+    """Return the figures that differ; a figure missing on one side is 0 there."""
+    names = dict.fromkeys([*before, *after])
+    rows = [Figure(name, before.get(name, 0), after.get(name, 0)) for name in names]
+    return tuple(row for row in rows if row.before != row.after)
+
+
+def outlined(
+    method: str, delegates: Iterable[tuple[str, str]], up: int, down: int
+) -> dict[str, int]:
+    """Return the figures of a method's delegates, given by backend and device, and copies."""
+    counts = Counter(delegates)
+    return {
+        **{f"{method}: {b} delegates on {d}": counts[b, d] for b, d in sorted(counts)},
+        f"{method}: copies to a device": up,
+        f"{method}: copies from a device": down,
+    }

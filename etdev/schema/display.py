@@ -1,25 +1,8 @@
-"""Tables that notebooks and rich show for a value; `etdev.schema.report` registers them."""
+"""Values that notebooks and rich show as tables."""
 
 from __future__ import annotations
 
-from functools import singledispatch
-from typing import Any, Protocol
-
-
-class Tables(Protocol):
-    """The tables of a value."""
-
-    def html(self) -> str:
-        """Return the tables in HTML."""
-
-    def rich(self) -> Any:
-        """Return the tables for rich."""
-
-
-@singledispatch
-def tables_of(value: object) -> Tables | None:
-    """Return the tables of a value; None if none are registered for its class."""
-    return None
+from typing import Any
 
 
 class Displayed:
@@ -27,10 +10,20 @@ class Displayed:
 
     __slots__ = ()
 
-    def _repr_html_(self) -> str | None:
-        tables = tables_of(self)
-        return tables.html() if tables else None
+    @property
+    def summary(self) -> str:
+        """The value in a few words."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        html: str = self.__rich__()._repr_mimebundle_((), ())["text/html"]
+        return html
 
     def __rich__(self) -> Any:
-        tables = tables_of(self)
-        return tables.rich() if tables else repr(self)
+        # Only here, since presenters import the values, and programs that read a plan need no rich.
+        from etdev.schema.report import presenters, rich_table
+
+        return rich_table.rich(presenters.sheets(self))

@@ -41,11 +41,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from attrs import frozen
-from cattrs.preconf.json import JsonConverter, make_converter
 
 from etdev.errors import EtdevError, first_line
-from etdev.schema.device import Device
-from etdev.schema.structuring import REFUSALS, problems, strictly
+from etdev.schema.structuring import CONVERTER, REFUSALS, problems
 
 T = TypeVar("T")
 SCHEMA, VERSION = "schema", "version"
@@ -53,14 +51,9 @@ SCHEMA, VERSION = "schema", "version"
 
 @frozen
 class Document:
-    """A kind of document.
+    """A kind of document: what it holds and which command writes it are for messages.
 
-    Args:
-        name: Value of its key `schema`.
-        version: Value of its key `version`.
-        holds: The meaning of its other keys, for messages.
-        source: The command that writes it, for messages.
-        ignored: Keys that `read` skips.
+    Values of its keys `schema` and `version` are name and version; `read` skips `ignored` keys.
     """
 
     name: str
@@ -79,21 +72,18 @@ class Document:
         Raises:
             EtdevError: It is not JSON, or is another document or version.
         """
-        cure = f"write it with {self.source}"
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            what = f"is not {self.holds}: it is not JSON ({first_line(error)})"
-            raise EtdevError(who, what, cure) from error
+            raise self._refused(who, f"it is not JSON ({first_line(error)})") from error
         if not isinstance(data, dict):
-            what = f"is not {self.holds}: it is a JSON {type(data).__name__}"
-            raise EtdevError(who, what, cure)
+            raise self._refused(who, f"it is a JSON {type(data).__name__}")
         kind, version = data.pop(SCHEMA, self.name), data.pop(VERSION, self.version)
         if kind != self.name:
-            raise EtdevError(who, f"is {kind!r}, not {self.name!r}", cure)
+            raise EtdevError(who, f"is {kind!r}, not {self.name!r}", f"write it with {self.source}")
         if version != self.version:
             what = f"has version {version!r} of {self.name}, this etdev reads {self.version}"
-            raise EtdevError(who, what, f"{cure} of this etdev")
+            raise EtdevError(who, what, f"write it with {self.source} of this etdev")
         return {key: value for key, value in data.items() if key not in self.ignored}
 
     def read(self, text: str, kind: type[T], who: str) -> T:
@@ -106,33 +96,18 @@ class Document:
         data = self.opened(text, who)
         try:
             return CONVERTER.structure(data, kind)
-        except (*REFUSALS, RecursionError) as refusal:
-            faults = [] if isinstance(refusal, RecursionError) else list(problems(refusal))
-        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        what = "it is nested too deeply"
-        if faults:
-            cure = f", {faults[0].cure}" if faults[0].cure else ""
-            what = f"{faults[0].key} {faults[0].what}{cure}".strip()
-        raise EtdevError(who, f"is not {self.holds}: {what}{more}", f"write it with {self.source}")
+        except RecursionError:
+            what = "it is nested too deeply"
+        except REFUSALS as refusal:
+            first, *others = problems(refusal)
+            cure = f", {first.cure}" if first.cure else ""
+            more = f", and {len(others)} more" if others else ""
+            what = f"{first.key} {first.what}{cure}{more}".strip()
+        raise self._refused(who, what)
 
+    def _refused(self, who: str, what: str) -> EtdevError:
+        return EtdevError(who, f"is not {self.holds}: {what}", f"write it with {self.source}")
 
-def converter() -> JsonConverter:
-    """Return a converter between values and plain data: devices as text, bytes in base 64."""
-    made = strictly(make_converter())
-    made.register_unstructure_hook(Device, str)
-    made.register_structure_hook(Device, lambda value, _: Device.parse(value))
-    made.register_structure_hook(int | str, _size)
-    return made
-
-
-def _size(value: Any, _: object) -> int | str:
-    if type(value) in (int, str):
-        size: int | str = value
-        return size
-    raise EtdevError("", f"is {value!r}", "it must be a number or the text of one")
-
-
-CONVERTER = converter()
 
 PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json", ("forecast",))
 EXPLANATION = Document("etdev.explanation", 1, "an explanation", "etdev explain --json")

@@ -1,17 +1,13 @@
-"""Globs: name patterns as in a shell, with `*`, `?` and `[abc]`; a `*` also spans dots."""
+"""Globs by which pins, budgets and queries name nodes; as in a shell, and `*` also spans dots."""
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from functools import lru_cache
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
 
 _CLASS = re.compile(r"\[!?\]?[^\]]*\]")
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Return True if a whole name matches a pattern; case counts."""
-    return _compiled(pattern).match(name) is not None
 
 
 def fault(pattern: object) -> str | None:
@@ -21,13 +17,23 @@ def fault(pattern: object) -> str | None:
     # A shell reads an unclosed bracket literally, but no name has one.
     if "[" in _CLASS.sub("", pattern):
         return f"is {pattern!r}, whose [ is never closed"
-    try:
-        _compiled(pattern)
-    except re.error as error:
-        return f"is {pattern!r}, which is not a glob ({error})"
     return None
 
 
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(pattern))
+def match(criteria: Any, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
+    """Return True if a node matches the globs `node`, `op` and `module` that are not None.
+
+    Args:
+        criteria: A pin or a query, which has the globs.
+        node: Name of the node.
+        ops: Names of its op, in the program and in the exported program.
+        modules: Paths of its source module and of the modules around it.
+    """
+    return all(
+        pattern is None or any(fnmatchcase(name, pattern) for name in names)
+        for pattern, names in (
+            (criteria.node, [node]),
+            (criteria.op, ops),
+            (criteria.module, modules),
+        )
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from attrs import frozen
@@ -30,6 +30,14 @@ class Verdict:
     plugin: str
     code: str
     text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: {self.text or self.code}"
+
+
+def together(verdicts: Iterable[object], separator: str = "; ") -> str:
+    """Return the verdicts of all plugins that were asked, as one text."""
+    return separator.join(map(str, verdicts)) or "no plugin was asked"
 
 
 @frozen
@@ -97,13 +105,7 @@ class Entry:
 
 @frozen
 class Offered:
-    """Nodes that a plugin wanted together or not at all.
-
-    Args:
-        plugin: The plugin.
-        nodes: Their names, in the order in which it gave them.
-        why: What they match, in the plugin's words.
-    """
+    """Nodes that a plugin wanted together or not at all, and what they match in its words."""
 
     plugin: str
     nodes: tuple[str, ...]
@@ -150,12 +152,10 @@ class Ledger:
 
 def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
     """Return the first few nodes and a count of the rest, for the middle of a message."""
-    texts = [f"{method}/{_described(entry)}" for method, entry in nodes[:_NAMED]]
+    texts = [
+        f"{method}/{entry.node} ({entry.op}{f' in {entry.module}' if entry.module else ''}; "
+        f"{together(entry.reasons, ', ')})"
+        for method, entry in nodes[:_NAMED]
+    ]
     more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
     return ", ".join([*texts, *more])
-
-
-def _described(entry: Entry) -> str:
-    where = f" in {entry.module}" if entry.module else ""
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
-    return f"{entry.node} ({entry.op}{where}; {', '.join(said) or 'no plugin was asked'})"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve, field, fields, frozen
+from attrs import evolve, field, fields, frozen, validators
 
 from etdev.errors import PluginError
 from etdev.schema import reasons
 from etdev.schema.converters import count, seconds
 from etdev.schema.structuring import structured, table
 
-_COUNT = count(1, PluginError, "limits", optional=True)
-_SECONDS = seconds(PluginError, "limits", "it must be a number of seconds above 0", optional=True)
+_COUNT = validators.optional(count(1, PluginError, "limits"))
+_CURE = "it must be a number of seconds above 0"
+_SECONDS = validators.optional(seconds(PluginError, "limits", _CURE))
 
 
 @frozen
@@ -40,12 +41,6 @@ class Limits:
     hook_timeout_s: float | None = field(default=None, validator=_SECONDS)
     compile_timeout_s: float | None = field(default=None, validator=_SECONDS)
 
-    @classmethod
-    def of(cls, value: object) -> Limits:
-        """Return limits from a mapping of the fields, or unchanged."""
-        own: Limits = structured(value, cls, "limits", PluginError)
-        return own
-
     def over(self, others: Limits) -> Limits:
         """Return these limits, completed from others where a field is None."""
         own = {f.name: value for f in fields(Limits) if (value := getattr(self, f.name))}
@@ -57,31 +52,25 @@ class Limits:
         Args:
             partitions: Number of nodes and position of the first node of each.
         """
-        refusals = [self._too_small(size) for size, _ in partitions]
+        least, most = self.min_nodes or 0, self.max_partitions or len(partitions)
+        small, many = reasons.MIN_NODES, reasons.MAX_PARTITIONS
+        refusals = [
+            (small.code, small.say(size=size, least=least)) if size < least else None
+            for size, _ in partitions
+        ]
         large = [index for index, refusal in enumerate(refusals) if refusal is None]
         large.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
-        for index in large[self.max_partitions or len(large) :]:
-            text = reasons.MAX_PARTITIONS.say(most=self.max_partitions)
-            refusals[index] = (reasons.MAX_PARTITIONS.code, text)
+        for index in large[most:]:
+            refusals[index] = (many.code, many.say(most=most))
         return refusals
-
-    def _too_small(self, size: int) -> tuple[str, str] | None:
-        if self.min_nodes is None or size >= self.min_nodes:
-            return None
-        return reasons.MIN_NODES.code, reasons.MIN_NODES.say(size=size, least=self.min_nodes)
 
 
 table(Limits, "mapping of limits", "write {'min_nodes': 3}")
 
 
 def limits(value: object) -> dict[str, Limits]:
-    """Return limits per plugin from `{"cpu": {"min_nodes": 3}}` or None.
-
-    Raises:
-        PluginError: A value makes no sense; the message names the plugin.
-    """
-    if not isinstance(value, (Mapping, type(None))):
+    """Return limits per plugin from `{"cpu": {"min_nodes": 3}}` or None."""
+    if not isinstance(value, Mapping | None):
         cure = "write {'cpu': {'min_nodes': 3}}"
         raise PluginError("limits", f"{value!r} is not a mapping", cure)
-    given: dict[str, Limits] = structured(value or {}, dict[str, Limits], "limits", PluginError)
-    return given
+    return structured(value or {}, dict[str, Limits], "limits", PluginError)

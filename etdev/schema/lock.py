@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen, validators
+from attrs import asdict, frozen
 
 from etdev.errors import LockError
 from etdev.schema.difference import Difference, Gained
+from etdev.schema.structuring import CONVERTER, REFUSALS
 
 VERSION = 1
 # An upgrade of torch changes dozens of values; an error names the first few.
@@ -19,7 +20,6 @@ _SHOWN = 8
 _NAMES = ("name", "partition")
 # Digests are shown by their first digits.
 _DIGITS = 12
-_TABLE = validators.instance_of(dict)
 
 
 @frozen
@@ -34,18 +34,13 @@ class Lock:
         files: Digests of the .pte and its .ptd files, by suffix.
     """
 
-    setup: Mapping[str, Any] = field(validator=_TABLE)
-    program: Mapping[str, Any] = field(factory=dict, validator=_TABLE)
-    files: Mapping[str, Any] = field(factory=dict, validator=_TABLE)
+    setup: Mapping[str, Any]
+    program: Mapping[str, Any]
+    files: Mapping[str, Any]
 
     def to_json(self) -> str:
         """Return the lock as sorted text, for line-by-line comparison."""
-        content = {
-            "lock": VERSION,
-            "setup": self.setup,
-            "program": self.program,
-            "files": self.files,
-        }
+        content = {"lock": VERSION, **asdict(self, recurse=False)}
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -65,24 +60,16 @@ class Lock:
         if not isinstance(data, dict) or data.get("lock") != VERSION:
             raise LockError(str(path), f"is not a lock of version {VERSION}", cure)
         try:
-            return cls(data["setup"], data["program"], data["files"])
-        except (KeyError, TypeError) as error:
+            return CONVERTER.structure(data, cls)
+        except REFUSALS as error:
             raise LockError(str(path), "lacks setup, program or files", cure) from error
 
     def check_setup(self, setup: Mapping[str, Any], path: Path) -> None:
-        """Refuse a lowering with another setup before it begins.
-
-        Raises:
-            LockError: The setup differs; the message lists the differences.
-        """
+        """Raise a LockError that lists the differences if a lowering has another setup."""
         _refuse(path, _problems(self.setup, setup))
 
     def check(self, made: Lock, path: Path) -> None:
-        """Refuse a .pte that is not the locked one.
-
-        Raises:
-            LockError: It differs; the message lists the differences.
-        """
+        """Raise a LockError that lists the differences if a .pte is not the locked one."""
         setup = _problems(self.setup, made.setup)
         program = [name for name, *_ in _changes(self.program, made.program)]
         if program and not setup and all(name.endswith(".payload") for name in program):
@@ -93,13 +80,7 @@ class Lock:
         _refuse(path, parts or _problems(self.files, made.files, "digest."))
 
     def diff(self, other: Lock, before: str = "before", after: str = "after") -> Difference:
-        """Compare this lock with a newer one.
-
-        Args:
-            other: The newer lock.
-            before: Name of this lock.
-            after: Name of the newer lock.
-        """
+        """Compare this lock with a newer one, with these names of the two."""
         parts = [*_gained("setup", "", self.setup, other.setup)]
         for method in dict.fromkeys([*self.program, *other.program]):
             old, new = self.program.get(method), other.program.get(method)
@@ -144,13 +125,10 @@ def _refuse(path: Path, problems: Sequence[str]) -> None:
 def _problems(locked: Any, made: Any, prefix: str = "") -> list[str]:
     """Return the differences in words: `torch is 2.13.0, locked 2.14.1`."""
     return [
-        f"{prefix}{name} is {_or_missing(now)}, locked {_or_missing(was)}"
+        f"{prefix}{name} is {'missing' if now is None else now}, "
+        f"locked {'missing' if was is None else was}"
         for name, was, now in _changes(locked, made)
     ]
-
-
-def _or_missing(text: str | None) -> str:
-    return "missing" if text is None else text
 
 
 def _gained(kind: str, method: str, first: Any, second: Any) -> Iterator[Gained]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from attrs import frozen
 
@@ -15,14 +16,9 @@ _LEAST = 0.02
 
 @frozen
 class ModuleTime:
-    """The time that a module takes of a run, with its submodules.
+    """The time per run that a module takes with its submodules, of what is in it as a whole.
 
-    Args:
-        path: Its path.
-        ms: Time per run of the partitions and portable nodes that are in it as a whole.
-        share: Part of the time of all known partitions and nodes.
-        delegates: Number of these partitions.
-        portable: Number of these nodes.
+    Counted are partitions (`delegates`) and portable nodes; the share is that of all known ones.
     """
 
     path: str
@@ -34,13 +30,8 @@ class ModuleTime:
 
 def common(modules: Sequence[str]) -> str:
     """Return the innermost module that contains all of these modules."""
-    if not modules:
-        return ""
-    paths = [module.split(".") if module else [] for module in modules]
-    first, last = min(paths), max(paths)
-    pairs = enumerate(zip(first, last, strict=False))
-    end = next((i for i, (one, other) in pairs if one != other), min(len(first), len(last)))
-    return ".".join(first[:end])
+    steps = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(step[0] for step in takewhile(lambda step: len(set(step)) == 1, steps))
 
 
 def around(module: str) -> Iterator[str]:
@@ -59,15 +50,18 @@ def module_times(method: MethodPlan, times: Mapping[str, float]) -> tuple[Module
         method: The plan.
         times: Milliseconds of partitions and portable nodes, by name.
     """
-    homes = dict(_homes(method))
+    modules = {entry.node: entry.module for entry in method.ledger}
+    delegates = {
+        partition.name: common([modules[n] for n in partition.nodes if n in modules])
+        for partition in method.partitions
+    }
     total = sum(times.values()) or 1.0
     ms: dict[str, float] = {}
     counts: Counter[tuple[str, bool]] = Counter()
     for name, spent in times.items():
-        home, is_partition = homes.get(name, ("", False))
-        for path in around(home):
+        for path in around(delegates.get(name, modules.get(name, ""))):
             ms[path] = ms.get(path, 0.0) + spent
-            counts[path, is_partition] += 1
+            counts[path, name in delegates] += 1
     inner = {(path.rpartition(".")[0], round(ms[path], 9)) for path in ms}
     significant = [
         ModuleTime(path, spent, spent / total, counts[path, True], counts[path, False])
@@ -75,13 +69,3 @@ def module_times(method: MethodPlan, times: Mapping[str, float]) -> tuple[Module
         if spent / total >= _LEAST and (path, round(spent, 9)) not in inner
     ]
     return tuple(sorted(significant, key=lambda module: (-module.ms, module.path)))
-
-
-def _homes(method: MethodPlan) -> Iterator[tuple[str, tuple[str, bool]]]:
-    """Yield each partition and portable node with its module, and True for a partition."""
-    modules = {entry.node: entry.module for entry in method.ledger}
-    for partition in method.partitions:
-        yield partition.name, (common([modules[n] for n in partition.nodes if n in modules]), True)
-    for entry in method.ledger:
-        if entry.falls_back:
-            yield entry.node, (entry.module, False)

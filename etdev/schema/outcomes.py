@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from attrs import field, frozen, validators
 
-STATES = ("compiled", "hit", "bypassed")
-FORECASTS = ("hit", "miss", "bypassed", "unfit")
-
 
 @frozen
 class Bypass:
@@ -39,7 +36,7 @@ class Outcome:
     plugin: str
     method: str
     partition: str
-    state: str = field(validator=validators.in_(STATES))
+    state: str
     why: str = ""
     seconds: float = 0.0
     key: str = ""
@@ -47,21 +44,16 @@ class Outcome:
 
 @frozen
 class Forecast:
-    """The outcome that a lowering would have for one partition.
+    """The outcome that a lowering would have for one partition, with the fields of `Outcome`.
 
-    Args:
-        plugin: Name of its plugin.
-        method: Name of its method.
-        partition: Name of the partition in the plan.
-        state: `hit` in the cache, `miss`: it would be compiled, `bypassed`: compiled and not kept,
-            or `unfit`: it can't be compiled on this machine, and its key is unknown.
-        why: The reason why it is bypassed or unfit, or an equal partition before it; else empty.
-        key: The key of its entry in the cache; empty without one.
+    Its state is `hit` in the cache, `miss`: it would be compiled, `bypassed`: compiled and not
+    kept, or `unfit`: it can't be compiled on this machine, and its key is unknown. `why` has the
+    reason of the last two, or names an equal partition before it.
     """
 
     plugin: str
     method: str
     partition: str
-    state: str = field(validator=validators.in_(FORECASTS))
+    state: str
     why: str = ""
     key: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import Attribute, asdict, field, frozen
+from attrs import Attribute, field, frozen
 
 from etdev.errors import PinError
 from etdev.schema import globs
@@ -14,7 +14,6 @@ from etdev.schema.structuring import structured, table
 # The built-in plugin of portable kernels, in pins and in counts.
 PORTABLE = "portable"
 CRITERIA = ("module", "op", "node")
-KEYS = (*CRITERIA, "method", "plugin")
 _WRITE = 'write module = "encoder.layer.0" with plugin = "cpu"'
 
 
@@ -62,12 +61,6 @@ class Pin:
             raise PinError("pin", f"has none of {', '.join(CRITERIA)}", _WRITE)
 
     @classmethod
-    def of(cls, value: object) -> Pin:
-        """Return a pin from a mapping of its fields, or unchanged."""
-        pin: Pin = structured(value, cls, "pin", PinError)
-        return pin
-
-    @classmethod
     def parse(cls, text: str) -> Pin:
         """Read what `str` writes: `module=encoder.layer.0:plugin=cpu`."""
         fields: dict[str, str] = {}
@@ -77,38 +70,22 @@ class Pin:
                 what = f"can't read {item!r} in {text!r}"
                 raise PinError("pin", what, "write module=encoder.layer.0:plugin=cpu")
             fields[key] = value
-        return cls.of(fields)
+        return structured(fields, cls, "pin", PinError)
 
     def matches(self, node: str, ops: Iterable[str], modules: Iterable[str]) -> bool:
-        """Return True if a node matches.
-
-        Args:
-            node: Its name.
-            ops: Names of its op, in the program and in the exported program.
-            modules: Paths of its source module and of the modules around it.
-        """
-        return all(
-            pattern is None or any(globs.matches(pattern, name) for name in names)
-            for pattern, names in ((self.node, [node]), (self.op, ops), (self.module, modules))
-        )
+        """Return True if a node matches, with all names of its op and all modules around it."""
+        return globs.match(self, node, ops, modules)
 
     def __str__(self) -> str:
-        values = asdict(self)
-        return ":".join(f"{key}={values[key]}" for key in KEYS if values[key] is not None)
+        values = ((key, getattr(self, key)) for key in (*CRITERIA, "method", "plugin"))
+        return ":".join(f"{key}={value}" for key, value in values if value is not None)
 
 
 table(Pin, "pin", _WRITE)
 
 
 def pins(values: object) -> tuple[Pin, ...]:
-    """Return pins from a list of pins and mappings, or from None.
-
-    Raises:
-        PinError: It is not a list, or an item is not a pin; the message has its position.
-    """
-    if values is None:
-        return ()
-    if isinstance(values, (str, Mapping, Pin)) or not isinstance(values, Iterable):
+    """Return pins from a list of pins and mappings, or from None."""
+    if isinstance(values, (str, Mapping, Pin)) or not isinstance(values, Iterable | None):
         raise PinError("pins", f"{values!r} is not a list", "write pins=[Pin(...)]")
-    given: tuple[Pin, ...] = structured(tuple(values), tuple[Pin, ...], "pins", PinError)
-    return given
+    return structured(tuple(values or ()), tuple[Pin, ...], "pins", PinError)

@@ -10,10 +10,11 @@ from attrs import frozen
 from etdev.schema.diff import diff
 from etdev.schema.difference import Difference
 from etdev.schema.display import Displayed
-from etdev.schema.documents import CONVERTER, PLAN
+from etdev.schema.documents import PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.simplification import Simplification
+from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import Copy
 
 
@@ -59,9 +60,6 @@ class MethodPlan(Displayed):
         count = len(self.partitions)
         return f"{self.method}: " + ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.summary}>"
-
 
 @frozen(repr=False)
 class Plan(Displayed):
@@ -89,14 +87,8 @@ class Plan(Displayed):
         """Return what is different in another plan."""
         return diff(self, other)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.summary}>"
-
     def __getitem__(self, method: str) -> MethodPlan:
-        for plan in self.methods:
-            if plan.method == method:
-                return plan
-        raise KeyError(method)
+        return {plan.method: plan for plan in self.methods}[method]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data: dicts, lists, text and numbers."""
@@ -108,11 +100,7 @@ class Plan(Displayed):
 
     @classmethod
     def from_json(cls, text: str, who: str = "plan") -> Plan:
-        """Read the JSON text of a plan.
-
-        Args:
-            text: The text.
-            who: Its name in messages, such as the path of its file.
+        """Read the JSON text of a plan, which messages call `who`, such as the path of its file.
 
         Raises:
             EtdevError: It is not a plan; the text has the path of the faulty key.

@@ -12,13 +12,9 @@ from etdev.schema.modules import ModuleTime
 
 @frozen
 class Span:
-    """One event in one run.
+    """One event in one run, since the first event; within a delegate or a kernel, or a whole one.
 
-    Args:
-        name: ExecuTorch's name of the event, or the delegate or operator that is called.
-        start_us: Its start, in microseconds since the first event.
-        length_us: Its duration.
-        within: True for a part of a delegate or a kernel.
+    It has ExecuTorch's name, or that of the delegate or operator that is called.
     """
 
     name: str
@@ -54,14 +50,7 @@ class Cost:
 
 @frozen
 class Call:
-    """A timed instruction.
-
-    Args:
-        chain: Index of its chain of instructions.
-        index: Its index in the chain.
-        name: Partition, if the plan is known, else backend; or operator.
-        ms: Time per run.
-    """
+    """The time per run of an instruction of a chain; its name is as that of `Cost`."""
 
     chain: int
     index: int
@@ -97,6 +86,8 @@ class Profile(Displayed):
         """Milliseconds of a run."""
         return sum(cost.ms for cost in self.costs)
 
-    def __repr__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The time of a run, and of its most expensive part."""
         most = f", {self.costs[0].name} {self.costs[0].share:.0%}" if self.costs else ""
-        return f"<{type(self).__name__} {self.method}: {self.ms:.3f} ms{most}>"
+        return f"{self.method}: {self.ms:.3f} ms{most}"

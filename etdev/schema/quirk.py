@@ -64,11 +64,7 @@ class Nodes:
 
 @frozen(eq=False)
 class Since:
-    """A difference between a program and the one that it was converted from.
-
-    Args:
-        find: Given the program and the one that etdev was given, finds it.
-    """
+    """A difference, found between a program and the one that etdev was given."""
 
     find: Callable[[Any, Any], Iterable[Any]]
 
@@ -77,10 +73,8 @@ class Since:
 Find = Nodes | Since | Callable[[Any], Iterable[Any]]
 
 
-class Apply(Protocol):
-    """Applies the rows of a stage to the program of a method, as `Table.apply` does."""
-
-    def __call__(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any: ...
+# Applies the rows of a stage to the program of a method, as `Quirks.apply` does.
+Apply = Callable[..., Any]
 
 
 class Quirks(Protocol):

@@ -17,16 +17,10 @@ KINDS = {
 
 @frozen
 class Simplification:
-    """One node that was removed, or made simpler.
+    """One node that was removed, or made simpler, with its op, module and line before.
 
-    Args:
-        node: Its name in the program before.
-        op: Its op there.
-        kind: One of `KINDS`.
-        into: The node or constant that has its value now; its own name if it was made simpler;
-            empty if its value is unused.
-        module: Path of the source module that computes it; empty if unknown or the model itself.
-        line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
+    Its `kind` is one of `KINDS`. `into` is the node or constant that has its value now: its own
+    name if it was made simpler, empty if its value is unused.
     """
 
     node: str
@@ -49,8 +43,6 @@ class Simplification:
     @property
     def outcome(self) -> str:
         """The result, as a sentence."""
-        if not self.into:
-            return "It was taken out before plugins were asked."
-        if self.into == self.node:
-            return "It was made simpler before plugins were asked."
-        return f"It was taken out before plugins were asked; {self.into} has its value."
+        change = "made simpler" if self.into == self.node else "taken out"
+        now = f"; {self.into} has its value" if self.into not in ("", self.node) else ""
+        return f"It was {change} before plugins were asked{now}."

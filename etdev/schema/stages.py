@@ -8,21 +8,16 @@ from contextlib import contextmanager
 
 from attrs import define, field, frozen
 
-# Called with a stage and a detail. Stages are export, edge, plan and compile; then emit, write,
-# audit and verify. A listener with a method `step` also gets each `Step`.
+# Called with a stage and a detail, which is empty when the stage begins. Stages are export, edge,
+# plan and compile; then emit, write, audit and verify. A method `step` gets each `Step`.
 Listener = Callable[[str, str], None]
 
 
 @frozen
 class Step:
-    """The state of a partition during compilation.
+    """The state of a partition, such as `forward/cpu_0`, and its wall time since it began.
 
-    Args:
-        plugin: Name of its plugin.
-        partition: Method and name, such as `forward/cpu_0`.
-        nodes: Number of its nodes.
-        state: `waiting`, `compiling`, then `compiled`, `hit`, `bypassed` or `failed`.
-        seconds: Wall time since it began.
+    States are `waiting`, `compiling`, then `compiled`, `hit`, `bypassed` or `failed`.
     """
 
     plugin: str
@@ -34,11 +29,7 @@ class Step:
 
 @define
 class Stages:
-    """A stopwatch for one lowering.
-
-    Args:
-        listener: Called with the stage and a detail, which is empty when the stage begins.
-    """
+    """A stopwatch for one lowering, which reports each stage to a listener."""
 
     listener: Listener | None = None
     seconds: dict[str, float] = field(factory=dict)

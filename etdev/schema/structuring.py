@@ -1,4 +1,4 @@
-"""Conversion of plain data, from TOML or from keyword arguments, to frozen values by cattrs.
+"""Conversion of plain data, from TOML, JSON or keyword arguments, to frozen values by cattrs.
 
 A class that users may write as a table is registered with `table`. The faults of a table are
 returned as problems, each with the path of its key.
@@ -15,18 +15,15 @@ from attrs import Attribute, AttrsInstance, frozen
 from cattrs.cols import is_mapping, list_structure_factory, mapping_structure_factory
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, override
+from cattrs.preconf.json import JsonConverter, make_converter
 
 from etdev.errors import EtdevError, close_to
+from etdev.schema.device import Device
 
-T = TypeVar("T", bound=AttrsInstance)
-C = TypeVar("C", bound=cattrs.Converter)
+T = TypeVar("T")
+A = TypeVar("A", bound=AttrsInstance)
 
-_SCALARS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-}
+_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _LISTS = (list, tuple, set, frozenset)
 # Characters of a value that a message shows.
 _MOST = 600
@@ -38,17 +35,14 @@ class FieldName(str):
     __slots__ = ()
 
 
+Path = tuple[FieldName | str | int, ...]
+
+
 @frozen
 class Problem:
-    """A fault of one value of a table.
+    """A fault of one value of a table: the steps to it, what to read after its name, the advice."""
 
-    Args:
-        path: Steps from the outermost value to this one.
-        what: The fault, to be read after the name of the value.
-        cure: The advice.
-    """
-
-    path: tuple[FieldName | str | int, ...]
+    path: Path
     what: str
     cure: str = ""
 
@@ -66,26 +60,28 @@ class Problem:
         return kind(who + "".join(f"[{step!r}]" for step in path), what, self.cure)
 
 
-def strict_converter() -> cattrs.Converter:
+def strict_converter(*, forbid_extra_keys: bool = True) -> JsonConverter:
     """Return a converter that refuses unknown keys and values of another kind than the field's."""
-    return strictly(cattrs.Converter(forbid_extra_keys=True))
-
-
-def strictly(converter: C) -> C:
-    """Make a converter refuse values of another kind than the field's, and return it."""
+    converter = make_converter(forbid_extra_keys=forbid_extra_keys)
     for kind in _SCALARS:
         converter.register_structure_hook(kind, _exactly)
+    converter.register_structure_hook(Device, lambda value, _: Device.parse(value))
+    converter.register_unstructure_hook(Device, str)
     converter.register_structure_hook_factory(_is_list, _list_hook)
     converter.register_structure_hook_factory(is_mapping, _mapping_hook)
     converter.register_structure_hook_func(_is_choice, _one_of)
     return converter
 
 
+def _refused(value: object, cure: str) -> EtdevError:
+    return EtdevError("", f"is {value!r}", cure)
+
+
 def _exactly(value: Any, kind: type) -> Any:
     """Return a value of that kind, without conversion: bool("false") would be True."""
     if type(value) is kind or (kind is float and type(value) is int):
         return value
-    raise EtdevError("", f"is {value!r}", f"it must be {_SCALARS[kind]}")
+    raise _refused(value, f"it must be {_SCALARS[kind]}")
 
 
 def _is_choice(kind: Any) -> bool:
@@ -96,7 +92,7 @@ def _one_of(value: Any, kind: Any) -> Any:
     choices = get_args(kind)
     if any(type(value) is type(choice) and value == choice for choice in choices):
         return value
-    raise EtdevError("", f"is {value!r}", f"it must be one of {', '.join(map(repr, choices))}")
+    raise _refused(value, f"it must be one of {', '.join(map(repr, choices))}")
 
 
 def _is_list(kind: Any) -> bool:
@@ -112,9 +108,9 @@ def _list_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any], A
     def hook(value: Any, _: Any) -> Any:
         if isinstance(value, str):
             # `precisions = "fp32"` would be taken for four precisions.
-            raise EtdevError("", f"is {value!r}", f'write ["{value}"]')
+            raise _refused(value, f'write ["{value}"]')
         if isinstance(value, Mapping) or not isinstance(value, Iterable):
-            raise EtdevError("", f"is {value!r}", "it must be a list")
+            raise _refused(value, "it must be a list")
         return make(structure(value, kind))
 
     return hook
@@ -125,18 +121,19 @@ def _mapping_hook(kind: Any, converter: cattrs.Converter) -> Callable[[Any, Any]
 
     def hook(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise EtdevError("", f"is {value!r}", "it must be a table")
+            raise _refused(value, "it must be a table")
         return structure(value, kind)
 
     return hook
 
 
-CONVERTER = strict_converter()
+# It converts devices to text and bytes to base 64. Only tables refuse keys that they don't know.
+CONVERTER = strict_converter(forbid_extra_keys=False)
 # The errors that it raises about a value.
 REFUSALS = (cattrs.BaseValidationError, ForbiddenExtraKeysError, EtdevError)
 
 
-def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
+def table(kind: type[A], noun: str, cure: str, *, empty: bool = True) -> None:
     """Register a class that users may write as a table of its fields.
 
     Args:
@@ -155,7 +152,7 @@ def table(kind: type[T], noun: str, cure: str, *, empty: bool = True) -> None:
     }
     structure = make_dict_structure_fn(kind, CONVERTER, **own)  # type: ignore[arg-type]
 
-    def hook(value: Any, _: Any) -> T:
+    def hook(value: Any, _: Any) -> A:
         if isinstance(value, kind):
             return value
         if not isinstance(value, Mapping) or not (value or empty):
@@ -188,14 +185,11 @@ def _checked(field: Attribute[Any]) -> Callable[[Any, Any], Any]:
     return hook
 
 
-def structured(value: object, kind: Any, who: str, error: type[EtdevError]) -> Any:
-    """Convert an argument given in Python, such as `pins=[{"op": ...}]`.
+def structured(value: object, kind: type[T], who: str, error: type[EtdevError]) -> T:
+    """Convert the argument `who`, such as `pins=[{"op": ...}]`, to a type such as `list[Pin]`.
 
-    Args:
-        value: Plain data, or values of the type.
-        kind: The type, such as `list[Pin]`.
-        who: Name of the argument.
-        error: Class of the error that names the first problem, if there are any.
+    Raises:
+        EtdevError: An error of that class, with the first problem.
     """
     try:
         return CONVERTER.structure(value, kind)
@@ -206,7 +200,7 @@ def structured(value: object, kind: Any, who: str, error: type[EtdevError]) -> A
 
 def problems(refusal: Exception) -> Iterator[Problem]:
     """List what a converter refused, in the order of the fields."""
-    for path, leaf in _leaves(refusal):
+    for path, leaf in _leaves(refusal, ()):
         if isinstance(leaf, ForbiddenExtraKeysError):
             valid = [field.name for field in attrs.fields(leaf.cl) if field.init]
             for key in sorted(leaf.extra_fields):
@@ -226,9 +220,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST else f"{text[: _MOST // 2]} … {text[-_MOST // 2 :]}"
 
 
-def _leaves(
-    refusal: Exception, path: tuple[FieldName | str | int, ...] = ()
-) -> Iterator[tuple[tuple[FieldName | str | int, ...], Exception]]:
+def _leaves(refusal: Exception, path: Path) -> Iterator[tuple[Path, Exception]]:
     """Yield the errors in a tree of cattrs' groups, with their paths."""
     if not isinstance(refusal, (cattrs.ClassValidationError, cattrs.IterableValidationError)):
         yield path, refusal

@@ -41,13 +41,7 @@ class Tensor:
 
 @frozen
 class Copy:
-    """A value that is copied from one device to another at every run.
-
-    Args:
-        tensor: The value; `size_bytes` is an upper bound if it is dynamic.
-        source: The device that has it.
-        target: The device that needs it; one of the two is the CPU.
-    """
+    """A value that is copied at every run from one device to another; one of the two is the CPU."""
 
     tensor: Tensor
     source: Device

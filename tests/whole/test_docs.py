@@ -239,9 +239,9 @@ def test_the_guide_tells_the_life_of_a_plugin_in_the_order_of_the_hooks(tmp_path
     assert [name for name in once if recorder.called.count(name) != 1] == []
 
 
-def test_the_guide_has_the_hosts_reasons_as_they_are():
+def test_the_guide_has_the_hosts_reason_codes():
     rows = documents.rows(GUIDE, "| code | what it says |")
-    assert rows == [[f"`{reason.code}`", reason.meaning] for reason in reasons.HOST_REASONS]
+    assert [code for code, _ in rows] == [f"`{reason.code}`" for reason in reasons.HOST_REASONS]
 
 
 def test_the_guide_has_the_contract_of_the_kit_as_it_is():

@@ -52,12 +52,11 @@ def test_each_value_is_one_line_as_text(outputs):
     ]  # fmt: skip
 
 
-def test_each_value_is_tables_in_html_with_the_colours_of_the_page(outputs):
+def test_each_value_is_tables_in_html(outputs):
     for output in outputs[1:4]:
         html = output["text/html"]
         assert "XnnpackBackend" in html
-        assert "background: #56b4e9" in html
-        assert "cpu: XNNPACK has no native_layer_norm.default" in html
+        assert "XNNPACK has no native_layer_norm.default" in html
     assert "aten_relu_default" in outputs[4]["text/html"]
 
 
@@ -66,4 +65,3 @@ def test_a_profile_is_a_line_and_a_table(outputs):
         pytest.skip("this ExecuTorch's runtime writes no trace, as the wheel of 1.4.1")
     assert outputs[5]["text/plain"].startswith("<Profile forward: ")
     assert "aten::native_layer_norm.out" in outputs[5]["text/html"]
-    assert "background: #56b4e9" in outputs[5]["text/html"]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 from attrs import field, frozen
 
 from etdev.schema import globs
-from etdev.schema.documents import CONVERTER, EXPLANATION
+from etdev.schema.documents import EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
 from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.report.story import Facts
+from etdev.schema.report.story import stories
 from etdev.schema.simplification import Simplification
+from etdev.schema.structuring import CONVERTER
 
 
 @frozen
@@ -36,19 +37,14 @@ class Query:
 
     def matches(self, entry: Entry) -> bool:
         """Return True if a node matches."""
-        wanted = ((self.node, [entry.node]), (self.op, [entry.op, entry.source_op]))
-        if not all(p is None or any(globs.matches(p, n) for n in names) for p, names in wanted):
-            return False
-        if self.plugin is not None and self.plugin not in (v.plugin for v in entry.verdicts):
-            return False
-        if self.module is not None:
-            return any(globs.matches(self.module, path) for path in around(entry.module))
-        return True
+        asked = self.plugin is None or any(v.plugin == self.plugin for v in entry.verdicts)
+        ops, modules = (entry.op, entry.source_op), around(entry.module)
+        return asked and globs.match(self, entry.node, ops, modules)
 
-    def matches_simplified(self, simplified: Simplification) -> bool:
+    def matches_simplified(self, each: Simplification) -> bool:
         """Return True if a node that was simplified before plugins were asked matches."""
-        node = Entry(simplified.node, simplified.op, None, None, (), module=simplified.module)
-        return self.matches(node)
+        no_plugin = self.plugin is None
+        return no_plugin and globs.match(self, each.node, [each.op], around(each.module))
 
     def __str__(self) -> str:
         keys = ("node", "module", "op", "plugin")
@@ -56,34 +52,16 @@ class Query:
 
 
 @frozen
-class Reason:
-    """A plugin's reason to leave some nodes: its code, and its most frequent text."""
-
-    plugin: str
-    code: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.plugin}: {self.text or self.code}"
-
-
-@frozen
 class Missed:
     """Nodes of one op that the asked plugins don't own, for the same reasons.
 
-    Args:
-        method: Their method.
-        op: Their op.
-        reasons: One for each plugin that was asked.
-        nodes: Their names, in graph order.
-        modules: Their source modules, each once.
-        lines: Their source lines, each once.
-        owner: The plugin that owns them; None for a delegate that the program came with.
+    Reasons are each plugin's verdict with its most frequent text. The owner is None for a delegate
+    that the program came with.
     """
 
     method: str
     op: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Verdict, ...]
     nodes: tuple[str, ...]
     modules: tuple[str, ...]
     lines: tuple[str, ...]
@@ -112,12 +90,7 @@ class Simplified:
 
 @frozen(slots=False)
 class Explanation:
-    """A plan's answers about some of its nodes.
-
-    Args:
-        plan: The plan.
-        query: The nodes that are asked about.
-    """
+    """A plan's answers about the nodes that match a query."""
 
     plan: Plan
     query: Query = field(factory=Query)
@@ -125,12 +98,8 @@ class Explanation:
     @cached_property
     def entries(self) -> list[tuple[MethodPlan, Entry]]:
         """The matching nodes with their methods, in graph order."""
-        return [
-            (method, entry)
-            for method in self.plan.methods
-            for entry in method.ledger
-            if self.query.matches(entry)
-        ]
+        methods = self.plan.methods
+        return [(m, entry) for m in methods for entry in m.ledger if self.query.matches(entry)]
 
     @cached_property
     def simplified(self) -> list[Simplified]:
@@ -166,55 +135,38 @@ class Explanation:
         for method, entry in self.entries:
             if entry.owner == plugin if plugin else not entry.falls_back:
                 continue
-            said = tuple((v.plugin, v.code) for v in _said(entry, plugin))
-            groups.setdefault((method.method, entry.op, entry.owner, said), []).append(entry)
-        missed = [
-            _missed(method, op, owner, entries, plugin)
-            for (method, op, owner, _), entries in groups.items()
-        ]
+            codes = tuple((v.plugin, v.code) for v in self._said(entry))
+            groups.setdefault((method.method, entry.op, entry.owner, codes), []).append(entry)
+        missed = []
+        for (method, op, owner, codes), entries in groups.items():
+            said = Counter(verdict for entry in entries for verdict in self._said(entry))
+            frequent = {(v.plugin, v.code): v for v, _ in reversed(said.most_common())}
+            reasons = tuple(frequent[code] for code in dict.fromkeys(codes))
+            nodes = tuple(entry.node for entry in entries)
+            modules = dict.fromkeys(entry.module for entry in entries if entry.module)
+            lines = dict.fromkeys(entry.line for entry in entries if entry.line)
+            missed.append(Missed(method, op, reasons, nodes, tuple(modules), tuple(lines), owner))
         return tuple(sorted(missed, key=lambda item: -len(item.nodes)))
+
+    def _said(self, entry: Entry) -> list[Verdict]:
+        """Return the verdicts of plugins that don't own a node, or of the query's plugin."""
+        return [v for v in entry.reasons if self.query.plugin in (None, v.plugin)]
 
     def told(self) -> Iterator[Told]:
         """Yield the story of each matching node."""
-        facts = {method.method: Facts(method) for method in self.plan.methods}
-        for method, entry in self.entries:
-            yield Told(method.method, entry, tuple(facts[method.method].story(entry)))
+        for method in self.plan.methods:
+            entries = [entry for owner, entry in self.entries if owner is method]
+            for entry, story in zip(entries, stories(method, entries), strict=True):
+                yield Told(method.method, entry, tuple(story))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, with the stories if the query has a criterion."""
-        nodes = list(self.told()) if self.query != Query() else []
-        return EXPLANATION.stamped(
-            CONVERTER.unstructure(
-                {
-                    "query": self.query,
-                    "plugins": self.plan.plugins,
-                    "owned": self.owned,
-                    "missed": self.missed,
-                    "nodes": nodes,
-                    "simplified": self.simplified,
-                }
-            )
-        )
-
-
-def _said(entry: Entry, plugin: str | None) -> list[Verdict]:
-    """Return the verdicts of plugins that don't own a node, or one plugin's verdict."""
-    return [verdict for verdict in entry.reasons if plugin in (None, verdict.plugin)]
-
-
-def _missed(
-    method: str, op: str, owner: str | None, entries: Sequence[Entry], plugin: str | None
-) -> Missed:
-    said: dict[tuple[str, str], Counter[str]] = {}
-    for entry in entries:
-        for verdict in _said(entry, plugin):
-            said.setdefault((verdict.plugin, verdict.code), Counter())[verdict.text] += 1
-    return Missed(
-        method=method,
-        op=op,
-        reasons=tuple(Reason(*key, texts.most_common(1)[0][0]) for key, texts in said.items()),
-        nodes=tuple(entry.node for entry in entries),
-        modules=tuple(dict.fromkeys(entry.module for entry in entries if entry.module)),
-        lines=tuple(dict.fromkeys(entry.line for entry in entries if entry.line)),
-        owner=owner,
-    )
+        content = {
+            "query": self.query,
+            "plugins": self.plan.plugins,
+            "owned": self.owned,
+            "missed": self.missed,
+            "nodes": list(self.told()) if self.query != Query() else [],
+            "simplified": self.simplified,
+        }
+        return EXPLANATION.stamped(CONVERTER.unstructure(content))

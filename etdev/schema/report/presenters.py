@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from etdev.schema.difference import Difference
-from etdev.schema.ledger import Entry
+from etdev.schema.ledger import Entry, together
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Cost, Profile
@@ -17,6 +18,13 @@ from etdev.schema.tensors import Tensor
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3
+
+
+def sheets(value: Any) -> Iterator[Sheet]:
+    """Return the sheets of a plan, of one of its methods, of a difference or of a profile."""
+    presenters: dict[type, Callable[[Any], Iterator[Sheet]]]
+    presenters = {Plan: plan, MethodPlan: method, Difference: difference, Profile: profile}
+    return presenters[type(value)](value)
 
 
 def plan(plan: Plan) -> Iterator[Sheet]:
@@ -51,7 +59,7 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         Sheet(("copy", "from", "to", "size"), copies),
         _simplified(method.simplified),
-        _fallback(method),
+        _missed(Explanation(Plan((method,))), every=False),
     )
 
 
@@ -88,9 +96,7 @@ def profile(profile: Profile) -> Iterator[Sheet]:
 def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
     """Yield the ops that fall back, the nodes that match, or the only matching node's story.
 
-    Args:
-        explanation: The explanation.
-        every: Name every line and module of a cell.
+    With `every`, cells name every line and module.
     """
     query, entries = explanation.query, explanation.entries
     if len(entries) == 1 and query != Query():
@@ -99,7 +105,12 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
         return
     # A simplified node has no owner.
     if entries or not explanation.simplified:
-        yield Sheet(("method", "nodes", "owner"), _owned(explanation))
+        owned = [
+            ("" if index else name, str(count), owner)
+            for name, counts in explanation.owned.items()
+            for index, (owner, count) in enumerate(counts.items())
+        ]
+        yield Sheet(("method", "nodes", "owner"), owned)
     yield from _filled(_missed(explanation, every))
     if query not in (Query(), Query(plugin=query.plugin)):
         yield from nodes(explanation, every)
@@ -131,7 +142,7 @@ def simplified_rows(simplified: Iterable[Simplification]) -> list[tuple[str, ...
     for kind, same in sorted(kinds.items(), key=lambda item: -len(item[1])):
         places = Counter(each.line or each.module for each in same if each.line or each.module)
         names = [place for place, _ in places.most_common()]
-        rows.append((kind, str(len(same)), same[0].why, _listed(names, _NAMED) or "-"))
+        rows.append((kind, str(len(same)), same[0].why, _listed(names, _NAMED)))
     return rows
 
 
@@ -169,17 +180,6 @@ def _bytes(tensor: Tensor) -> str:
     return ("up to " if tensor.dynamic else "") + size(tensor.size_bytes)
 
 
-def _fallback(method: MethodPlan) -> Sheet:
-    reasons: dict[str, Counter[str]] = {op: Counter() for op in method.ledger.fallback_ops()}
-    for entry in method.ledger:
-        if entry.falls_back:
-            reasons[entry.op].update(f"{v.plugin}: {v.text or v.code}" for v in entry.reasons)
-    common = {op: "; ".join(t for t, _ in texts.most_common(2)) for op, texts in reasons.items()}
-    counts = method.ledger.fallback_ops()
-    rows = [(op, str(n), common[op] or "no plugin was asked") for op, n in counts.items()]
-    return Sheet(("portable op", "nodes", "why not delegated"), rows)
-
-
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{owner} {count}" for owner, count in counts.items()) or "-"
 
@@ -187,13 +187,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 def _cost(cost: Cost) -> tuple[str, ...]:
     numbers = (str(cost.calls), f"{cost.ms:.3f}", f"{cost.share:.0%}")
     reasons = "; ".join(cost.reasons) or "-"
-    return (cost.name, *numbers, cost.plugin or "-", _listed(cost.modules, 1) or "-", reasons)
-
-
-def _owned(explanation: Explanation) -> Iterator[tuple[str, ...]]:
-    for name, counts in explanation.owned.items():
-        for index, (owner, count) in enumerate(counts.items()):
-            yield "" if index else name, str(count), owner
+    return (cost.name, *numbers, cost.plugin or "-", _listed(cost.modules, 1), reasons)
 
 
 def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
@@ -207,18 +201,16 @@ def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
 
 def _missed(explanation: Explanation, every: bool) -> Sheet:
     plugin = explanation.query.plugin
-    most = None if every else _NAMED
+    title = f"not {plugin}'s" if plugin else "on portable kernels"
     rows = []
     for item in explanation.missed:
-        why = "; ".join(map(str, item.reasons)) or "no plugin was asked"
         owner = [item.owner or "-"] if plugin else []
-        places = _listed(item.lines, most) or _listed(item.modules, most) or "-"
-        rows.append((item.op, str(len(item.nodes)), *owner, why, places))
-    title = f"not {plugin}'s" if plugin else "on portable kernels"
+        where = _listed(item.lines or item.modules, None if every else _NAMED)
+        rows.append((item.op, str(len(item.nodes)), *owner, together(item.reasons), where))
     return Sheet((title, "nodes", *(["owner"] if plugin else []), "why", "where"), rows)
 
 
 def _listed(names: Sequence[str], most: int | None) -> str:
-    shown = names if most is None else names[:most]
+    shown = names[:most]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(shown) + more
+    return (", ".join(shown) or "-") + more

@@ -1,17 +1,22 @@
-"""The renderer of sheets for a terminal, where they fit the width."""
+"""The renderer of sheets for terminals and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from rich import console as terminal
+from rich.jupyter import JupyterMixin
 from rich.table import Table
 from rich.text import Text
 
 from etdev.schema.report.sheet import ROWS, Sheet
 
 
-def rich(sheets: Iterable[Sheet], limit: int | None = ROWS, hint: str = "") -> terminal.Group:
+class Tables(terminal.Group, JupyterMixin):
+    """Tables, one below the other."""
+
+
+def rich(sheets: Iterable[Sheet], limit: int | None = ROWS, hint: str = "") -> Tables:
     """Return sheets for rich.
 
     Args:
@@ -19,7 +24,7 @@ def rich(sheets: Iterable[Sheet], limit: int | None = ROWS, hint: str = "") -> t
         limit: Most rows of a sheet; None for all.
         hint: End of the line that counts the rows left out.
     """
-    return terminal.Group(*(_table(sheet, limit, hint) for sheet in sheets))
+    return Tables(*(_table(sheet, limit, hint) for sheet in sheets))
 
 
 class _FittingTable(Table):
@@ -52,12 +57,11 @@ def _table(sheet: Sheet, limit: int | None, hint: str) -> Table:
     )
     for column in table.columns:
         column.overflow = "fold"
-    rows, more = sheet.shown(limit)
-    for row in rows:
+    for row in sheet.rows[:limit]:
         # As text, since `[abc]` is a glob and not a style.
         table.add_row(*map(Text, row))
-    if more:
-        table.add_row(f"{more}{hint}")
+    if limit is not None and len(sheet.rows) > limit:
+        table.add_row(f"… and {len(sheet.rows) - limit} more{hint}")
     return table
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from attrs import field, frozen
-
 from etdev.schema.ledger import Entry, Offered, Verdict
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
@@ -17,62 +15,51 @@ from etdev.schema.tensors import Copy
 _NAMED = 6
 
 
-@frozen
-class Facts:
-    """A method's plan, by node.
+def stories(method: MethodPlan, entries: Iterable[Entry]) -> Iterator[Iterator[str]]:
+    """Yield the sentences about each of a method's nodes."""
+    partitions = {partition.name: partition for partition in method.partitions}
+    groups = {(each.plugin, node): each for each in method.ledger.groups for node in each.nodes}
+    copies: dict[str, list[Copy]] = {}
+    for copy in method.copies:
+        copies.setdefault(copy.tensor.name, []).append(copy)
+    replaced: dict[str, list[Simplification]] = {}
+    for each in method.simplified:
+        replaced.setdefault(each.into, []).append(each)
 
-    Args:
-        method: The method's plan.
-    """
-
-    method: MethodPlan
-    partitions: dict[str, Partition] = field(init=False, factory=dict)
-    groups: dict[tuple[str, str], Offered] = field(init=False, factory=dict)
-    copies: dict[str, list[Copy]] = field(init=False, factory=dict)
-    replaced: dict[str, list[Simplification]] = field(init=False, factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        self.partitions.update((partition.name, partition) for partition in self.method.partitions)
-        for group in self.method.ledger.groups:
-            self.groups.update(((group.plugin, node), group) for node in group.nodes)
-        for copy in self.method.copies:
-            self.copies.setdefault(copy.tensor.name, []).append(copy)
-        for each in self.method.simplified:
-            self.replaced.setdefault(each.into, []).append(each)
-
-    def story(self, entry: Entry) -> Iterator[str]:
-        """Yield the story of a node."""
-        partition = self.partitions.get(entry.partition or "")
-        yield _identity(self.method.method, entry)
-        yield _home(entry, partition)
+    def story(entry: Entry) -> Iterator[str]:
+        partition = partitions.get(entry.partition or "")
+        yield _identity(method.method, entry)
+        yield _place(entry, partition)
         if entry.pin:
             kept = "" if entry.pin_kept else f", but {entry.pin.plugin} does not take it"
             yield f"It is pinned by {entry.pin}{kept}."
         for verdict in entry.verdicts:
-            yield _answer(verdict, self.groups.get((verdict.plugin, entry.node)), entry)
-        yield from self._copied(entry, partition)
-        yield from _replacements(entry, self.replaced.get(entry.node, ()))
-
-    def _copied(self, entry: Entry, partition: Partition | None) -> Iterator[str]:
-        for copy in self.copies.get(entry.node, ()):
+            yield _answer(verdict, groups.get((verdict.plugin, entry.node)), entry)
+        for copy in copies.get(entry.node, ()):
             yield f"Its value is copied {_route(copy)}."
         for value in partition.inputs if partition else ():
-            for copy in self.copies.get(value.name, ()):
+            for copy in copies.get(value.name, ()):
                 if partition and copy.target == partition.device:
                     yield f"Its partition reads {value.name}, copied {_route(copy)}."
-        if self.copies and partition is None and entry.node not in self.copies:
+        if copies and partition is None and entry.node not in copies:
             yield "Its value is not copied between devices."
+        for each in replaced.get(entry.node, ()):
+            if each.node == entry.node:
+                yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
+            else:
+                yield f"It is read in place of {each.node}, which {each.why}."
+
+    return map(story, entries)
 
 
-def _replacements(entry: Entry, replaced: Iterable[Simplification]) -> Iterator[str]:
-    for each in replaced:
-        if each.node == entry.node:
-            yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
-        else:
-            yield f"It is read in place of {each.node}, which {each.why}."
+def _identity(method: str, entry: Entry) -> str:
+    was = f" (once {entry.source_op})" if entry.source_op not in ("", entry.op) else ""
+    where = f" in module {entry.module}" if entry.module else ""
+    line = f" at {entry.line}" if entry.line else ""
+    return f"{method}/{entry.node} is {entry.op}{was}{where}{line}."
 
 
-def _home(entry: Entry, partition: Partition | None) -> str:
+def _place(entry: Entry, partition: Partition | None) -> str:
     if entry.foreign:
         return "It is the call of a delegate that the program came with."
     if partition is None:
@@ -84,13 +71,6 @@ def _home(entry: Entry, partition: Partition | None) -> str:
         f"({partition.backend_id}, device {partition.device_source}), with {others} other "
         f"node{'s' * (others != 1)}{apart if partition.split_by else ''}."
     )
-
-
-def _identity(method: str, entry: Entry) -> str:
-    was = f" (once {entry.source_op})" if entry.source_op not in ("", entry.op) else ""
-    where = f" in module {entry.module}" if entry.module else ""
-    line = f" at {entry.line}" if entry.line else ""
-    return f"{method}/{entry.node} is {entry.op}{was}{where}{line}."
 
 
 def _answer(verdict: Verdict, group: Offered | None, entry: Entry) -> str:

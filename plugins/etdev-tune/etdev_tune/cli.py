@@ -12,8 +12,8 @@ import click
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.schema.documents import CONVERTER
 from etdev.schema.report.sheet import Sheet, size
+from etdev.schema.structuring import CONVERTER
 from etdev_tune.outputs import Outputs
 from etdev_tune.report import TUNING, Estimate, Report, Trial
 from etdev_tune.store import Store, default_folder

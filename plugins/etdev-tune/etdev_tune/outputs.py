@@ -11,9 +11,9 @@ from attrs import frozen
 
 from etdev.errors import EtdevError
 from etdev.files import publish, unseen, write_text
-from etdev.schema.documents import CONVERTER
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
+from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
 
 
