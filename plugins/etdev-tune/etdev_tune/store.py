@@ -19,8 +19,7 @@ from blake3 import blake3
 
 from etdev.errors import TuneError
 from etdev.files import replacing, try_writing
-from etdev.schema.documents import CONVERTER
-from etdev.schema.structuring import REFUSALS
+from etdev.schema.structuring import CONVERTER, REFUSALS
 from etdev_tune.exchange import Failure, Result
 
 VERSION = 2

@@ -17,7 +17,7 @@ from etdev.files import scratch
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import kernel_modules
-from etdev.schema.documents import CONVERTER
+from etdev.schema.structuring import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
 from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
 from etdev_tune.runners.connection import Connection
