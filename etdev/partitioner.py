@@ -18,7 +18,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 
 from etdev.delegate.backends import check_compiler
-from etdev.delegate.split import split
+from etdev.delegate.split import Split
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import graph_modules, op_name
@@ -200,7 +200,7 @@ def _rarely_wrong(plan: MethodPlan) -> Iterator[tuple[str, str]]:
 
 def _with_calls(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:
     """Return a program that calls delegates, none of them compiled, as ExecuTorch emits it."""
-    taken = split(program, plan.partitions)
+    taken = Split(program, plan.partitions)
     pairs = zip(taken.programs, plan.partitions, strict=True)
     return taken.join([LoweredBackendModule(p, own.backend_id, b"", []) for p, own in pairs])
 

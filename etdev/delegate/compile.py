@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.backends import check_namesake
-from etdev.delegate.cache_session import Memory
-from etdev.delegate.compiler_calls import Call, calls_of, context
+from etdev.delegate.cache.cache import Memory
+from etdev.delegate.calls import Call, Done, Job, Task, batches, calls_of, context
 from etdev.delegate.executors.dispatch import Dispatcher
-from etdev.delegate.jobs import Job, batches, jobs_of
 from etdev.delegate.split import Split
-from etdev.delegate.tasks import Done, Task
-from etdev.errors import CompileError
+from etdev.errors import CompileError, EtdevError
+from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-from etdev.schema.outcomes import Outcome
+from etdev.schema.outcomes import Forecast, Outcome
 from etdev.schema.partition import Partition
 
 # Called with a partition, its new state, and the seconds that it took.
@@ -48,12 +47,11 @@ class Compiler:
     failures: list[Done] = field(factory=list, init=False)
     _lowered: dict[tuple[str, str], LoweredBackendModule] = field(factory=dict, init=False)
     _backends: dict[str, type[BackendDetails]] = field(factory=dict, init=False)
+    # Results of the plans before a failure, by key.
+    _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
         """Compile every partition of every method.
-
-        Args:
-            splits: The methods, split into programs.
 
         Returns:
             For each method its compiled partitions in plan order; nothing after a failure.
@@ -63,10 +61,10 @@ class Compiler:
                 partition, method and the source modules.
         """
         self.outcomes, self.failures, self._lowered, self._backends = [], [], {}, {}
-        jobs = jobs_of(splits.values())
-        for job in jobs:
-            self._tell(job.partition, "waiting")
-        grouped = batches(jobs)
+        for split in splits.values():
+            for partition in split.partitions:
+                self._tell(partition, "waiting")
+        grouped = batches(splits.values())
         tasks = [task for batch in grouped for task in self._batch(batch)]
         if self.dispatcher:
             self._by_workers(self.dispatcher, tasks)
@@ -81,19 +79,62 @@ class Compiler:
             for method, split in splits.items()
         }
 
+    def forecast(self, splits: Mapping[str, Split]) -> list[Forecast]:
+        """Return what `compile` would find in the cache, in plan order, without compiling."""
+        known: dict[str, str] = {}
+        found = {
+            (one.method, one.partition): one
+            for batch in batches(splits.values())
+            for one in self._forecast(batch, known)
+        }
+        return [found[p.method, p.name] for split in splits.values() for p in split.partitions]
+
+    def _forecast(self, batch: Sequence[Job], known: dict[str, str]) -> Iterator[Forecast]:
+        plugin = self._plugin_of(batch)
+        unfit = answers.probe(plugin).unfit or ""
+        told: list[tuple[Sequence[Job], str, str, str]] = [(batch, "unfit", unfit, "")]
+        try:
+            if not unfit:
+                with context(plugin, batch[0].partition.device) as changes:
+                    tasks = [self._task(call, changes) for call in calls_of(batch, plugin)]
+                    told = [(task.call.jobs, *self._known(task, known), task.key) for task in tasks]
+        except EtdevError as error:
+            told = [(batch, "unfit", f"{error.who}: {error.what}", "")]
+        for jobs, state, why, key in told:
+            for job in jobs:
+                own = job.partition
+                yield Forecast(own.plugin, own.method, own.name, state, why, key)
+
+    def _known(self, task: Task, known: dict[str, str]) -> tuple[str, str]:
+        """Return the state that a task would have, and why."""
+        if not task.key:
+            return "bypassed", task.why or "there is no cache"
+        if self.memory.results(task):
+            return "hit", ""
+        if task.key in known:
+            return "hit", f"the same as {known[task.key]}"
+        known[task.key] = task.call.first.where
+        return "miss", ""
+
+    def _plugin_of(self, batch: Sequence[Job]) -> Plugin:
+        name = batch[0].partition.plugin
+        return next(plugin for plugin in self.plugins if plugin.name == name)
+
+    def _task(self, call: Call, environment: Mapping[str, str]) -> Task:
+        keyed = self.memory.enabled or self.dispatcher or self.tolerant
+        return self.memory.task(call, environment) if keyed else Task(call)
+
     def _batch(self, batch: Sequence[Job]) -> list[Task]:
         """Compile a batch inside the context of its plugin; return the tasks for the dispatcher."""
-        first, rest = batch[0].partition, list[Task]()
-        plugin = next(plugin for plugin in self.plugins if plugin.name == first.plugin)
-        with context(plugin, first.device) as changes:
+        plugin, rest = self._plugin_of(batch), list[Task]()
+        with context(plugin, batch[0].partition.device) as changes:
             for call in calls_of(batch, plugin):
                 check_namesake(call.first, call.backend, self._backends)
                 start = time.perf_counter()
-                if earlier := self.memory.before(call):
+                task = self._task(call, changes)
+                if earlier := self._before.get(task.key):
                     self._use(call, *earlier)
-                    continue
-                task = self.memory.task(call, plugin, changes)
-                if results := self.memory.results(task):
+                elif results := self.memory.results(task):
                     self._take(Done(task, results, seconds=time.perf_counter() - start), "hit")
                 elif self.dispatcher:
                     rest.append(task)
@@ -107,9 +148,8 @@ class Compiler:
         first: dict[str, Task] = {}
         once, again = list[Task](), list[Task]()
         for task in tasks:
-            known = (
-                self.memory.enabled and task.key and first.setdefault(task.key, task) is not task
-            )
+            shares = self.memory.enabled and task.key
+            known = shares and first.setdefault(task.key, task) is not task
             (again if known else once).append(task)
         dispatcher.begun = lambda task: self._tell_all(task.call, "compiling")
         for done in dispatcher.run(once, self._here):
@@ -122,13 +162,13 @@ class Compiler:
 
     def _here(self, task: Task) -> Done:
         """Compile a task in this process, inside the context of its plugin."""
-        with context(task.plugin, task.call.first.device):
+        with context(task.call.plugin, task.call.first.device):
             return self._compiled(task, time.perf_counter())
 
     def _compiled(self, task: Task, start: float) -> Done:
         try:
             with self.memory.compiler_cache(task):
-                results = task.call.compile(task.limit_s)
+                results = task.call.compile()
         except CompileError as error:
             return Done(task, error=error, seconds=time.perf_counter() - start)
         task = self.memory.keep(task, results)
@@ -141,7 +181,8 @@ class Compiler:
             CompileError: It failed, and failures are not kept.
         """
         if not done.error:
-            self._take(done, "bypassed" if done.task.why else "compiled")
+            bypassed = self.memory.enabled and done.task.why
+            self._take(done, "bypassed" if bypassed else "compiled")
             return
         self._tell_all(done.task.call, "failed", done.seconds)
         if not self.tolerant:
@@ -150,11 +191,11 @@ class Compiler:
 
     def _take(self, done: Done, state: str) -> None:
         task, results = done.task, done.results or []
-        why = task.why or (task.stays and f"compiled in this process: {task.stays}")
-        key = task.key if self.memory.enabled else ""
+        key, why = (task.key, task.why) if self.memory.enabled else ("", "")
+        why = why or (task.stays and f"compiled in this process: {task.stays}")
         outcome = Outcome("", "", "", state, why, done.seconds, key)
-        if self.tolerant:
-            self.memory.note(task.call, results, outcome)
+        if self.tolerant and task.key:
+            self._before[task.key] = results, outcome
         self._use(task.call, results, outcome)
 
     def _use(self, call: Call, results: Sequence[PreprocessResult], outcome: Outcome) -> None:

@@ -13,7 +13,9 @@ from etdev.errors import CompileError
 from etdev.schema.partition import Partition
 from etdev.upstream.emission import NamedDataStoreOutput
 
-_CURE = "return PreprocessResult(processed_bytes=...) from preprocess"
+_RESULT = "return PreprocessResult(processed_bytes=...) from preprocess"
+_DATA = "give NamedDataStore.get_named_data_store_output(), or None"
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def checked(partition: Partition, result: Any) -> PreprocessResult:
@@ -23,20 +25,21 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
         CompileError: It is not a PreprocessResult, or can't be written into a .pte.
     """
     if not isinstance(result, PreprocessResult):
-        raise _fault(partition, f"returned {_shown(result)}", _CURE)
-    if not isinstance(result.processed_bytes, (bytes, bytearray, memoryview)):
-        what = f"returned a PreprocessResult with processed_bytes {_shown(result.processed_bytes)}"
-        raise _fault(partition, what, "give bytes")
-    if not isinstance(result.data_store_output, NamedDataStoreOutput | None):
-        what = f"returned the data_store_output {_shown(result.data_store_output)}"
-        raise _fault(partition, what, "give NamedDataStore.get_named_data_store_output(), or None")
-    if not isinstance(result.debug_handle_map, Mapping | None):
-        what = f"returned the debug_handle_map {_shown(result.debug_handle_map)}"
-        raise _fault(partition, what, "give a dict, or None")
-    if type(result.processed_bytes) is not bytes:
-        # ExecuTorch's emitter fails on other types, and names no backend.
-        result = replace(result, processed_bytes=bytes(result.processed_bytes))
-    return result
+        raise _fault(partition, f"returned {_shown(result)}", _RESULT)
+    payload, data, handles = (
+        result.processed_bytes,
+        result.data_store_output,
+        result.debug_handle_map,
+    )
+    for what, value, kinds, cure in (
+        ("a PreprocessResult with processed_bytes", payload, _BYTES, "give bytes"),
+        ("the data_store_output", data, NamedDataStoreOutput | None, _DATA),
+        ("the debug_handle_map", handles, Mapping | None, "give a dict, or None"),
+    ):
+        if not isinstance(value, kinds):
+            raise _fault(partition, f"returned {what} {_shown(value)}", cure)
+    # ExecuTorch's emitter fails on other types of bytes, and names no backend.
+    return result if type(payload) is bytes else replace(result, processed_bytes=bytes(payload))
 
 
 def checked_together(
@@ -47,10 +50,10 @@ def checked_together(
     Raises:
         CompileError: A result is missing, superfluous, or refused by `checked`.
     """
-    first = partitions[0]
     if not isinstance(results, Mapping):
         cure = "return a dict of method to a list of PreprocessResult"
-        raise _fault(first, f"returned {_shown(results)} from preprocess_multimethod", cure)
+        what = f"returned {_shown(results)} from preprocess_multimethod"
+        raise _fault(partitions[0], what, cure)
     by_method: dict[str, list[Partition]] = {}
     for partition in partitions:
         by_method.setdefault(partition.method, []).append(partition)
@@ -75,6 +78,5 @@ def _fault(partition: Partition, what: str, cure: str) -> CompileError:
 
 
 def _shown(value: object) -> str:
-    """Return a value as text that fits into a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}: {text[:50]}..."

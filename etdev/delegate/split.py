@@ -1,4 +1,4 @@
-"""Splitting: each partition of a method becomes a program that a backend can compile."""
+"""Splitting of a method into a program for each partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TEN
 
 @define(eq=False)
 class Split:
-    """A method and its partitions, each as a program.
+    """A method and its partitions, each as a program that a backend can compile.
 
     Args:
         program: The program of the method; it is not changed.
@@ -69,75 +69,46 @@ class Split:
         return program
 
     def join(self, lowered: Sequence[LoweredBackendModule]) -> ExportedProgram:
-        """Return the method with a delegate call in place of each partition.
-
-        Args:
-            lowered: The compiled partitions, in the order of `programs`.
-        """
+        """Return the method with a delegate call in place of each partition, given in order."""
         with settled_heap():
             return Join(self.program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
-        program = _extract(self.program, partition, self._nodes, self._specs, self._verifier)
-        if annotations := self.annotations.get(partition.name):
-            for node in program.graph.nodes:
-                node.meta.update(annotations.get(node.name, {}))
-        return program
-
-
-def split(
-    program: ExportedProgram,
-    partitions: Sequence[Partition],
-    annotations: Mapping[str, Annotations] | None = None,
-) -> Split:
-    """Make a program of each partition, which a backend can compile."""
-    return Split(program, partitions, annotations or {})
+        nodes, inside = self._nodes, [c for c in partition.constants if c.inside]
+        inputs = [self._specs[constant.name] for constant in inside]
+        inputs.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
+        graph, root = InterpretedGraph(), dict[str, Any]()
+        copies = {nodes[s.arg.name]: graph.node_copy(nodes[s.arg.name]) for s in inputs}
+        for tensor in partition.inputs:
+            source = nodes[tensor.name]
+            copies[source] = placeholder = graph.placeholder(source.name)
+            placeholder.meta = dict(source.meta)
+            inputs.append(InputSpec(InputKind.USER_INPUT, argument(placeholder), None))
+        for name in partition.nodes:
+            node = nodes[name]
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            if node.op == "get_attr":
+                branch = getattr(self.program.graph_module, str(node.target))
+                root[str(node.target)] = copy.deepcopy(branch)
+        kinds: list[tuple[OutputKind, str, str | None]]
+        kinds = [(OutputKind.BUFFER_MUTATION, c.update, c.target) for c in inside if c.update]
+        kinds += [(OutputKind.USER_OUTPUT, tensor.name, None) for tensor in partition.outputs]
+        results = [copies[nodes[name]] for _, name, _ in kinds]
+        outputs = [
+            OutputSpec(kind, argument(result), target)
+            for (kind, _, target), result in zip(kinds, results, strict=True)
+        ]
+        output = graph.output(tuple(results))
+        values = tuple(result.meta["val"] for result in results)
+        output.meta = {**self.program.graph.output_node().meta, "val": values}
+        for name, added in self.annotations.get(partition.name, {}).items():
+            if nodes[name] in copies:
+                copies[nodes[name]].meta.update(added)
+        signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
+        return extracted(self.program, graph, signature, root, self._verifier)
 
 
 def unchecked() -> type[Any]:
     """Return a verifier of the edge dialect for partitions, whose program was verified whole."""
     verifier: type[Any] = EXIREdgeDialectVerifier(unverified(EdgeCompileConfig()), class_only=True)
     return verifier
-
-
-def _extract(
-    program: ExportedProgram,
-    partition: Partition,
-    nodes: dict[str, Node],
-    specs: dict[str, InputSpec],
-    verifier: type[Any],
-) -> ExportedProgram:
-    owned = [specs[c.name] for c in partition.constants if c.inside]
-    owned.sort(key=lambda spec: _CONSTANT_ORDER.index(spec.kind))
-    graph = InterpretedGraph()
-    copies: dict[Node, Node] = {}
-    inputs = list(owned)
-    for spec in owned:
-        copies[nodes[spec.arg.name]] = graph.node_copy(nodes[spec.arg.name])
-    for tensor in partition.inputs:
-        source = nodes[tensor.name]
-        placeholder = graph.placeholder(source.name)
-        placeholder.meta = dict(source.meta)
-        copies[source] = placeholder
-        inputs.append(InputSpec(InputKind.USER_INPUT, argument(placeholder), None))
-    root: dict[str, Any] = {}
-    for name in partition.nodes:
-        node = nodes[name]
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "get_attr":
-            branch = getattr(program.graph_module, str(node.target))
-            root[str(node.target)] = copy.deepcopy(branch)
-    outputs = [
-        OutputSpec(OutputKind.BUFFER_MUTATION, argument(copies[nodes[c.update]]), c.target)
-        for c in partition.constants
-        if c.inside and c.update
-    ]
-    results = [copies[nodes[spec.arg.name]] for spec in outputs]
-    for tensor in partition.outputs:
-        results.append(copies[nodes[tensor.name]])
-        outputs.append(OutputSpec(OutputKind.USER_OUTPUT, argument(results[-1]), None))
-    output = graph.output(tuple(results))
-    values = tuple(result.meta["val"] for result in results)
-    output.meta = {**program.graph.output_node().meta, "val": values}
-    signature = ExportGraphSignature(input_specs=inputs, output_specs=outputs)
-    return extracted(program, graph, signature, root, verifier)

@@ -9,15 +9,13 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache_session import Memory
+from etdev.delegate.cache.cache import Cache, Memory
+from etdev.delegate.calls import Done
 from etdev.delegate.compile import Compiler
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
-from etdev.delegate.forecast import forecast
-from etdev.delegate.split import Split, split
-from etdev.delegate.tasks import Done
+from etdev.delegate.split import Split
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.weights import Weights
@@ -100,14 +98,14 @@ class Compilation:
 
     def forecast(self, decision: Decision) -> list[Forecast]:
         """Return what a lowering would find in the cache, in plan order; compile nothing."""
-        plugins = self.composition.by_name
+        compiler = Compiler(self.composition.plugins, Memory(self.cache))
         with untouched_random_state(), forgotten_code():
-            return forecast(self._splits(decision), plugins, Memory(self.cache))
+            return compiler.forecast(self._splits(decision))
 
     def _splits(self, decision: Decision) -> dict[str, Split]:
         plan = decision.plan
         return {
-            name: split(program, plan[name].partitions, self.composition.annotations(plan[name]))
+            name: Split(program, plan[name].partitions, self.composition.annotations(plan[name]))
             for name, program in decision.programs.items()
         }
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
-from etdev.delegate.split import split
+from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
 from etdev.errors import LoweringError, RunError
 from etdev.graph.nodes import modules_of
@@ -129,7 +129,7 @@ class Bisection:
         """
         ends = [(*partition.inputs, *partition.outputs) for partition in partitions]
         values = self._eager({tensor.name for tensors in ends for tensor in tensors})
-        pieces = split(self.program, partitions)
+        pieces = Split(self.program, partitions)
         for partition, program in zip(partitions, pieces.programs, strict=True):
             inputs = [values[tensor.name] for tensor in partition.inputs]
             expected = [values[tensor.name] for tensor in partition.outputs]
@@ -165,7 +165,7 @@ class Bisection:
         whole = expander.decomposable(self.program, partition.nodes)
         program = expander.expand(self.program, whole).program
         others = [other for other in self.plan.partitions if other.name != partition.name]
-        pieces = split(program, others)
+        pieces = Split(program, others)
         joined = pieces.join(list(map(self._delegate, others, pieces.programs)))
         return execute(self.emit(joined), self.inputs)
 

@@ -157,16 +157,13 @@ def _clocked(program: Any, cache: Any) -> Run:
 
 @contextmanager
 def stopwatch() -> Iterator[dict[str, float]]:
-    """Processor seconds of the compile stage, and seconds by the clock of what a warm one does.
-
-    Weights are copied by another thread, so that only what is left to wait for counts.
-    """
+    """Processor seconds of the compile stage, and seconds by the clock of what a warm one does."""
     places = {
         "stage": (Compilation, "_compiled"),
         "split": (Compilation, "_splits"),
         "hash": (Digests, "of"),
         "read": (Cache, "load"),
-        "wait for weights": (Digests, "settle"),
+        "copy weights": (Digests, "content"),
     }
     seconds = dict.fromkeys(places, 0.0)
 

@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from etdev import Claim, Group, hookimpl
 from etdev.delegate.compile import Compiler
-from etdev.delegate.split import split
+from etdev.delegate.split import Split
 from etdev.edge import conversion
 from etdev.graph.nodes import op_name
 from etdev.planner.planner import Planner
@@ -98,7 +98,7 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     plugins = [from_object(Null())]
     planner = Planner(plugins)
     plan, program = planner.plan(manager.exported_program(), "forward", {})
-    taken = split(program, plan.partitions)
+    taken = Split(program, plan.partitions)
     compiled = Compiler(plugins).compile({"forward": taken})
     programs = {"forward": taken.join(compiled["forward"])}
     return conversion.rebuilt(manager, programs, EdgeCompileConfig(), None)

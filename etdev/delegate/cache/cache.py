@@ -5,101 +5,179 @@ Anything wrong with either is a warning, once, and a lowering goes on without it
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
+from blake3 import blake3
+from executorch.exir.backend.backend_details import PreprocessResult
 
-from etdev.delegate.cache.entry import Entry
+from etdev.delegate.cache.canonical import Uncacheable
+from etdev.delegate.cache.entry import Entry, packed, unpacked
 from etdev.delegate.cache.folder import Folder
+from etdev.delegate.cache.key import Keys, about
 from etdev.delegate.cache.remote import Remote
+from etdev.delegate.calls import Call, Task
 from etdev.errors import CacheError, EtdevWarning
 from etdev.schema.caching import CacheSettings
+from etdev.schema.compiler_cache import standing
 
 T = TypeVar("T")
 
 
 @define
 class Cache:
-    """Entries by their keys.
-
-    Args:
-        settings: Where they are kept.
-    """
+    """Entries by their keys, kept where the settings say."""
 
     settings: CacheSettings
-    _folder: Folder | None = field(init=False)
-    _remote: Remote | None = field(init=False)
-    _checked: bool = field(default=False, init=False)
+    _folder: Folder = field(init=False)
+    # The nearest first; a place that fails is left out from then on.
+    _places: list[Folder | Remote] = field(init=False)
     _grown: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
-        self._folder = None if settings.off else Folder(settings.path, settings.size_bytes)
-        self._remote = Remote(settings.url, settings.timeout_s) if settings.url else None
+        self._folder = Folder(settings.path, settings.size_bytes)
+        self._places = [] if settings.off else [self._folder]
+        if settings.url:
+            self._places.append(Remote(settings.url, settings.timeout_s))
 
     @property
     def enabled(self) -> bool:
         """True if a local or remote cache is usable."""
-        folder, checked, self._checked = self._folder, self._checked, True
-        if folder and not checked and not _tried(folder.check)[0]:
-            self._folder = None
-        return bool(self._folder or self._remote)
+        return bool(self._places)
 
     def load(self, key: str) -> Entry | None:
         """Return the entry under a key; None without a sound one."""
-        if not self.enabled:
-            return None
-        if self._folder and (data := self._folder.load(key)) is not None:
-            if entry := self._entry(data, str(self._folder.path), key):
-                return entry
-            self._folder.remove(key)
-        remote = self._remote
-        reached, data = _tried(lambda: remote.load(key)) if remote else (False, None)
-        if not reached:
-            self._remote = None
-        if data is None:
-            return None
-        entry = self._entry(data, self.settings.url, key)
-        if entry:
-            self._keep(key, data)
-        return entry
+        for place in list(self._places):
+            data = self._tried(place, functools.partial(place.load, key))
+            if data is None:
+                continue
+            try:
+                entry = Entry.from_bytes(data, f"{place} {key[:12]}", key)
+            except CacheError as error:
+                _warn(error)
+                continue
+            if place is not self._folder:
+                self._store(self._folder, key, data)
+            return entry
+        return None
 
     def store(self, entry: Entry) -> None:
         """Keep an entry, in the folder and behind the URL."""
-        if not self.enabled:
-            return
-        data, remote = entry.to_bytes(), self._remote
-        self._keep(entry.key, data)
-        if remote and not _tried(lambda: remote.store(entry.key, data))[0]:
-            self._remote = None
-
-    def forget(self, key: str) -> None:
-        """Remove an entry that turned out to be unusable."""
-        if self._folder:
-            self._folder.remove(key)
+        data = entry.to_bytes()
+        for place in list(self._places):
+            self._store(place, entry.key, data)
 
     def close(self) -> None:
         """Trim the folder if anything was added."""
-        if self._folder and self._grown:
+        if self._grown:
             self._grown = False
             self._folder.trim()
 
-    def _keep(self, key: str, data: bytes) -> None:
-        if folder := self._folder:
-            self._grown = True
-            if not _tried(lambda: folder.store(key, data))[0]:
-                self._folder = None
+    def _store(self, place: Folder | Remote, key: str, data: bytes) -> None:
+        self._grown = True
+        self._tried(place, functools.partial(place.store, key, data))
 
-    def _entry(self, data: bytes, where: str, key: str) -> Entry | None:
-        return _tried(lambda: Entry.from_bytes(data, f"{where} {key[:12]}", key))[1]
+    def _tried(self, place: Folder | Remote, call: Callable[[], T]) -> T | None:
+        """Return the result of a call; after a warning None if it fails."""
+        try:
+            return call() if place in self._places else None
+        except CacheError as error:
+            _warn(error)
+            self._places.remove(place)
+            return None
 
 
-def _tried(call: Callable[[], T]) -> tuple[bool, T | None]:
-    """Return True and the result of a call; False and None after a warning if it fails."""
-    try:
-        return True, call()
-    except CacheError as error:
-        warnings.warn(f"compile cache: {error}", EtdevWarning, stacklevel=2)
-        return False, None
+def _warn(error: CacheError) -> None:
+    warnings.warn(f"compile cache: {error}", EtdevWarning, stacklevel=2)
+
+
+@define(eq=False)
+class Memory:
+    """The cache as the calls of one lowering use it.
+
+    Args:
+        cache: The cache; None without one.
+        keys: The keys of calls, with the digests of their weights.
+    """
+
+    cache: Cache | None = None
+    keys: Keys = field(factory=Keys, init=False)
+
+    @property
+    def enabled(self) -> bool:
+        """True if there is a usable cache."""
+        return self.cache is not None and self.cache.enabled
+
+    def task(self, call: Call, environment: Mapping[str, str]) -> Task:
+        """Return the task of a call with its key, or with why it has none.
+
+        Args:
+            call: The call.
+            environment: What its compile context changed in the environment of the process.
+        """
+        try:
+            name = self.keys.name(call, environment)
+        except Uncacheable as error:
+            return Task(call, why=str(error))
+        return Task(call, name.key, name.place)
+
+    def results(self, task: Task) -> list[PreprocessResult] | None:
+        """Return the results of a task from the cache, or None."""
+        entry = self.cache.load(task.key) if self.cache and task.key else None
+        if entry is None:
+            return None
+        who = f"cache entry {task.key[:12]}"
+        try:
+            return unpacked(entry, len(task.call.jobs), who, self.keys.weights)
+        except CacheError:
+            # The entry of the fresh results replaces it.
+            return None
+
+    def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
+        """Keep the results of a task; return the task, with the reason if that is not possible."""
+        if not self.cache or not self.enabled or not task.key:
+            return task
+        try:
+            self.cache.store(packed(results, task.key, about(task.call), self.keys.weights))
+        except Uncacheable as error:
+            return evolve(task, why=str(error))
+        return task
+
+    @contextmanager
+    def compiler_cache(self, task: Task) -> Iterator[None]:
+        """Let the compiler of a task use the cache for its own data."""
+        usable = self.cache if self.enabled and task.place else None
+        with standing(CompilerCache(usable, task.call, task.place) if usable else None):
+            yield
+
+    def close(self) -> None:
+        """Trim the cache."""
+        if self.cache:
+            self.cache.close()
+
+
+@frozen
+class CompilerCache:
+    """The data that a compiler keeps in the cache for itself, shared by calls of the same place."""
+
+    cache: Cache
+    call: Call
+    place: str
+
+    def load(self, name: bytes) -> bytes | None:
+        """Return the data under a name; None without it."""
+        entry = self.cache.load(self._key(name))
+        return bytes(entry.blobs[0]) if entry and len(entry.blobs) == 1 else None
+
+    def store(self, name: bytes, data: bytes) -> None:
+        """Keep data under a name."""
+        about = {"plugin": self.call.plugin.name, "backend": self.call.backend.__qualname__}
+        self.cache.store(Entry(self._key(name), {**about, "device": "", "nodes": ""}, None, [data]))
+
+    def _key(self, name: bytes) -> str:
+        return str(blake3(f"kept in {self.place} ".encode() + name).hexdigest())

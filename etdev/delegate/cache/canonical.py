@@ -58,7 +58,7 @@ _DICTS: dict[type, str] = {
 }
 
 
-class Unhashable(Exception):
+class Uncacheable(Exception):
     """A value that the compiled bytes may depend on has no canonical text; the message names it."""
 
 
@@ -70,7 +70,7 @@ def canonical(value: Any, special: Callable[[Any], str | None] | None = None) ->
         special: Asked first about all but plain numbers and texts; returns None for the rest.
 
     Raises:
-        Unhashable: The value, or a value in it, has no such text.
+        Uncacheable: The value, or a value in it, has no such text.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -108,7 +108,7 @@ def _content(value: Any) -> Any:
     elif dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        raise Unhashable(f"a value of {kind.__name__}, which has no canonical text")
+        raise Uncacheable(f"a value of {kind.__name__}, which has no canonical text")
     return {name: getattr(value, name) for name in names} | own
 
 
@@ -131,7 +131,7 @@ class CanonicalProgram:
         """Yield the lines of the text.
 
         Raises:
-            Unhashable: A value in the program has no canonical text.
+            Uncacheable: A value in the program has no canonical text.
         """
         program, signature = self.program, self.program.graph_signature
         for spec in signature.input_specs:
@@ -173,8 +173,8 @@ class CanonicalProgram:
             return self._stacks[id(value)]
         try:
             return self._text(self._called(value) if key in _CALLS else value, {})
-        except Unhashable as error:
-            raise Unhashable(f"{node.name} has meta[{key!r}]: {error}") from None
+        except Uncacheable as error:
+            raise Uncacheable(f"{node.name} has meta[{key!r}]: {error}") from None
 
     def _called(self, value: Any) -> Any:
         """Replace names of calls by numbers, since each layer of a model has names of its own."""
@@ -220,13 +220,13 @@ def _target(node: Node) -> str:
         return op
     module, name = getattr(target, "__module__", ""), getattr(target, "__qualname__", "")
     if not callable(target) or module.partition(".")[0] not in _MODULES or "<" in name:
-        raise Unhashable(f"{node.name} calls {target!r}, and the version of its code is unknown")
+        raise Uncacheable(f"{node.name} calls {target!r}, and the version of its code is unknown")
     return f"{module}.{name}"
 
 
 def _tensor(tensor: FakeTensor, special: Callable[[Any], str | None]) -> str:
     if tensor.layout != torch.strided:
-        raise Unhashable(f"a {tensor.layout} tensor, which is not fully described")
+        raise Uncacheable(f"a {tensor.layout} tensor, which is not fully described")
     geometry = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
     bits = tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
     return f"{tensor.dtype} {tensor.device} {canonical(geometry, special)} {bits}"
@@ -236,7 +236,7 @@ def _op(value: Any) -> str:
     """Return kind and name of an op; an empty text for any other value."""
     if isinstance(value, HigherOrderOperator):
         if str(value) not in _FLOWS:
-            raise Unhashable(f"{value} may stand for code that is elsewhere")
+            raise Uncacheable(f"{value} may stand for code that is elsewhere")
         return f"{type(value).__name__} {value}"
     if isinstance(value, OpOverloadPacket):
         return f"{type(value).__name__} {value}"

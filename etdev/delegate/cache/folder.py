@@ -19,7 +19,7 @@ from attrs import frozen
 
 from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
-from etdev.files import replacing, try_writing
+from etdev.files import replacing
 
 _SUFFIX = ".entry"
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -31,47 +31,23 @@ _TRIMMED = 0.9
 
 @frozen
 class Stored:
-    """A file of the folder.
+    """A file of the folder; `used` is in seconds since the epoch."""
 
-    Args:
-        path: Its path.
-        size_bytes: Its size.
-        used: When it was last used, in seconds since the epoch.
-    """
-
+    key: str
     path: Path
     size_bytes: int
     used: float
 
-    @property
-    def key(self) -> str:
-        """The key of its entry."""
-        return self.path.name.removesuffix(_SUFFIX)
-
 
 @frozen
 class Folder:
-    """Entries in a folder of this machine.
-
-    Args:
-        path: The folder.
-        size_bytes: What it may hold.
-    """
+    """Entries in a folder of this machine, which may hold so many bytes."""
 
     path: Path
     size_bytes: int
 
-    def check(self) -> None:
-        """Create the folder, and check that files can be written in it.
-
-        Raises:
-            CacheError: They can't; the message says why.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            try_writing(self.path)
-        except OSError as error:
-            raise self._unwritable(error) from error
+    def __str__(self) -> str:
+        return str(self.path)
 
     def load(self, key: str) -> bytes | None:
         """Return the bytes under a key, and note that they were used; None without them."""
@@ -103,7 +79,9 @@ class Folder:
             with replacing(path, durable=True) as file:
                 file.write(data)
         except OSError as error:
-            raise self._unwritable(error) from error
+            what = f"the cache folder can't be written ({error.strerror})"
+            cure = "name another with --cache, or take --no-cache"
+            raise CacheError(str(self), what, cure) from error
 
     def remove(self, key: str) -> None:
         """Remove the entry of a key."""
@@ -118,15 +96,11 @@ class Folder:
             with contextlib.suppress(OSError):
                 status = path.stat()
                 if stat.S_ISREG(status.st_mode) and _KEY.fullmatch(path.stem):
-                    found.append(Stored(path, status.st_size, status.st_mtime))
+                    found.append(Stored(path.stem, path, status.st_size, status.st_mtime))
         return sorted(found, key=lambda stored: (stored.used, stored.key))
 
     def trim(self) -> int:
-        """Remove the entries used longest ago, and files of killed processes.
-
-        Returns:
-            The number of removed entries.
-        """
+        """Remove the entries used longest ago and return their number; remove abandoned files."""
         self._remove_abandoned(_ABANDONED_S)
         stored = self.stored()
         total, removed = sum(entry.size_bytes for entry in stored), 0
@@ -175,7 +149,3 @@ class Folder:
                 with contextlib.suppress(OSError):
                     if path.stat().st_mtime <= before:
                         path.unlink()
-
-    def _unwritable(self, error: OSError) -> CacheError:
-        what = f"the cache folder can't be written ({error.strerror})"
-        return CacheError(str(self.path), what, "name another with --cache, or take --no-cache")

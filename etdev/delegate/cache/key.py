@@ -12,12 +12,10 @@ from attrs import define, field, fields, frozen, has
 from blake3 import blake3
 from executorch.exir.backend.backend_details import BackendDetails
 
-from etdev.delegate.cache.canonical import CanonicalProgram, Unhashable, canonical
+from etdev.delegate.cache.canonical import CanonicalProgram, Uncacheable, canonical
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.origins import origin, versions
-from etdev.delegate.compiler_calls import Call
-from etdev.delegate.jobs import Job
-from etdev.delegate.settings import settings_in_key
+from etdev.delegate.calls import Call, Job
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
@@ -25,6 +23,20 @@ from etdev.schema.outcomes import Bypass
 
 # Changes with the contents of a key and with how partitions are handed to backends.
 _VERSION = "4"
+# Without it, equal machines with more threads share a cache. A plugin whose compiler depends on it
+# says so with cache_key.
+_NOT_IN_KEY = "threads"
+
+
+def settings() -> dict[str, Any]:
+    """Return the settings of torch that a compiler may read, and that a worker takes over."""
+    return {
+        "threads": torch.get_num_threads(),
+        "grad": torch.is_grad_enabled(),
+        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
 
 
 @frozen
@@ -43,56 +55,49 @@ class Name:
 
 @define
 class Keys:
-    """The keys of one lowering's calls.
-
-    Args:
-        weights: The weights of their programs by their digests.
-    """
+    """The keys of one lowering's calls, and the weights of their programs by their digests."""
 
     weights: Digests = field(factory=Digests, init=False)
     # Every call of a backend asks for them, and they don't change within a lowering.
     _origins: dict[type, list[tuple[str, ...] | None]] = field(factory=dict, init=False)
 
-    def name(self, call: Call, plugin: Plugin, environment: Mapping[str, str]) -> Name:
+    def name(self, call: Call, environment: Mapping[str, str]) -> Name:
         """Return the name of a call; to be called inside the compile context of its plugin.
 
         Args:
             call: The call.
-            plugin: Its plugin.
             environment: What the context changed in the environment of the process.
 
         Raises:
-            Unhashable: Something that the result may depend on has no canonical text.
+            Uncacheable: Something that the result may depend on has no canonical text.
         """
-        answered = [_answer(plugin, job) for job in call.jobs]
+        answered = [_answer(call.plugin, job) for job in call.jobs]
         place = {
             "format": _VERSION,
             "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
             "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
-            "code": self._code(call, plugin, answered),
+            "code": self._code(call, answered),
             "device": _device(call.first.device),
-            "settings": settings_in_key(),
-            "context": _context(plugin, environment),
+            "settings": _settings_in_key(),
+            "context": _context(call.plugin, environment),
             "plugin": answered,
         }
         jobs = [self._job(call, job) for job in call.jobs]
         return Name(_digest({**place, "jobs": jobs}), _digest(place))
 
-    def _code(
-        self, call: Call, plugin: Plugin, answered: Sequence[dict[str, str] | None]
-    ) -> object:
+    def _code(self, call: Call, answered: Sequence[dict[str, str] | None]) -> object:
         """Return the versions of the backend, of the plugin and of what both require."""
         backend = call.backend
         if backend not in self._origins:
             self._origins[backend] = list(map(origin, _compilers(backend)))
         origins = self._origins[backend]
         if None in origins and None in answered:
-            raise Unhashable(
+            raise Uncacheable(
                 f"{backend.__qualname__} is not of an installed version of a distribution; "
                 "the plugin can tell its version with cache_key"
             )
         names = [text.split()[0] for known in origins if known for text in known]
-        names += [plugin.distribution] if plugin.version else []
+        names += [call.plugin.distribution] if call.plugin.version else []
         return origins, versions(names)
 
     def _job(self, call: Call, job: Job) -> tuple[object, ...]:
@@ -101,6 +106,16 @@ class Keys:
         # A backend only sees the names of methods if it compiles several together.
         method = job.partition.method if call.together else ""
         return method, specs, blake3(text.encode()).hexdigest()
+
+
+def _settings_in_key() -> dict[str, Any]:
+    """Return the settings that compiled bytes may depend on, also those no worker takes over."""
+    known = {name: value for name, value in settings().items() if name != _NOT_IN_KEY}
+    known["device"] = str(torch.get_default_device())
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            known[f"autocast {kind}"] = str(torch.get_autocast_dtype(kind))
+    return known
 
 
 def _digest(ingredients: Mapping[str, object]) -> str:
@@ -124,7 +139,7 @@ def _compilers(backend: type[BackendDetails]) -> list[Callable[..., Any]]:
 def _answer(plugin: Plugin, job: Job) -> dict[str, str] | None:
     answer = answers.cache_key(plugin, job.partition)
     if isinstance(answer, Bypass):
-        raise Unhashable(answer.why)
+        raise Uncacheable(answer.why)
     return None if answer is None else dict(sorted(answer.items()))
 
 
@@ -132,12 +147,12 @@ def _context(plugin: Plugin, environment: Mapping[str, str]) -> object:
     if "compile_context" not in plugin.hooks:
         return None
     if "cache_key" not in plugin.hooks:
-        raise Unhashable(
+        raise Uncacheable(
             f"{plugin.name}'s compile_context may change anything; implement cache_key"
         )
     code = origin(plugin.implementation.compile_context)
     if code is None:
-        raise Unhashable(f"{plugin.name}'s compile_context is not of an installed package")
+        raise Uncacheable(f"{plugin.name}'s compile_context is not of an installed package")
     return code, sorted(environment.items()), _options(plugin)
 
 
@@ -150,8 +165,8 @@ def _options(plugin: Plugin) -> str:
     options = {a.name: getattr(implementation, a.name) for a in fields(kind) if a.init}
     try:
         return canonical(options)
-    except Unhashable as error:
-        raise Unhashable(f"{plugin.name} has an option that is {error}") from None
+    except Uncacheable as error:
+        raise Uncacheable(f"{plugin.name} has an option that is {error}") from None
 
 
 def _device(device: Device) -> tuple[str, ...]:
@@ -172,5 +187,5 @@ def about(call: Call) -> dict[str, str]:
         "device": str(first.device),
         "plugin": first.plugin,
         "partitions": str(len(call.jobs)),
-        "nodes": str(sum(len(job.partition.nodes) for job in call.jobs)),
+        "nodes": str(call.nodes),
     }

@@ -7,7 +7,7 @@ import json
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from blake3 import blake3
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from etdev.delegate.cache.canonical import Unhashable
+from etdev.delegate.cache.canonical import Uncacheable
 
 _BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")
@@ -32,28 +32,24 @@ def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
         The origins; None if one is unknown.
 
     Raises:
-        Unhashable: The files of an editable distribution are not those that were imported.
+        Uncacheable: The files of an editable distribution are not those that were imported.
     """
     known = list[str]()
+    library = Path(sysconfig.get_path("stdlib")).resolve()
     each: Any = function
     while each is not None:
         code = getattr(each, "__code__", None)
         if code is None:
             return None
         file = Path(code.co_filename).resolve()
-        if not _is_of_python(file):
+        # Python's version is in the key.
+        if not file.is_relative_to(library) or "site-packages" in file.parts:
             place = _origin(file)
             if place is None:
                 return None
             known.append(place)
         each = getattr(each, "__wrapped__", None)
     return tuple(known) or None
-
-
-def _is_of_python(file: Path) -> bool:
-    """Return True for a file of Python's own library, whose version is in the key."""
-    library = Path(sysconfig.get_path("stdlib")).resolve()
-    return file.is_relative_to(library) and "site-packages" not in file.parts
 
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
@@ -66,9 +62,8 @@ def versions(distributions: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def _versions(name: str) -> dict[str, str]:
-    try:
-        distribution = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
+    distribution = _distribution(name)
+    if distribution is None:
         return {name: "missing"}
     known = {name: distribution.version}
     if name in ("etdev", "torch"):
@@ -77,12 +72,17 @@ def _versions(name: str) -> dict[str, str]:
     for requirement in map(Requirement, distribution.requires or ()):
         marker = requirement.marker
         # Extras too: the installed ones may be used.
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
-            try:
-                known[canonicalize_name(requirement.name)] = metadata.version(requirement.name)
-            except metadata.PackageNotFoundError:
-                continue
+        needed = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)
+        if needed and (required := _distribution(requirement.name)):
+            known[canonicalize_name(requirement.name)] = required.version
     return known
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @functools.cache
@@ -91,10 +91,8 @@ def _origin(file: Path) -> str | None:
         if not file.is_relative_to(folder):
             continue
         package = folder / file.relative_to(folder).parts[0]
-        for name in _distributions(package.stem):
-            try:
-                distribution = metadata.distribution(name)
-            except metadata.PackageNotFoundError:
+        for name in _names_for(package.stem):
+            if (distribution := _distribution(name)) is None:
                 continue
             version = f"{name} {distribution.version}"
             root = Path(str(distribution.locate_file(""))).resolve()
@@ -105,7 +103,7 @@ def _origin(file: Path) -> str | None:
     return None
 
 
-def _distributions(package: str) -> Iterator[str]:
+def _names_for(package: str) -> Iterator[str]:
     """Yield names of distributions that may have installed a package."""
     # Most are called as their package is; to ask for all of them takes a while.
     yield package
@@ -121,21 +119,19 @@ def _digest(folder: Path) -> str:
     """Return the digest of the Python files in a folder.
 
     Raises:
-        Unhashable: One was written later than this process may have imported it.
+        Uncacheable: One was written later than this process may have imported it.
     """
     digest = blake3()
     for path in sorted(folder.rglob("*.py")):
         if path.stat().st_mtime > _BEGUN:
-            raise Unhashable(f"{path.name} of {folder.name} was changed since this process began")
+            raise Uncacheable(f"{path.name} of {folder.name} was changed since this process began")
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return str(digest.hexdigest())
 
 
-@functools.cache
-def _packages() -> Mapping[str, list[str]]:
-    return metadata.packages_distributions()
+_packages = functools.cache(metadata.packages_distributions)
 
 
 @functools.cache

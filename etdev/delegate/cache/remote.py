@@ -18,22 +18,16 @@ T = TypeVar("T")
 
 @frozen(slots=False)
 class Remote:
-    """Entries behind a URL.
-
-    Args:
-        url: The folder there, such as `s3://bucket/etdev`.
-        timeout_s: Time limit of each access, in seconds.
-    """
+    """Entries behind a URL, such as `s3://bucket/etdev`; an access raises a CacheError in time."""
 
     url: str
     timeout_s: float
 
-    def load(self, key: str) -> bytes | None:
-        """Return the bytes under a key; None without them.
+    def __str__(self) -> str:
+        return self.url
 
-        Raises:
-            CacheError: The URL can't be reached, or not in time.
-        """
+    def load(self, key: str) -> bytes | None:
+        """Return the bytes under a key; None without them."""
 
         def read() -> bytes | None:
             system, folder = self._place
@@ -46,11 +40,7 @@ class Remote:
         return self._limited("read", read)
 
     def store(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key.
-
-        Raises:
-            CacheError: The URL can't be reached, or not in time.
-        """
+        """Keep bytes under a key."""
 
         def write() -> None:
             system, folder = self._place

@@ -14,32 +14,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures import TimeoutError as NoAnswerError
-from typing import Any
 
 from attrs import define, evolve, field
 
-from etdev.delegate.cache.entry import Entry
-from etdev.delegate.cache.packing import unpacked
-from etdev.delegate.cache_session import Memory
-from etdev.delegate.compiler_calls import compile_error, context
-from etdev.delegate.executors.parcel import LocalOnly, Storages, pack
+from etdev.delegate.cache.cache import Memory
+from etdev.delegate.cache.entry import Entry, unpacked
+from etdev.delegate.cache.key import settings
+from etdev.delegate.calls import Done, Task, compile_error
+from etdev.delegate.executors.parcel import LocalOnly, pack
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import ONE_AT_A_TIME, Reply, Request, answer
-from etdev.delegate.settings import settings
-from etdev.delegate.tasks import Done, Task
 from etdev.errors import CacheError, CompileError, EtdevWarning, first_line
 from etdev.registry.watchdog import waiting_for
 
 # Time that a request may take beyond the limit of its compiler: imports, transfers, its key.
 GRACE_S = 60.0
-# Smaller storages go along with the request: to scatter one takes several messages.
-_SCATTER_FROM_BYTES = 1 << 16
 _OWN = "a process of this machine"
 
 
 def patience_s(task: Task) -> float | None:
     """Return after how many seconds a worker without an answer is lost; None for never."""
-    return None if task.limit_s is None else task.limit_s + GRACE_S
+    return None if task.call.limit_s is None else task.call.limit_s + GRACE_S
 
 
 @define(eq=False)
@@ -49,16 +44,14 @@ class Dispatcher:
     Args:
         executor: Compiles requests.
         own: Number of the executor's processes if they are etdev's own, else 0.
-        memory: Makes the keys of tasks, and keeps results.
+        memory: Gets the results.
         begun: Called with each task that is sent, or whose compilation begins in this process.
     """
 
     executor: Executor
     own: int = 0
     memory: Memory = field(factory=Memory)
-    begun: Callable[[Task], None] | None = None
-    _storages: Storages = field(factory=Storages, init=False)
-    _scattered: dict[int, Any] = field(factory=dict, init=False)
+    begun: Callable[[Task], None] = field(default=lambda task: None)
     _sent: dict[Future[Reply], tuple[Task, Request]] = field(factory=dict, init=False)
     _lost: list[tuple[Task, Request, str]] = field(factory=list, init=False)
     _local: deque[Task] = field(factory=deque, init=False)
@@ -69,14 +62,9 @@ class Dispatcher:
         self._ready = self.executor.submit(os.getpid) if self.own else None
 
     def run(self, tasks: Sequence[Task], here: Callable[[Task], Done]) -> Iterator[Done]:
-        """Compile tasks, in any order.
-
-        Args:
-            tasks: The tasks.
-            here: Compiles a task in this process.
-        """
+        """Compile tasks, in any order; `here` compiles one in this process."""
         # Large ones first, so that none of them is the last to begin.
-        waiting = deque(sorted(tasks, key=lambda task: -task.call.size))
+        waiting = deque(sorted(tasks, key=lambda task: -task.call.nodes))
         while waiting or self._sent or self._local or self._lost:
             while waiting and not self._lost and len(self._sent) < self._room(waiting):
                 self._send(waiting.popleft())
@@ -97,7 +85,6 @@ class Dispatcher:
         for future in self._sent:
             future.cancel()
         self._sent.clear()
-        self._scattered.clear()
         if self.own:
             # loky's own argument.
             self.executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
@@ -109,7 +96,7 @@ class Dispatcher:
     def _shares(self, task: Task) -> bool:
         """Return True if this process may compile a task that a worker could compile, too."""
         # Only a worker can be ended when it takes too long.
-        return self.own > 0 and task.limit_s is None
+        return self.own > 0 and task.call.limit_s is None
 
     def _room(self, waiting: Sequence[Task]) -> int:
         """Return how many requests the executor may have."""
@@ -120,51 +107,32 @@ class Dispatcher:
         return 2 * self.own if begun and len(waiting) > 1 else 0
 
     def _here(self, task: Task, here: Callable[[Task], Done]) -> Done:
-        self._begin(task)
+        self.begun(task)
         with ONE_AT_A_TIME:
             return here(task)
 
-    def _begin(self, task: Task) -> None:
-        if self.begun:
-            self.begun(task)
-
     def _send(self, task: Task) -> None:
-        if not task.key and not task.stays:
-            with context(task.plugin, task.call.first.device) as changes:
-                task = self.memory.named(task, changes)
-        if not task.key:
-            self._local.append(task)
-            return
         try:
-            parcel = pack(task.call, task.plugin, self._storages)
+            if not task.key:
+                raise LocalOnly(task.why)
+            parcel = pack(task.call)
         except LocalOnly as error:
             self._local.append(evolve(task, stays=str(error)))
             return
         cache = self.memory.cache.settings if self.memory.cache and self.memory.enabled else None
-        request = Request(parcel, task.key, settings(), cache, task.limit_s)
-        self._begin(task)
+        request = Request(parcel, task.key, settings(), cache)
+        self.begun(task)
         try:
             self._sent[self._submit(request)] = task, request
         except Exception as error:  # Whatever an executor that can't go on raises.
             self._lose(task, request, first_line(error))
 
     def _submit(self, request: Request) -> Future[Reply]:
-        weights = [self._weight(number) for number in request.parcel.storages]
-        return self.executor.submit(answer, evolve(request, exits=self.own > 0), *weights)
-
-    def _weight(self, number: int) -> Any:
-        """Return the bytes of a storage as an array; a Dask client scatters a large one once."""
-        array = self._storages.tensors[number].numpy()
-        # `Client.get_executor()` keeps its client in a private field, and has no way to scatter.
-        client: Any = getattr(self.executor, "_client", None)
-        if array.nbytes < _SCATTER_FROM_BYTES or not hasattr(client, "scatter"):
-            return array
-        if number not in self._scattered:
-            self._scattered[number] = client.scatter(array)
-        return self._scattered[number]
+        return self.executor.submit(answer, evolve(request, exits=self.own > 0))
 
     def _lose(self, task: Task, request: Request, why: str) -> None:
-        self._lost.append((task, request, f"{task.plugin.name}: {task.call.first.where}: {why}"))
+        first = task.call.first
+        self._lost.append((task, request, f"{first.plugin}: {first.where}: {why}"))
 
     def _received(self, future: Future[Reply]) -> Iterator[Done]:
         task, request = self._sent.pop(future)
@@ -205,8 +173,8 @@ class Dispatcher:
         sent = list(self._sent.items())
         limits = [patience_s(task) for _, (task, _) in sent]
         limit = None if None in limits else max(known for known in limits if known is not None)
-        first = sent[0][1][0]
-        with waiting_for(first.plugin.name, f"{first.call.what} in {self._worker}"):
+        first = sent[0][1][0].call
+        with waiting_for(first.plugin.name, f"{first.what} in {self._worker}"):
             done, _ = wait(self._sent, limit, FIRST_COMPLETED)
         if not done and limit is not None:
             self._sent.clear()
@@ -215,22 +183,16 @@ class Dispatcher:
                 self._lose(task, request, f"no answer in {limit:g} s from {self._worker}")
 
     def _retry(self) -> Iterator[Done]:
-        """Give each lost request to a fresh process that has no other."""
+        """Give each lost request to a process that has no other, and that lost none itself."""
         what = self._lost[0][2]
         text = f"executor: a worker was lost ({what}); going on with new processes of this machine"
         warnings.warn(text, EtdevWarning, stacklevel=2)
         lost, self._lost, fresh = self._lost, [], False
         for task, request, _ in lost:
+            if not fresh:
+                self.close()
+                self.executor, self.own, fresh = start_processes(1), 1, True
             start = time.perf_counter()
-            try:
-                if not fresh:
-                    self.close()
-                    self.executor, self.own, fresh = start_processes(1), 1, True
-                self.executor.submit(int).result()
-            except Exception as error:  # loky's own, which says nothing of the request.
-                stays, fresh = f"processes can't start: {first_line(error)}", False
-                self._local.append(evolve(task, stays=stays))
-                continue
             try:
                 reply = self._again(task, request)
             except CompileError as error:
@@ -245,15 +207,19 @@ class Dispatcher:
         Raises:
             CompileError: The process died as well, or gives no answer.
         """
-        start, job, limit = time.monotonic(), task.call.jobs[0], patience_s(task)
+        start, call, limit = time.monotonic(), task.call, patience_s(task)
         try:
-            with waiting_for(task.plugin.name, f"{task.call.what} in the second process"):
+            # Its imports don't count.
+            self.executor.submit(int).result()
+            start = time.monotonic()
+            with waiting_for(call.plugin.name, f"{call.what} in the second process"):
                 return self._submit(request).result(limit)
         except NoAnswerError:
             what = f"two workers froze, no answer in {limit:g} s from {_OWN}"
-            raise compile_error(job, what) from TimeoutError(what)
+            raise compile_error(call.jobs[0], what) from TimeoutError(what)
         except Exception as error:  # loky's own: the backend's is in the reply.
-            if task.limit_s is not None and time.monotonic() - start > task.limit_s:
-                what = f"two processes were ended after {task.limit_s:g} s"
-                raise compile_error(job, what) from TimeoutError(what)
-            raise compile_error(job, f"two processes died of it, {first_line(error)}") from error
+            if call.limit_s is not None and time.monotonic() - start > call.limit_s:
+                what = f"two processes were ended after {call.limit_s:g} s"
+                raise compile_error(call.jobs[0], what) from TimeoutError(what)
+            what = f"two processes died of it, {first_line(error)}"
+            raise compile_error(call.jobs[0], what) from error

@@ -1,28 +1,27 @@
 """A call of a backend as bytes, from which another process makes the same call.
 
 Python pickles the values. Nodes, ops and fake tensors, which it can't pickle, are described by
-name and shape; weights travel apart, by the number of the storage that they lie in.
+name and shape; weights travel apart, as the bytes of the storages that they lie in.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from etdev.delegate.cache.canonical import PROVENANCE
-from etdev.delegate.compiler_calls import Call
-from etdev.delegate.jobs import Job
+from etdev.delegate.calls import Call, Job
 from etdev.delegate.split import unchecked
 from etdev.errors import first_line
 from etdev.graph.interpreted import InterpretedGraph
@@ -39,27 +38,6 @@ class LocalOnly(Exception):
     """A call can't be compiled in another process as it is in this one; the text says why."""
 
 
-@define(eq=False)
-class Storages:
-    """The memory of weights, numbered, so that each is given to a worker once.
-
-    Args:
-        tensors: The bytes of each storage.
-    """
-
-    tensors: list[Tensor] = field(factory=list)
-    _numbers: dict[tuple[int, int], int] = field(factory=dict)
-
-    def number(self, tensor: Tensor) -> int:
-        """Return the number of the storage that a tensor lies in."""
-        storage = tensor.untyped_storage()
-        key = storage.data_ptr(), storage.nbytes()
-        if key not in self._numbers:
-            self._numbers[key] = len(self.tensors)
-            self.tensors.append(torch.empty(0, dtype=torch.uint8).set_(storage))
-        return self._numbers[key]
-
-
 @frozen
 class Parcel:
     """A call that another process can make.
@@ -67,39 +45,34 @@ class Parcel:
     Args:
         plugin: The plugin and the device, pickled.
         call: The backend and the programs, pickled without weights.
-        storages: Numbers of the storages that the weights lie in.
+        weights: The bytes of each storage that weights lie in.
     """
 
     plugin: bytes
     call: bytes
-    storages: tuple[int, ...]
+    weights: tuple[np.ndarray[Any, Any], ...]
 
 
-def pack(call: Call, plugin: Plugin, storages: Storages) -> Parcel:
+def pack(call: Call) -> Parcel:
     """Make a parcel of a call.
-
-    Args:
-        call: The call.
-        plugin: Its plugin.
-        storages: Gets the storages of its weights.
 
     Raises:
         LocalOnly: A value can't be pickled or described.
     """
+    plugin = call.plugin
     implementation: Any = plugin.implementation
     if isinstance(implementation, ModuleType):
         implementation = implementation.__name__
-    made = plugin.name, implementation, plugin.distribution, plugin.version
+    made = plugin.name, implementation, plugin.distribution, plugin.version, plugin.limits
     try:
         head = pickle.dumps((made, call.first.device))
     except Exception as error:  # Whatever the objects of a plugin raise.
         raise LocalOnly(f"plugin {plugin.name}: {first_line(error)}") from error
-    file = io.BytesIO()
-    packer = _Packer(file, storages)
+    packer = _Packer()
     packer.add("the backend", (call.backend, call.together, len(call.jobs)))
     for job in call.jobs:
         packer.add_job(job)
-    return Parcel(head, file.getvalue(), tuple(packer.used))
+    return Parcel(head, packer.file.getvalue(), tuple(packer.weights))
 
 
 def unpack_plugin(parcel: Parcel) -> tuple[Plugin, Device]:
@@ -117,30 +90,27 @@ def unpack_plugin(parcel: Parcel) -> tuple[Plugin, Device]:
         raise LocalOnly(f"its plugin can't be made there: {first_line(error)}") from error
 
 
-def unpack_call(parcel: Parcel, storage: Callable[[int], Tensor]) -> Call:
+def unpack_call(parcel: Parcel, plugin: Plugin) -> Call:
     """Return the call of a parcel, inside the compile context of its plugin.
-
-    Args:
-        parcel: The parcel.
-        storage: Returns a copy of the bytes of a storage by its place in the parcel.
 
     Raises:
         LocalOnly: The call can't be made in this process.
     """
-    unpacker = _Unpacker(parcel, storage)
+    unpacker = _Unpacker(parcel)
     try:
         backend, together, count = unpacker.load()
-        return Call(backend, tuple(unpacker.job() for _ in range(count)), together)
+        return Call(backend, tuple(unpacker.job() for _ in range(count)), together, plugin)
     except Exception as error:  # Whatever is missing here: a module, an op, another version.
         raise LocalOnly(f"its program can't be made there: {first_line(error)}") from error
 
 
 class _Packer(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, storages: Storages) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._storages = storages
+    def __init__(self) -> None:
+        self.file = io.BytesIO()
+        super().__init__(self.file, pickle.HIGHEST_PROTOCOL)
+        self.weights: list[np.ndarray[Any, Any]] = []
+        self._places: dict[tuple[int, int], int] = {}
         self._numbers: dict[Node, int] = {}
-        self.used: list[int] = []
 
     def add(self, who: str, value: object) -> None:
         """Pickle a value that belongs to `who`."""
@@ -187,17 +157,20 @@ class _Packer(pickle.Pickler):
         plain = type(value) in (Tensor, torch.nn.Parameter) and not value.is_quantized
         if not plain or value.device.type != "cpu":
             raise LocalOnly(f"is a {type(value).__name__} of {value.dtype} on {value.device}")
-        number = self._storages.number(value)
-        if number not in self.used:
-            self.used.append(number)
+        storage = value.untyped_storage()
+        place = storage.data_ptr(), storage.nbytes()
+        if place not in self._places:
+            self._places[place] = len(self.weights)
+            self.weights.append(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
         parameter = isinstance(value, torch.nn.Parameter)
-        return "weight", self.used.index(number), parameter, *about
+        return "weight", self._places[place], parameter, *about
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, parcel: Parcel, storage: Callable[[int], Tensor]) -> None:
+    def __init__(self, parcel: Parcel) -> None:
         super().__init__(io.BytesIO(parcel.call))
-        self._storage = storage
+        # Copies, since backends may write to weights.
+        self._storages = [torch.tensor(weight).untyped_storage() for weight in parcel.weights]
         self._nodes: list[Node] = []
         self._mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
 
@@ -245,6 +218,5 @@ class _Unpacker(pickle.Unpickler):
         self, place: int, parameter: bool, dtype: torch.dtype, grad: bool, geometry: Any
     ) -> Tensor:
         shape, stride, offset = geometry
-        storage = self._storage(place).untyped_storage()
-        value = torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+        value = torch.empty(0, dtype=dtype).set_(self._storages[place], offset, shape, stride)
         return torch.nn.Parameter(value, grad) if parameter else value.requires_grad_(grad)

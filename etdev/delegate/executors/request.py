@@ -8,22 +8,19 @@ import platform
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from attrs import evolve, frozen
 
-from etdev.delegate.cache.cache import Cache
-from etdev.delegate.cache.canonical import Unhashable
-from etdev.delegate.cache.key import Keys, about
-from etdev.delegate.cache.packing import Unstorable, packed
-from etdev.delegate.cache_session import CompilerCache
-from etdev.delegate.compiler_calls import context
+from etdev.delegate.cache.cache import Cache, CompilerCache
+from etdev.delegate.cache.canonical import Uncacheable
+from etdev.delegate.cache.entry import packed
+from etdev.delegate.cache.key import Keys, about, settings
+from etdev.delegate.calls import context
 from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
-from etdev.delegate.settings import taken_over
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings
 from etdev.schema.compiler_cache import standing
@@ -41,32 +38,22 @@ class Request:
         key: The cache key that it must have in the worker, too.
         settings: Settings of torch that compilers may read.
         cache: Where the worker keeps what it compiles; None for nowhere.
-        limit_s: Seconds that compiling may take; None for any.
-        exits: True if the worker is a process of etdev's, which ends when it compiles for longer.
+        exits: True if the worker is a process of etdev's, which ends when it compiles for too long.
     """
 
     parcel: Parcel
     key: str
     settings: Mapping[str, Any]
     cache: CacheSettings | None
-    limit_s: float | None = None
     exits: bool = False
 
 
 class WorkerError(Exception):
-    """An error that a backend raised in a worker, as text.
-
-    Args:
-        line: The error in one line.
-        trace: Its traceback with those of all its causes.
-        worker: The worker's process.
-    """
+    """An error that a backend raised in a worker, as one line and with the tracebacks of all."""
 
     def __init__(self, line: str, trace: str, worker: str) -> None:
         super().__init__(line, trace, worker)
-        self.line = line
-        self.trace = trace
-        self.worker = worker
+        self.line, self.trace, self.worker = line, trace, worker
 
     def __str__(self) -> str:
         return f"{self.line}\n\nin {self.worker}:\n{self.trace}"
@@ -91,45 +78,58 @@ class Reply:
     seconds: float = 0.0
 
 
-def answer(request: Request, *weights: np.ndarray[Any, Any]) -> Reply:
-    """Compile a request; called in a worker.
-
-    Args:
-        request: The request.
-        weights: The bytes of the storages of its weights, in the order of its parcel.
-    """
+def answer(request: Request) -> Reply:
+    """Compile a request; called in a worker."""
     start = time.perf_counter()
-    with ONE_AT_A_TIME, taken_over(request.settings):
+    with ONE_AT_A_TIME, _taken_over(request.settings):
         try:
-            reply = Reply(_compiled(request, weights))
+            reply = Reply(_compiled(request))
         except CompileError as error:
             line, trace = first_line(error.__cause__ or error), traceback.format_exception(error)
             reply = Reply(error=error, cause=WorkerError(line, "".join(trace), _process()))
-        except (LocalOnly, Unhashable, Unstorable, EtdevError) as error:
+        except (LocalOnly, Uncacheable, EtdevError) as error:
             # An EtdevError here is the fault of this machine: the plugin is unfit.
             reply = Reply(local_only=str(error))
     return evolve(reply, seconds=time.perf_counter() - start)
 
 
-def _compiled(request: Request, weights: Sequence[np.ndarray[Any, Any]]) -> bytes:
+def _compiled(request: Request) -> bytes:
     plugin, device = unpack_plugin(request.parcel)
     cache = None if request.cache is None else Cache(request.cache)
     with context(plugin, device) as changes:
-        # A copy each time, since backends may write to weights.
-        call = unpack_call(request.parcel, lambda place: torch.tensor(weights[place]))
-        keys = Keys()
-        name = keys.name(call, plugin, changes)
+        call, keys = unpack_call(request.parcel, plugin), Keys()
+        name = keys.name(call, changes)
         # An equal key promises equal bytes: the program and all versions are the same.
         if name.key != request.key:
             raise LocalOnly("it is not the same there: a version or the program differs")
         own = CompilerCache(cache, call, name.place) if cache else None
-        with standing(own), _ending_after(request.limit_s if request.exits else None):
-            results = call.compile(request.limit_s, f" in {_process()}")
+        with standing(own), _ending_after(call.limit_s if request.exits else None):
+            results = call.compile(f" in {_process()}")
         entry = packed(results, request.key, about(call), keys.weights)
     if cache:
         cache.store(entry)
         cache.close()
     return entry.to_bytes()
+
+
+@contextmanager
+def _taken_over(wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Set torch as in another process, given what `settings` returned there."""
+    before = settings()
+    try:
+        _set(wanted)
+        yield
+    finally:
+        _set(before)
+
+
+def _set(wanted: Mapping[str, Any]) -> None:
+    if torch.get_num_threads() != wanted["threads"]:
+        torch.set_num_threads(wanted["threads"])
+    torch.set_grad_enabled(wanted["grad"])
+    torch.set_default_dtype(getattr(torch, wanted["dtype"]))
+    torch.set_float32_matmul_precision(wanted["precision"])
+    torch.use_deterministic_algorithms(wanted["deterministic"])
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import torch
 from attrs import define
 
-from etdev.delegate.cache.canonical import Unhashable, canonical
+from etdev.delegate.cache.canonical import Uncacheable, canonical
 
 Pair = namedtuple("Pair", "a b")
 Couple = namedtuple("Couple", "a b")
@@ -65,7 +65,7 @@ class Word(str):
 
 @pytest.mark.parametrize("value", [object(), print, torch.ones(1), Word("a"), type, [{1: {print}}]])
 def test_what_has_no_text_is_named(value):
-    with pytest.raises(Unhashable, match="which has no canonical text"):
+    with pytest.raises(Uncacheable, match="which has no canonical text"):
         canonical(value)
 
 

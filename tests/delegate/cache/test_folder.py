@@ -28,7 +28,6 @@ def aged(folder: Folder, *ages: tuple[str, float]) -> None:
 
 def test_what_was_stored_is_loaded(tmp_path):
     folder = Folder(tmp_path / "new" / "cache", 1 << 20)
-    folder.check()
     assert folder.load(KEYS[0]) is None
     folder.store(KEYS[0], b"data")
     assert folder.load(KEYS[0]) == b"data"
@@ -85,7 +84,7 @@ def test_a_folder_that_is_a_file_is_named(tmp_path):
     path = tmp_path / "file"
     path.touch()
     with pytest.raises(CacheError, match=f"^{path}: the cache folder can't be written"):
-        Folder(path, 1).check()
+        Folder(path, 1).store(KEYS[0], b"")
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):

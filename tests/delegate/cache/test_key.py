@@ -28,12 +28,11 @@ from toys.accelerator import Accelerator
 
 from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
-from etdev.delegate.cache.canonical import Unhashable
+from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.key import Keys
-from etdev.delegate.compiler_calls import calls_of
-from etdev.delegate.jobs import batches, jobs_of
-from etdev.delegate.split import split
+from etdev.delegate.calls import batches, calls_of
+from etdev.delegate.split import Split
 from etdev.errors import PluginError
 from etdev.registry import answers
 
@@ -49,12 +48,12 @@ def keys(
     lowerer = Lowerer(list(plugins))
     decided = lowerer.decide(model, inputs, **given)
     splits = [
-        split(program, decided.plan[name].partitions, lowerer.composition.annotations(plan))
+        Split(program, decided.plan[name].partitions, lowerer.composition.annotations(plan))
         for name, program in decided.programs.items()
         for plan in [decided.plan[name]]
     ]
     texts = []
-    for batch in batches(jobs_of(splits)):
+    for batch in batches(splits):
         plugin = lowerer.composition.by_name[batch[0].partition.plugin]
         before = dict(os.environ)
         with answers.compile_context(plugin, batch[0].partition.device):
@@ -63,7 +62,7 @@ def keys(
                 for job in call.jobs:
                     if change:
                         change(job.program)
-                texts.append(Keys().name(call, plugin, settled).key)
+                texts.append(Keys().name(call, settled).key)
     return texts
 
 
@@ -303,7 +302,7 @@ def test_specs_annotations_and_what_the_plugin_tells_count(change):
 
 def test_a_plugin_can_opt_out():
     plugins = [Specified(told=Bypass("tuned anew each time"))]
-    with pytest.raises(Unhashable, match=r"^tuned anew each time$"):
+    with pytest.raises(Uncacheable, match=r"^tuned anew each time$"):
         keys(nn.ReLU(), (X,), plugins)
 
 
@@ -344,7 +343,7 @@ def test_code_of_an_editable_distribution_counts_by_its_files(tmp_path, monkeypa
     assert one != other
     assert origin_of("shadow", False) is None
     # What was imported may be another version of the file.
-    with pytest.raises(Unhashable, match=r"vendorpkg was changed since this process began"):
+    with pytest.raises(Uncacheable, match=r"vendorpkg was changed since this process began"):
         origin_of("edited", True, older=False)
 
 
@@ -382,7 +381,7 @@ class Unversioned(BackendDetails):
 
 
 def test_a_backend_of_no_distribution_has_no_key_unless_the_plugin_tells_its_version():
-    with pytest.raises(Unhashable, match="Unversioned is not of an installed version"):
+    with pytest.raises(Uncacheable, match="Unversioned is not of an installed version"):
         keys(nn.ReLU(), (X,), [Accelerator(backend="Unversioned")])
     assert keys(nn.ReLU(), (X,), [Versioned(backend="Unversioned")])
 
@@ -435,7 +434,7 @@ def test_what_the_compile_context_settles_counts(monkeypatch):
 
 
 def test_a_compile_context_whose_code_is_unknown_bypasses_the_cache():
-    with pytest.raises(Unhashable, match="not of an installed package"):
+    with pytest.raises(Uncacheable, match="not of an installed package"):
         keys(nn.ReLU(), (X,), [InContext(told={})])
 
 
@@ -445,7 +444,7 @@ def test_a_compile_context_without_cache_key_bypasses_the_cache():
         def compile_context(self):
             return None
 
-    with pytest.raises(Unhashable, match="compile_context may change anything"):
+    with pytest.raises(Uncacheable, match="compile_context may change anything"):
         keys(nn.ReLU(), (X,), [Alone("alone", ("relu.default",))])
 
 
@@ -479,7 +478,7 @@ def sparse(program) -> None:
     ],
 )
 def test_what_can_not_be_hashed_has_no_key(change, why):
-    with pytest.raises(Unhashable, match=why):
+    with pytest.raises(Uncacheable, match=why):
         keys(Net(), (X,), change=change)
 
 
@@ -507,10 +506,10 @@ def test_settings_of_torch_count(setting):
     decision = Lowerer(["cpu"]).decide(Net(), (X,))
 
     def key() -> str:
-        splits = [split(decision.programs["forward"], decision.plan["forward"].partitions)]
+        splits = [Split(decision.programs["forward"], decision.plan["forward"].partitions)]
         plugin = Lowerer(["cpu"]).plugins[0]
-        calls = [call for batch in batches(jobs_of(splits)) for call in calls_of(batch, plugin)]
-        return Keys().name(calls[0], plugin, {}).key
+        calls = [call for batch in batches(splits) for call in calls_of(batch, plugin)]
+        return Keys().name(calls[0], {}).key
 
     with pytest.MonkeyPatch.context() as patch:
         before = key()
@@ -526,7 +525,7 @@ def test_a_backend_that_is_wrapped_is_not_what_was_installed(monkeypatch):
         return own(*given)
 
     monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(wrapped))
-    with pytest.raises(Unhashable, match="XnnpackByStructure is not of an installed version"):
+    with pytest.raises(Uncacheable, match="XnnpackByStructure is not of an installed version"):
         keys(Net(), (X,))
 
 
@@ -539,7 +538,7 @@ class Silent:
 
 def test_an_option_without_a_canonical_text_bypasses_the_cache(monkeypatch):
     monkeypatch.setattr("etdev.delegate.cache.key.origin", lambda _: ("tests 1",))
-    with pytest.raises(Unhashable, match="context has an option that is a value of Silent"):
+    with pytest.raises(Uncacheable, match="context has an option that is a value of Silent"):
         keys(nn.ReLU(), (X,), [InContext(told={}, option=Silent())])
 
 
@@ -554,5 +553,5 @@ def test_the_code_that_a_compiler_goes_on_to_counts(monkeypatch):
     """XNNPACK's own compiles what etdev-cpu's has no structure of."""
     own = XnnpackBackend.preprocess
     monkeypatch.setattr(XnnpackBackend, "preprocess", staticmethod(lambda *given: own(*given)))
-    with pytest.raises(Unhashable, match="XnnpackByStructure is not of an installed version"):
+    with pytest.raises(Uncacheable, match="XnnpackByStructure is not of an installed version"):
         keys(Net(), (X,))
