@@ -44,12 +44,7 @@ def read_ledger(path: Path) -> Plan:
 
 
 def find_ledger(path: Path) -> Plan | None:
-    """Read the plan that a .pte carries; None if it carries none.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
-        EtdevError: The plan is of another version of etdev.
-    """
+    """Read the plan that a .pte carries as `read_ledger` does; None if it carries none."""
     _, data = opened(path, program_of)[1].get(LEDGER, (0, None))
     if data is None:
         return None

@@ -68,10 +68,6 @@ def schema(package: str, file: str, root: str) -> Schema:
 def measure(data: memoryview | bytes, shape: Schema) -> None:
     """Reject a flatbuffer that unpacks to more than a file of its size can hold.
 
-    Args:
-        data: Its bytes.
-        shape: Its schema.
-
     Raises:
         ValueError: It does, or an offset points outside of it.
     """
@@ -83,11 +79,7 @@ def measure(data: memoryview | bytes, shape: Schema) -> None:
 
 
 def texts(data: memoryview | bytes, shape: Schema, vector: str, name: str) -> list[str]:
-    """Return the texts of a field of all tables in a vector of the root.
-
-    Raises:
-        ValueError: As for `measure`, or one is not text.
-    """
+    """Return the texts of a field of all tables in a vector of the root, measured before."""
     measure(data, shape)
     tables = shape.tables[shape.root][vector]
     slot = shape.tables[tables.kind][name].slot

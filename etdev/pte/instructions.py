@@ -9,9 +9,8 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from etdev.pte.delegates import device
 from etdev.pte.opening import opened, program_of
-from etdev.pte.read import COPIES, dtype_of, operator_name
+from etdev.pte.read import COPIES, device, dtype_of, operator_name
 from etdev.schema.ledger import Entry, Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan

@@ -48,12 +48,9 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
 
 
 def program_of(data: memoryview) -> tuple[Any, dict[str, tuple[int, memoryview]]]:
-    """Unpack a program without copying its weights.
+    """Return ExecuTorch's schema object, and segment number and bytes of all named data, by key.
 
-    ExecuTorch's own `deserialize_pte_binary` copies them three times.
-
-    Returns:
-        ExecuTorch's schema object, and the number and bytes of each named datum's segment, by key.
+    ExecuTorch's own `deserialize_pte_binary` copies the weights three times.
     """
     from etdev.upstream.emission import replace_segments
 
@@ -112,11 +109,8 @@ def _check_segments(program: Any, size: int) -> None:
 
 def _named(program: Any) -> dict[str, tuple[int, int]]:
     """Return the segment and size of all named data, by key."""
-    segments = program.segments
-    return {
-        entry.key: (entry.segment_index, segments[entry.segment_index].size)
-        for entry in program.named_data or ()
-    }
+    named = {entry.key: entry.segment_index for entry in program.named_data or ()}
+    return {key: (number, program.segments[number].size) for key, number in named.items()}
 
 
 def _mapped(file: Path) -> memoryview:

@@ -76,13 +76,7 @@ def find(facts: Artifact, path: Path) -> Path | None:
 
 
 def without_data(facts: Artifact, path: Path, data: Path | None) -> Iterable[str]:
-    """Describe missing data of those that a .pte keeps outside.
-
-    Args:
-        facts: The contents of the .pte.
-        path: Its path.
-        data: Its .ptd; None searches its folder.
-    """
+    """Describe the data that a .pte keeps outside and that is not in its .ptd or its folder."""
     missing = outside(facts)
     if not missing:
         return

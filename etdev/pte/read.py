@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from etdev.pte.artifact import LEDGER, Arena, Artifact, MethodArtifact, Value
-from etdev.pte.delegates import delegates, device, is_native
+from etdev.errors import ArtifactError
+from etdev.pte.artifact import LEDGER, Arena, Artifact, Delegate, MethodArtifact, Value
 from etdev.pte.opening import opened, program_of, restored
+from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
@@ -24,6 +26,11 @@ _DTYPES = {
     "HALF": "float16", "FLOAT": "float32", "DOUBLE": "float64", "BOOL": "bool",
     "BFLOAT16": "bfloat16",
 }  # fmt: skip
+# The first bytes of shared libraries.
+_LIBRARIES = (
+    *(b"\x7fELF", b"MZ"),
+    *(b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"),
+)
 
 
 @frozen(eq=False)
@@ -67,27 +74,23 @@ def compiled(path: str | Path) -> dict[str, list[Compiled]]:
 
 
 def _compiled(parsed: Any) -> dict[str, list[Compiled]]:
-    data = parsed.program.backend_delegate_data
-    return {
-        plan.name: [
+    data, found = parsed.program.backend_delegate_data, {}
+    for plan in parsed.program.execution_plan:
+        order = dict.fromkeys(call.delegate_index for call in _calls(plan))
+        found[plan.name] = [
             Compiled(
                 backend_id=delegate.id,
                 payload=bytes(data[delegate.processed.index].data),
-                compile_specs=tuple(
-                    CompileSpec(spec.key, bytes(spec.value)) for spec in delegate.compile_specs
-                ),
+                compile_specs=_specs(delegate),
                 named_data=parsed.named_data,
             )
-            for delegate in _in_order(plan)
+            for delegate in map(plan.delegates.__getitem__, order)
         ]
-        for plan in parsed.program.execution_plan
-    }
+    return found
 
 
-def _in_order(plan: Any) -> list[Any]:
-    """Return the delegates of a method, in the order of their first calls."""
-    order = dict.fromkeys(call.delegate_index for call in _calls(plan))
-    return [plan.delegates[index] for index in order]
+def _specs(delegate: Any) -> tuple[CompileSpec, ...]:
+    return tuple(CompileSpec(spec.key, bytes(spec.value)) for spec in delegate.compile_specs)
 
 
 def methods_in(program: bytes) -> tuple[MethodArtifact, ...]:
@@ -113,7 +116,7 @@ def _artifact(file: Path, data: memoryview, plugins: Sequence[Plugin]) -> Artifa
         named=tuple(named),
         methods=methods_of(program, plugins),
         ledger_bytes=len(ledger),
-        native=tuple(key for key, (_, content) in named.items() if is_native(content)),
+        native=tuple(key for key, (_, content) in named.items() if _is_native(content)),
     )
 
 
@@ -126,7 +129,7 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         name=plan.name,
         inputs=tuple(_value(plan.values[index].val) for index in plan.inputs),
         outputs=tuple(_value(plan.values[index].val) for index in plan.outputs),
-        delegates=tuple(delegates(program, plan, calls, plugins)),
+        delegates=tuple(_delegates(program, plan, calls, plugins)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(COPIES)},
         operators=tuple(operator_name(operator) for operator in plan.operators),
         host_to_device=counts[f"{COPIES}_h2d_copy.out"],
@@ -206,3 +209,61 @@ def dtype_of(tensor: Any) -> str:
 
 def operator_name(operator: Any) -> str:
     return f"{operator.name}.{operator.overload}" if operator.overload else str(operator.name)
+
+
+def _delegates(
+    program: Any, plan: Any, calls: list[Any], plugins: Sequence[Plugin]
+) -> Iterable[Delegate]:
+    """Read the delegates of a method in the order of their first calls, uncalled ones last."""
+    devices: dict[int, dict[Device, None]] = {}
+    arguments: dict[int, int] = {}
+    for call in calls:
+        values = [plan.values[index].val for index in call.args]
+        arguments.setdefault(call.delegate_index, len(values))
+        used = devices.setdefault(call.delegate_index, {})
+        used.update(dict.fromkeys(device(v) for v in values if type(v).__name__ == "Tensor"))
+    counts = Counter(call.delegate_index for call in calls)
+    payloads = program.backend_delegate_data
+    # Delegates may share a payload, and a plugin may take long to read it.
+    read = cache(lambda number, *asked: _asked(plugins, bytes(payloads[number].data), *asked))
+    uncalled = [index for index in range(len(plan.delegates)) if index not in devices]
+    for index in (*devices, *uncalled):
+        delegate = plan.delegates[index]
+        number = delegate.processed.index
+        real, fault, data = (
+            read(number, delegate.id, arguments.get(index)) if plugins else (None, "", ())
+        )
+        yield Delegate(
+            backend_id=delegate.id,
+            devices=tuple(sorted(devices.get(index, ()))),
+            size_bytes=len(payloads[number].data),
+            calls=counts[index],
+            compile_specs=_specs(delegate),
+            payload_device=real,
+            data=data,
+            native=_is_native(payloads[number].data),
+            fault=fault,
+        )
+
+
+def _asked(
+    plugins: Sequence[Plugin], payload: bytes, backend_id: str, arguments: int | None
+) -> tuple[Device | None, str, tuple[str, ...]]:
+    """Ask plugins which device a payload uses, why it can't run, and which data it looks up."""
+    real, fault = None, ""
+    try:
+        real = answers.payload_device(plugins, backend_id, payload, arguments)
+    except ArtifactError as error:
+        fault = f"{error.what}; {error.cure}" if error.cure else error.what
+    return real, fault, tuple(answers.payload_data(plugins, backend_id, payload))
+
+
+def _is_native(content: Any) -> bool:
+    """Return True if some bytes begin like a shared library of Linux, Windows or macOS."""
+    return bytes(content[:4]).startswith(_LIBRARIES)
+
+
+def device(tensor: Any) -> Device:
+    """Return the device of ExecuTorch's schema object of a tensor."""
+    extra = tensor.extra_tensor_info
+    return Device(extra.device_type.name.lower(), extra.device_index) if extra else CPU

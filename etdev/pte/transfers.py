@@ -40,17 +40,11 @@ class Skips:
 
 
 class MergeCopies(PassBase):
-    """A pass that makes each device copy once, then runs the pass that it replaces.
-
-    Args:
-        then: The pass that ExecuTorch would have run in its place.
-        skips: Copies to leave out.
-    """
+    """A pass that makes each device copy once, then runs the pass that it replaces."""
 
     def __init__(self, then: PassBase, skips: Skips) -> None:
         super().__init__()
-        self._then = then
-        self._skips = skips
+        self._then, self._skips = then, skips
 
     def call(self, graph_module: GraphModule) -> PassResult | None:
         """Rewrite the copies in place."""
@@ -132,8 +126,7 @@ def _skip_inputs(graph_module: GraphModule) -> None:
         spec: TensorSpec = source.meta["spec"]
         if source.op != "placeholder" or len(source.users) != 1 or spec.const:
             continue
-        spec.device = node.meta["spec"].device
-        spec.device_index = node.meta["spec"].device_index
+        spec.device, spec.device_index = node.meta["spec"].device, node.meta["spec"].device_index
         node.replace_all_uses_with(source)
         graph_module.graph.erase_node(node)
 

@@ -13,7 +13,7 @@ from torch.export import ExportGraphSignature
 
 from etdev import Lowerer
 from etdev.pte import emit
-from etdev.pte.signatures import Planning, cached
+from etdev.pte.emit import cached
 
 
 def asked(count, monkeypatch):
@@ -43,15 +43,12 @@ def test_it_goes_through_the_inputs_as_often_whatever_their_number(monkeypatch):
 def test_the_program_is_that_of_the_pass_by_itself(name, monkeypatch):
     model = getattr(nets, name)()
     ours = Lowerer(["cpu"]).lower(*model).to_executorch().buffer
-    monkeypatch.setattr(emit, "planning", lambda config: config)
+    monkeypatch.setattr(emit, "cached", lambda signature: signature)
     assert Lowerer(["cpu"]).lower(*model).to_executorch().buffer == ours
 
 
-def test_what_executorch_tells_the_pass_reaches_the_callers_own():
+def test_the_settings_of_the_callers_pass_hold():
     inner = MemoryPlanningPass(alloc_graph_input=False)
-    Planning(inner).enable_non_cpu_memory_planning = True
-    assert inner.enable_non_cpu_memory_planning
-    assert Planning(inner).alloc_graph_input is False
     config = ExecutorchBackendConfig(memory_planning_pass={"forward": inner})
     lowered = Lowerer([]).lower(nn.ReLU(), (torch.ones(2),))
     (method,) = lowered.to_executorch(config).executorch_program.execution_plan
