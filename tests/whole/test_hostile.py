@@ -17,7 +17,7 @@ from shell import invoke
 from etdev import Lowerer
 from etdev.delegate.cache import entry as entries
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import unpacked
+from etdev.delegate.cache.packing import unpacked
 from etdev.errors import EtdevError
 from etdev.pte.embedded_plan import read_ledger
 from etdev.pte.instructions import steps

@@ -16,9 +16,10 @@ from blake3 import blake3
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.canonical import Uncacheable
-from etdev.delegate.cache.entry import Entry, packed, unpacked
+from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
 from etdev.delegate.cache.key import Keys, about
+from etdev.delegate.cache.packing import packed, unpacked
 from etdev.delegate.cache.remote import Remote
 from etdev.delegate.calls import Call, Task
 from etdev.errors import CacheError, EtdevWarning

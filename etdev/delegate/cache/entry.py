@@ -1,17 +1,14 @@
-"""The entry of the cache: the results of a backend's compiler as bytes, and back.
+"""The entry of the cache: self-contained bytes with a head and a checksum.
 
-    magic, which has the version of the format
-    length of the head, 8 bytes, little-endian
-    head, JSON: the key, a description, the content, the lengths of the blobs
-    the blobs
-    BLAKE3 of all bytes before, 32 bytes
-
-A buffer with the very bytes of one of the program's weights is kept as their digest.
+magic, which has the version of the format
+length of the head, 8 bytes, little-endian
+head, JSON: the key, a description, the content, the lengths of the blobs
+the blobs
+BLAKE3 of all bytes before, 32 bytes
 """
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -20,20 +17,15 @@ from typing import Any
 from attrs import asdict, field, frozen
 from blake3 import blake3
 from cattrs import Converter
-from executorch.exir.backend.backend_details import PreprocessResult
-from executorch.exir.scalar_type import ScalarType
 
-from etdev.delegate.cache.canonical import Uncacheable
-from etdev.delegate.cache.digests import Digests
 from etdev.errors import CacheError
-from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
 
 MAGIC = b"etdev entry 2\n"
 _HEAD = len(MAGIC) + 8
 _CHECKSUM_BYTES = 32
 _CURE = "etdev cache verify removes it"
 # Errors of reading JSON that anyone may have written.
-_MALFORMED = (
+MALFORMED = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
     *(SyntaxError, RecursionError, MemoryError),
 )
@@ -85,11 +77,11 @@ class Entry:
         start = _HEAD + int.from_bytes(data[len(MAGIC) : _HEAD], "little")
         # The checksum shows damage, not intent: anyone may have written the rest.
         try:
-            head = _CONVERTER.structure(json.loads(data[_HEAD:start]), _Head)
+            head = CONVERTER.structure(json.loads(data[_HEAD:start]), _Head)
             ends = list(itertools.accumulate(head.blobs, initial=start))
             if ends[-1] != len(body):
                 raise ValueError(head)
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise CacheError(who, "has a head that can't be read", _CURE) from error
         if key is not None and head.key != key:
             raise CacheError(who, f"is the entry of {head.key}", "etdev cache verify")
@@ -105,113 +97,8 @@ class _Head:
     blobs: list[int]
 
 
-def packed(
-    results: Sequence[PreprocessResult], key: str, about: Mapping[str, str], weights: Digests
-) -> Entry:
-    """Make an entry of the results of one call.
-
-    Args:
-        results: The results.
-        key: The key of the call.
-        about: What `etdev cache` shows of the entry.
-        weights: The weights that the key was made of.
-
-    Raises:
-        Uncacheable: An entry can't keep a result.
-    """
-    blobs: list[bytes] = []
-    return Entry(key, about, [_packed(result, blobs, weights) for result in results], blobs)
-
-
-def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:
-    """Return the results that an entry was made of.
-
-    Args:
-        entry: The entry.
-        count: How many results the call has.
-        who: Where the entry comes from, for messages.
-        weights: The weights that the key was made of.
-
-    Raises:
-        CacheError: The entry has another number of results, or malformed ones.
-    """
-    try:
-        results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
-    except _MALFORMED as error:
-        raise CacheError(who, "has results that make no sense", _CURE) from error
-    if len(results) != count:
-        cure = "etdev cache clear"
-        raise CacheError(who, f"has {len(results)} results, not {count}", cure)
-    return results
-
-
-def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
-    if delegate_info(result) is not None:
-        raise Uncacheable("the backend adds delegate info to the graph")
-
-    def blob(data: bytes) -> int:
-        blobs.append(data)
-        return len(blobs) - 1
-
-    payload, data = blob(_content(result.processed_bytes)), result.data_store_output
-    if data is not None:
-        buffers = map(_content, data.buffers)
-        data = {
-            "buffers": [weights.find(buffer) or blob(buffer) for buffer in buffers],
-            "inside": _CONVERTER.unstructure(data.pte_data, _Named),
-            "outside": _CONVERTER.unstructure(data.external_data, dict[str, _Named]),
-        }
-    return {"payload": payload, "handles": _literal(result.debug_handle_map), "data": data}
-
-
-def _unpacked(
-    item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests
-) -> PreprocessResult:
-    kept, data = item["data"], None
-    if kept is not None:
-        data = NamedDataStoreOutput(
-            buffers=[
-                weights.content(place) if isinstance(place, str) else bytes(blobs[_natural(place)])
-                for place in kept["buffers"]
-            ],
-            pte_data=_CONVERTER.structure(kept["inside"], _Named),
-            external_data=_CONVERTER.structure(kept["outside"], dict[str, _Named]),
-        )
-        for entries in (data.pte_data, *data.external_data.values()):
-            for key, entry in entries.items():
-                if entry.buffer_index >= len(data.buffers) or entry.alignment == 0:
-                    raise ValueError(key)
-    return PreprocessResult(
-        processed_bytes=bytes(blobs[_natural(item["payload"])]),
-        debug_handle_map=ast.literal_eval(item["handles"]),
-        data_store_output=data,
-    )
-
-
-def _content(data: Any) -> bytes:
-    """Return the bytes of a buffer of torch's or ExecuTorch's."""
-    if type(data) is bytes:
-        return data
-    try:
-        # A file-backed buffer can be read as a prefix only.
-        return data.prefix(len(data)) if hasattr(data, "prefix") else bytes(memoryview(data))
-    except TypeError:
-        raise Uncacheable(f"the backend returns a buffer of {type(data).__name__}") from None
-
-
-def _literal(handles: Any) -> str:
-    """Return debug handles as a Python literal."""
-    text = repr(handles)
-    try:
-        same = repr(ast.literal_eval(text)) == text
-    except (ValueError, SyntaxError):
-        same = False
-    if not same:
-        raise Uncacheable(f"the backend returns the debug handles {text[:60]}")
-    return text
-
-
-def _natural(value: Any, _: object = None) -> int:
+def natural(value: Any, _: object = None) -> int:
+    """Return a number of an entry, which counts or indexes."""
     if type(value) is not int or value < 0:
         raise ValueError(value)
     return value
@@ -223,8 +110,7 @@ def _text(value: Any, _: object = None) -> str:
     return value
 
 
-_Named = dict[str, DataEntry]
-_CONVERTER = Converter(detailed_validation=False)
-_CONVERTER.register_structure_hook(int, _natural)
-_CONVERTER.register_structure_hook(str, _text)
-_CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value))
+# Refuses a number that is negative or a bool, and a text that is not one.
+CONVERTER = Converter(detailed_validation=False)
+CONVERTER.register_structure_hook(int, natural)
+CONVERTER.register_structure_hook(str, _text)

@@ -18,8 +18,9 @@ from concurrent.futures import TimeoutError as NoAnswerError
 from attrs import define, evolve, field
 
 from etdev.delegate.cache.cache import Memory
-from etdev.delegate.cache.entry import Entry, unpacked
+from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.key import settings
+from etdev.delegate.cache.packing import unpacked
 from etdev.delegate.calls import Done, Task, compile_error
 from etdev.delegate.executors.parcel import LocalOnly, pack
 from etdev.delegate.executors.processes import start_processes

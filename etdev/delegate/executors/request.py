@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 
 from etdev.delegate.cache.cache import Cache, CompilerCache
 from etdev.delegate.cache.canonical import Uncacheable
-from etdev.delegate.cache.entry import packed
 from etdev.delegate.cache.key import Keys, about, settings
+from etdev.delegate.cache.packing import packed
 from etdev.delegate.calls import context
 from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
 from etdev.errors import CompileError, EtdevError, first_line

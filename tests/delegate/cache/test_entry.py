@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.entry import MAGIC, Entry, packed, unpacked
+from etdev.delegate.cache.entry import MAGIC, Entry
+from etdev.delegate.cache.packing import packed, unpacked
 from etdev.errors import CacheError
 
 KEY = "0" * 64
