@@ -151,11 +151,11 @@ class Conversion:
             self._decompose_branches(branch, program, ops)
             # A piece may be an op that is decomposed, too.
             while pieces := {
-                node: expander.pieces(node, program)
+                node: own
                 for node in branch.graph.nodes
                 if node.op == "call_function"
                 and (aten_op(node.target) in ops or expander.formula_of(node))
-                and expander.has_pieces(node, program)
+                and (own := expander.pieces(node, program))
             }:
                 inline_in_branch(branch, pieces)
 

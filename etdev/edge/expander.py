@@ -29,13 +29,13 @@ class PluginExpander(Expander):
         apply: Applies the quirks of a stage.
     """
 
-    plugins: Sequence[Plugin] = ()
-    apply: Apply = unchanged
+    plugins: Sequence[Plugin] = field(default=(), kw_only=True)
+    apply: Apply = field(default=unchanged, kw_only=True)
     _opset: Opset = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        self._opset = Opset(self.compile_config, self.kept)
+    @_opset.default
+    def _own_opset(self) -> Opset:
+        return Opset(self.compile_config, self.kept)
 
     def formula_of(self, node: Node) -> Callable[..., Any] | None:
         """Return a plugin's decomposition of a node, or the one that its own library has."""

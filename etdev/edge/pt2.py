@@ -7,24 +7,26 @@ dynamic shapes as Python, and writes names of nodes into code that it then runs.
 
 from __future__ import annotations
 
-import ast
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sympy
 import torch
-from attrs import define
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 
 from etdev.errors import SourceError, first_line
 from etdev.upstream.exported import size_functions
 
+# Functions that read the members of an archive, by name.
+_Members = Mapping[str, Callable[[], bytes]]
 _PAYLOADS = ("data/weights/", "data/constants/")
 _LIBRARIES = "data/aotinductor/"
 _OPAQUE = "opaque_obj"
@@ -32,20 +34,19 @@ _TRUST = (
     "if you trust who made it, give --trust, or what torch.export.load makes of it; "
     "else export the model anew"
 )
-# The syntax of the expressions that torch writes.
-_EXPRESSION = (
-    *(ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.Tuple),
-    *(ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
-    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
+# Generated code can contain such names, with the dots of submodules, and run nothing else.
+_NAMES = re.compile(r"[\w.]*")
+# The arguments of a function as torch's pytrees write them: `["x", "y"]`.
+_KEYS = re.compile(r'[-\w."\[\], ]*')
+# Words, texts of one word, numbers and operators, but neither attributes nor calls of a result.
+_EXPRESSION = re.compile(
+    r"(?:[A-Za-z]\w*\b|'\w+'|\d+(?:\.\d+)?\b|(?!\) *\()[-+*/%(),=<>!&|~ ])*", re.ASCII
 )
+_CALLED = re.compile(r"(\w+) *\(")
 
 
 def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
-    """Load a .pt2 file, as `torch.export.save` writes it.
-
-    Args:
-        path: The file.
-        trust: Let code in it run.
+    """Load a .pt2 file, as `torch.export.save` writes it; with `trust` code in it may run.
 
     Raises:
         SourceError: It is missing, truncated, not a .pt2 file, or would run code.
@@ -66,73 +67,48 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
 
 
 def code_in(path: Path) -> Iterator[str]:
-    """Yield the code of a file that torch's loader would run; nothing for an unreadable file.
-
-    Args:
-        path: The file.
-    """
-    for archive in _archives(path):
-        yield from _Scan(archive).reasons()
-
-
-def _archives(path: Path) -> Iterator[Mapping[str, Callable[[], bytes]]]:
-    """Yield the members of a file as torch's loader sees them, also in the format of torch 2.7."""
-    try:
-        with PT2ArchiveReader(str(path)) as reader:
-            names = reader.get_file_names()
-            yield {name: partial(reader.read_bytes, name) for name in names}
-    except (RuntimeError, OSError):
-        pass
-    try:
-        with zipfile.ZipFile(path) as file:
-            names = file.namelist() if "version" in file.namelist() else []
-            yield {name: partial(file.read, name) for name in names}
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError):
-        pass
+    """Yield the code of a file that torch's loader would run; nothing for an unreadable file."""
+    # Read as torch's loader does, which also takes the format of torch 2.7.
+    with suppress(RuntimeError, OSError), PT2ArchiveReader(str(path)) as reader:
+        yield from _code({n: partial(reader.read_bytes, n) for n in reader.get_file_names()})
+    unreadable = (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError)
+    with suppress(*unreadable), zipfile.ZipFile(path) as file:
+        if "version" in file.namelist():
+            yield from _code({name: partial(file.read, name) for name in file.namelist()})
 
 
-@define(eq=False)
-class _Scan:
-    """The members of one archive: functions that read them, by name."""
+def _code(members: _Members) -> Iterator[str]:
+    for name, read in members.items():
+        opaque = name.rpartition("/")[2].startswith(_OPAQUE)
+        if name.startswith(_LIBRARIES):
+            yield f"the native library {name}"
+        elif opaque or (name.endswith(".pt") and not _is_data(read())):
+            yield f"the pickle {name}"
+        elif name.endswith(".json"):
+            # The pickles among weights and constants are listed in a file beside them.
+            folder = name.rpartition("/")[0] if name.startswith(_PAYLOADS) else None
+            yield from _in_json(name, _plain(read()), folder, members)
 
-    members: Mapping[str, Callable[[], bytes]]
 
-    def reasons(self) -> Iterator[str]:
-        """Yield the parts that would run."""
-        for name, read in self.members.items():
-            if name.startswith(_LIBRARIES):
-                yield f"the native library {name}"
-            elif name.rpartition("/")[2].startswith(_OPAQUE) or (
-                name.endswith(".pt") and not _is_data(read())
-            ):
-                yield f"the pickle {name}"
-            elif name.endswith(".json"):
-                yield from self._in_json(name, _plain(read()))
-
-    def _in_json(self, name: str, data: Any) -> Iterator[str]:
-        if name.startswith(_PAYLOADS):
-            folder = name.rpartition("/")[0]
-            yield from self._payloads(folder, data)
-            return
-        for key, value in _walk(data):
-            if key == "expr_str" and not _is_expression(value):
-                yield f"the expression {_short(value)} in {name}"
-            elif key in ("name", "as_name", "forward_arg_names") and not _are_names(value):
-                yield f"the name {_short(value)} in {name}"
-            elif key == "in_spec" and not _are_names(_keywords(value)):
+def _in_json(name: str, data: Any, folder: str | None, members: _Members) -> Iterator[str]:
+    for key, value in _walk(data):
+        if folder and isinstance(value, dict) and value.get("use_pickle"):
+            pickle = f"{folder}/{value.get('path_name')}"
+            if pickle in members and not _is_data(members[pickle]()):
+                yield f"the pickle {pickle}"
+        elif key == "expr_str" and not _is_expression(str(value)):
+            yield f"the expression {_short(value)} in {name}"
+        elif key in ("name", "as_name", "forward_arg_names") and not _fits(_NAMES, value):
+            yield f"the name {_short(value)} in {name}"
+        elif key == "in_spec":
+            keys = [inner for at, inner in _walk(_plain(value)) if at == "context"]
+            if not _fits(_KEYS, keys):
                 yield f"a keyword argument in {name}"
 
-    def _payloads(self, folder: str, data: Any) -> Iterator[str]:
-        """Yield the weights or constants that are unsafe pickles."""
-        config = data.get("config") if isinstance(data, dict) else None
-        for payload in config.values() if isinstance(config, dict) else ():
-            if not isinstance(payload, dict) or not payload.get("use_pickle"):
-                continue
-            name = f"{folder}/{payload.get('path_name')}"
-            # TorchScript's objects are of classes that this process has registered.
-            torchscript = str(payload.get("path_name")).startswith("custom_obj")
-            if name in self.members and not torchscript and not _is_data(self.members[name]()):
-                yield f"the pickle {name}"
+
+def _fits(pattern: re.Pattern[str], value: Any) -> bool:
+    texts = value if isinstance(value, list) else [value]
+    return all(pattern.fullmatch(text) for text in texts if isinstance(text, str))
 
 
 def _is_data(content: bytes) -> bool:
@@ -146,11 +122,11 @@ def _is_data(content: bytes) -> bool:
     return True
 
 
-def _plain(content: bytes) -> Any:
-    """Return JSON as plain data; None for other bytes, which torch's loader refuses, too."""
+def _plain(content: Any) -> Any:
+    """Return JSON as plain data; None for another text, which torch's loader refuses, too."""
     try:
         return json.loads(content)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -166,49 +142,11 @@ def _walk(data: Any) -> Iterator[tuple[str, Any]]:
             work += item
 
 
-def _are_names(value: Any) -> bool:
-    """Return True if generated code can contain names without running anything else."""
-    names = value if isinstance(value, list) else [value]
-    return all(
-        not isinstance(name, str)
-        or not name
-        # A submodule's name may have dots.
-        or all(part.isidentifier() or part.isdigit() for part in name.split("."))
-        for name in names
-    )
-
-
-def _keywords(spec: Any) -> list[Any]:
-    """Return the names of keyword arguments in a serialized structure of inputs."""
-    try:
-        _, inputs = json.loads(spec)
-        _, keywords = inputs["children_spec"]
-        names = json.loads(keywords["context"])
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        return []
-    return names if isinstance(names, list) else []
-
-
-def _is_expression(text: Any) -> bool:
+def _is_expression(text: str) -> bool:
     """Return True if sympy makes an expression of a text without running anything else."""
-    if not isinstance(text, str):
-        return True
-    try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return all(isinstance(node, _EXPRESSION) and _is_harmless(node) for node in ast.walk(tree))
-
-
-def _is_harmless(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        kind = node.func.id if isinstance(node.func, ast.Name) else ""
-        known = getattr(size_functions, kind, None) or getattr(sympy, kind, None)
-        return isinstance(known, type) and issubclass(known, sympy.Basic)
-    # sympy evaluates text, too.
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.isidentifier()
-    return not isinstance(node, ast.Name) or not node.id.startswith("__")
+    called = (getattr(size_functions, n, getattr(sympy, n, None)) for n in _CALLED.findall(text))
+    harmless = all(isinstance(kind, type) and issubclass(kind, sympy.Basic) for kind in called)
+    return harmless and bool(_EXPRESSION.fullmatch(text))
 
 
 def _short(value: Any) -> str:

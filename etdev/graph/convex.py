@@ -1,4 +1,4 @@
-"""The fewest convex partitions of a graph, found in linear time.
+"""Convex partitions of a graph, as few as possible, found in linear time.
 
 Works on bare numbers, so that it can be tested without torch. They must be topological: node n
 reads smaller numbers only, as in `MethodGraph.inputs`. Otherwise a single node could close a cycle,
@@ -7,11 +7,12 @@ and `_join_groups` would find no group to refuse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from etdev.graph.units import Units, components
+T = TypeVar("T", bound=Hashable)
 
 
 @frozen
@@ -28,6 +29,94 @@ class Convexity:
     partitions: tuple[tuple[int, ...], ...]
     torn: dict[int, int]
     split_by: tuple[int | None, ...]
+
+
+@define
+class Units:
+    """A graph in which joined nodes are one node, its units."""
+
+    inputs: Sequence[Sequence[int]]
+    unit_of: list[int] = field(init=False)
+    # For units of several nodes only: there may be millions of single nodes.
+    joined: dict[int, list[int]] = field(factory=dict, init=False)
+    _reads: dict[int, dict[int, None]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unit_of = list(range(len(self.inputs)))
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over all units, ascending."""
+        return iter([unit for node, unit in enumerate(self.unit_of) if node == unit])
+
+    def members(self, unit: int) -> Sequence[int]:
+        """Return the nodes of a unit, ascending."""
+        return self.joined.get(unit) or (unit,)
+
+    def join(self, nodes: Iterable[int]) -> int:
+        """Join the units of some nodes; the joined unit has the number of its smallest node."""
+        units = sorted({self.unit_of[node] for node in nodes})
+        first = units[0]
+        if len(units) == 1:
+            return first
+        members = units
+        if not self.joined.keys().isdisjoint(units):
+            members = sorted(node for unit in units for node in self.members(unit))
+        for unit in units:
+            self.joined.pop(unit, None)
+        self.joined[first] = members
+        for node in members:
+            self.unit_of[node] = first
+        self._reads.clear()
+        return first
+
+    def split(self, unit: int) -> None:
+        """Undo a join: every node is its own unit again."""
+        for node in self.joined.pop(unit):
+            self.unit_of[node] = node
+        self._reads.clear()
+
+    def reads(self, unit: int) -> dict[int, None]:
+        """Return the other units that a unit reads, ascending."""
+        if (known := self._reads.get(unit)) is not None:
+            return known
+        of, inputs = self.unit_of, self.inputs
+        sources = {of[source] for node in self.members(unit) for source in inputs[node]}
+        sources.discard(unit)
+        self._reads[unit] = ordered = dict.fromkeys(sorted(sources))
+        return ordered
+
+
+def components(units: Units) -> list[list[int]]:
+    """Return the strongly connected components, sources first (Tarjan, without recursion)."""
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    components: list[list[int]] = []
+    for root in units:
+        work = [] if root in number else [(root, iter(units.reads(root)))]
+        while work:
+            unit, reads = work[-1]
+            if unit not in number:
+                number[unit] = low[unit] = len(number)
+                path.append(unit)
+            for source in reads:
+                if source not in number:
+                    work.append((source, iter(units.reads(source))))
+                    break
+                low[unit] = min(low[unit], low[source])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[unit])
+                if low[unit] == number[unit]:
+                    component = [path.pop()]
+                    while component[-1] != unit:
+                        component.append(path.pop())
+                    components.append(sorted(component))
+                    # Units that read it later are in components of their own.
+                    low.update(dict.fromkeys(component, len(units.inputs)))
+    return components
 
 
 def find_partitions(
@@ -83,64 +172,33 @@ def _join_groups(
 
     A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group:
     groups that another unit both reads and feeds are refused, else the one with the widest span,
-    until no cycle is left.
-
-    Args:
-        units: The units, each a node before; changed in place.
-        groups: Disjoint groups.
-        torn: Filled with the refused groups, see `Convexity`.
+    until no cycle is left. The refused groups are added to `torn`.
 
     Returns:
         The units that are groups, or several merged; and all units so that each comes after what it
         reads.
     """
     group_of = {units.join(group): index for index, group in enumerate(groups)}
-    if units.single:
+    if not units.joined:
+        # Every unit is one node, and their numbers are an order without a cycle.
         return set(group_of), list(units)
-    parts = _tear(units, group_of, torn)
+    parts = components(units)
+    while mixed := [part for part in parts if len(part) > 1 and not group_of.keys() >= {*part}]:
+        for part in mixed:
+            others = [unit for unit in part if unit not in group_of]
+            lost = _between(units, others, group_of) or {_widest(units, part, group_of): others[0]}
+            for unit, blocker in lost.items():
+                torn[group_of.pop(unit)] = blocker
+                units.split(unit)
+        parts = components(units)
     joinable = set(group_of)
-    cycles = [component for component in parts if len(component) > 1]
+    cycles = [part for part in parts if len(part) > 1]
     for cycle in cycles:
         joinable -= set(cycle)
         joinable.add(units.join(node for unit in cycle for node in units.members(unit)))
     if cycles:
         parts = components(units)
-    return joinable, [unit for component in parts for unit in component]
-
-
-def _tear(units: Units, group_of: dict[int, int], torn: dict[int, int]) -> list[list[int]]:
-    """Refuse groups until every cycle consists of groups only.
-
-    Args:
-        units: The units; the refused ones are split.
-        group_of: The positions of the groups by unit; the refused ones are removed.
-        torn: Filled with the refused groups, see `Convexity`.
-
-    Returns:
-        The strongly connected components of all units, sources first.
-    """
-    parts = components(units)
-    pending = parts
-    while True:
-        again: list[int] = []
-        for component in pending:
-            if len(component) == 1:
-                continue
-            others = [unit for unit in component if unit not in group_of]
-            if not others:
-                continue
-            lost = _between(units, others, group_of) or {
-                _widest(units, component, group_of): others[0]
-            }
-            again += [unit for unit in component if unit not in lost]
-            for unit, blocker in lost.items():
-                torn[group_of.pop(unit)] = blocker
-                again += units.members(unit)
-                units.split(unit)
-        if not again:
-            break
-        pending = components(units, again)
-    return components(units) if torn else parts
+    return joinable, [unit for part in parts for unit in part]
 
 
 def _between(units: Units, others: list[int], group_of: dict[int, int]) -> dict[int, int]:
@@ -208,3 +266,28 @@ def _delay(units: Units, order: list[int], joinable: set[int], levels: dict[int,
         if any(s in joinable and levels[s] == levels[unit] for s in units.reads(unit)):
             continue
         levels[unit] = min(levels[reader] for reader in readers[unit])
+
+
+def joined(groups: Iterable[Sequence[T]]) -> list[list[T]]:
+    """Join groups that share a member, directly or through other groups.
+
+    Groups are returned in the order of their first members, and members in the order in which they
+    were given.
+    """
+    leader: dict[T, T] = {}
+
+    def find(member: T) -> T:
+        while leader[member] != member:
+            # Each walk shortens the path for the next one.
+            leader[member] = leader[leader[member]]
+            member = leader[member]
+        return member
+
+    for group in groups:
+        for member in group:
+            leader.setdefault(member, member)
+            leader[find(member)] = find(group[0])
+    members: dict[T, list[T]] = {}
+    for member in leader:
+        members.setdefault(find(member), []).append(member)
+    return list(members.values())

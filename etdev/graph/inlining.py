@@ -8,19 +8,13 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.decomposition import Pieces
 from etdev.graph.nodes import PIECES_OF, module_paths, pieces_of
 from etdev.graph.rebuild import note, rebuilt, simplified_in
-from etdev.graph.signature import renamed
+from etdev.graph.signature import first_input, with_constants
 from etdev.graph.source import line_of
 from etdev.schema.simplification import Simplification
 
@@ -30,70 +24,55 @@ _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", 
 
 @frozen(eq=False)
 class Expanded:
-    """A program with some ops decomposed.
-
-    Args:
-        program: The program; nodes that were not expanded keep their names.
-        pieces: Name of the op that each new node is a piece of.
-    """
+    """A program with some ops decomposed, and the name of the op that each new node is of."""
 
     program: ExportedProgram
     pieces: Mapping[str, str]
 
 
-def inlined(program: ExportedProgram, pieces: Mapping[Node, Pieces]) -> Expanded:
-    """Put pieces in place of some ops; the program itself is not changed."""
-    copy, specs, constants = _Copy(pieces), [], {}
-    users = set(program.graph_signature.user_inputs)
-    placed = False
+def inlined(program: ExportedProgram, pieces: Mapping[Node, ExportedProgram]) -> Expanded:
+    """Put pieces in place of some ops; nodes that were not expanded keep their names."""
+    copy, constants = _Copy(pieces), {}
+    first = first_input(program.graph, program)
     for node in program.graph.nodes:
-        # A signature has its constants before the inputs of the user.
-        if not placed and (node.op != "placeholder" or node.name in users):
-            placed = True
-            brought = (each for op, own in pieces.items() for each in _constants(op, own))
-            for op, inner, value in brought:
-                name = f"{op.name}__{inner.name}"
-                placeholder = copy.graph.create_node("placeholder", name, name=name)
-                placeholder.meta = dict(inner.meta)
-                copy.constants[op, inner.name] = placeholder
-                constants[name] = value
-                argument = TensorArgument(placeholder.name)
-                specs.append(InputSpec(InputKind.CONSTANT_TENSOR, argument, name))
+        if node is first:
+            for op, inner in pieces.items():
+                for constant, value in _constants(inner):
+                    name = f"{op.name}__{constant.name}"
+                    placeholder = copy.graph.create_node("placeholder", name, name=name)
+                    placeholder.meta = dict(constant.meta)
+                    copy.constants[op, constant.name] = placeholder
+                    constants[placeholder.name] = value
         copy.add(node)
     copy.erase_unread()
     names = {node.name: new.name for node, new in copy.copies.items()}
-    old = program.graph_signature
-    inputs = [spec for spec in old.input_specs if spec.kind == InputKind.USER_INPUT]
-    others = [spec for spec in old.input_specs if spec.kind != InputKind.USER_INPUT]
-    outputs = [renamed(spec, names) for spec in old.output_specs]
-    signature = ExportGraphSignature([*others, *specs, *inputs], outputs)
+    signature = with_constants(program.graph_signature, copy.graph, constants, names)
     changed = rebuilt(program, copy.graph, signature, constants=constants)
     note(changed, [*simplified_in(changed), *_notes(pieces)])
     return Expanded(changed, copy.op_of)
 
 
-def inline_in_branch(branch: GraphModule, pieces: Mapping[Node, Pieces]) -> None:
+def inline_in_branch(branch: GraphModule, pieces: Mapping[Node, ExportedProgram]) -> None:
     """Put pieces in place of some ops of a branch; their constants become its attributes."""
     copy = _Copy(pieces)
     for node in branch.graph.nodes:
-        for _, inner, value in _constants(node, pieces[node]) if node in pieces else ():
-            name = f"_{node.name}__{inner.name}"
+        for constant, value in _constants(pieces[node]) if node in pieces else ():
+            name = f"_{node.name}__{constant.name}"
             setattr(branch, name, value)
-            copy.constants[node, inner.name] = attribute = copy.graph.create_node("get_attr", name)
-            attribute.meta = dict(inner.meta)
+            copy.constants[node, constant.name] = copy.graph.create_node("get_attr", name)
+            copy.constants[node, constant.name].meta = dict(constant.meta)
         copy.add(node)
     copy.erase_unread()
     branch.graph = copy.graph
 
 
-def _constants(op: Node, pieces: Pieces) -> Iterator[tuple[Node, Node, Any]]:
-    """Yield the op, the placeholder and the value of each constant that pieces bring along."""
-    program = pieces.program
-    values = {**program.constants, **program.state_dict}
-    inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    for spec in program.graph_signature.input_specs:
+def _constants(pieces: ExportedProgram) -> Iterator[tuple[Node, Any]]:
+    """Yield the placeholder and the value of each constant that pieces bring along."""
+    values = {**pieces.constants, **pieces.state_dict}
+    inputs = {node.name: node for node in pieces.graph.find_nodes(op="placeholder")}
+    for spec in pieces.graph_signature.input_specs:
         if spec.kind != InputKind.USER_INPUT:
-            yield op, inputs[spec.arg.name], values[str(spec.target)]
+            yield inputs[spec.arg.name], values[str(spec.target)]
 
 
 @define(eq=False)
@@ -108,7 +87,7 @@ class _Copy:
         op_of: The name of the op that each piece is of, by the piece's name.
     """
 
-    pieces: Mapping[Node, Pieces]
+    pieces: Mapping[Node, ExportedProgram]
     graph: Graph = field(factory=Graph)
     copies: dict[Node, Node] = field(factory=dict)
     constants: dict[tuple[Node, str], Node] = field(factory=dict)
@@ -118,7 +97,7 @@ class _Copy:
     def add(self, node: Node) -> None:
         """Add a node of the original or, if there are any, its pieces."""
         if node in self.pieces:
-            self._results[node] = self._inline(node, self.pieces[node].program)
+            self._results[node] = self._inline(node, self.pieces[node])
             if not isinstance(node.meta["val"], (list, tuple)):
                 self.copies[node] = self._results[node][0]
         elif node.target is operator.getitem and node.args[0] in self._results:
@@ -168,10 +147,9 @@ def _inherited(node: Node, piece: Node) -> dict[str, Any]:
     return meta
 
 
-def _notes(pieces: Mapping[Node, Pieces]) -> Iterator[Simplification]:
+def _notes(pieces: Mapping[Node, ExportedProgram]) -> Iterator[Simplification]:
     """Yield what was simplified in pieces, by the names that they have in the whole program."""
-    for node, of_node in pieces.items():
-        inner = of_node.program
+    for node, inner in pieces.items():
         sources = (source.name for source in node.all_input_nodes)
         names = dict(zip(inner.graph_signature.user_inputs, sources, strict=False))
         for each in simplified_in(inner):

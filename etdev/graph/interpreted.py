@@ -10,11 +10,11 @@ import dataclasses
 from typing import Any
 
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, Interpreter
 from torch.fx.graph import CodeGen, PythonCode
 
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.signature import with_targets
 from etdev.upstream.exported import with_parts
 
 _SOURCE = """
@@ -63,16 +63,19 @@ def interpreted_copy(program: ExportedProgram) -> ExportedProgram:
     as `0.weight`: passes name new inputs after weights, and torch.fx would change those names.
     ExecuTorch 1.4 then fails to fuse a batch norm, for one.
 
-    Args:
-        program: Not changed; the copy has the same weights, in dicts and a signature of its own.
+    The copy has the same weights, in dicts and a signature of its own.
     """
     graph, signature = copy_graph(program.graph, InterpretedGraph()), program.graph_signature
     names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target}
     if all(target.replace(".", "_").isidentifier() for target in names):
-        return rebuilt(program, graph, with_targets(signature, {}))
+        names = {}
+    specs = [
+        [dataclasses.replace(spec, target=names.get(spec.target, spec.target)) for spec in side]
+        for side in (signature.input_specs, signature.output_specs)
+    ]
     parts = {"state_dict": program.state_dict, "constants": program.constants}
     own = {
         part: {names.get(name, name): value for name, value in values.items()}
         for part, values in parts.items()
     }
-    return rebuilt(with_parts(program, **own), graph, with_targets(signature, names))
+    return rebuilt(with_parts(program, **own), graph, ExportGraphSignature(*specs))

@@ -33,12 +33,7 @@ _SIMPLIFIED = "etdev_simplified"
 
 
 def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
-    """Copy a graph; every node keeps its name, which torch's own copy denies to `input`.
-
-    Args:
-        graph: Not changed.
-        copied: An empty graph to copy it to.
-    """
+    """Copy a graph, to an empty one if given; torch's own copy would rename a node `input`."""
     copied = Graph() if copied is None else copied
     copies: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -51,12 +46,10 @@ def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
 def with_changed(
     program: ExportedProgram, nodes: Iterable[Node], change: Callable[[Graph, Node], None]
 ) -> ExportedProgram:
-    """Change some nodes of a program whose inputs and results stay.
+    """Change some nodes in a copy of a program; inputs and results stay.
 
-    Args:
-        program: It is not changed, and returned if there is nothing to change.
-        nodes: Nodes of its graph.
-        change: Given a copy of the graph and a copied node; calls it makes come before the node.
+    `change` is given a copy of the graph and a copied node; calls that it makes come before the
+    node. Without nodes the program itself is returned.
     """
     names = {node.name for node in nodes}
     if not names:
@@ -75,14 +68,14 @@ def rebuilt(
     root: Module | dict[str, Any] | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> ExportedProgram:
-    """Make a program of the same method with another graph.
+    """Make a program of the same method with another graph, which belongs to it from now on.
 
     The caller's side stays: how inputs and outputs are nested, the example inputs, the dialect.
     Weights that no input names any more are left out.
 
     Args:
         program: The program before; it is not changed.
-        graph: The new graph; it belongs to the new program from now on.
+        graph: The new graph.
         signature: The signature of the new graph, if it is another.
         root: The owner of what the graph's get_attrs read, or a dict of that by target; None takes
             the graph module of the program before.
@@ -127,17 +120,10 @@ def extracted(
     root: dict[str, Any],
     verifier: type[Any] | None = None,
 ) -> ExportedProgram:
-    """Make a program of its own of some of a method's nodes.
+    """Make a program with flat inputs and outputs of some nodes of the method of another program.
 
-    Its inputs and outputs are flat. It has the weights that its signature names, shared with the
-    method unless they are views of something larger.
-
-    Args:
-        owner: The program of the method; it is not changed.
-        graph: The new graph; it belongs to the new program from now on.
-        signature: The signature of the new graph.
-        root: What the graph's get_attrs read, by target.
-        verifier: The verifier of its dialect; None for torch's own, of ATen programs.
+    It has the weights that its signature names, shared with the method unless they are views of
+    something larger. Without a verifier of its dialect, torch verifies it as an ATen program.
     """
     targets = [spec.target for spec in signature.input_specs if spec.target is not None]
     _, in_spec = pytree.tree_flatten((tuple(signature.user_inputs), {}))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
+    InputKind,
+    InputSpec,
     OutputSpec,
     SymIntArgument,
     TensorArgument,
 )
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.types import PySymType
 
 from etdev.graph.ops import aten_op
@@ -86,22 +87,36 @@ def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
     return OutputSpec(spec.kind, type(spec.arg)(names[name]), spec.target)  # type: ignore[call-arg]
 
 
-def with_targets(signature: ExportGraphSignature, names: Mapping[str, str]) -> ExportGraphSignature:
-    """Return a signature with other targets of some weights, by their present targets."""
+def with_constants(
+    signature: ExportGraphSignature,
+    graph: Graph,
+    constants: Iterable[str],
+    names: Mapping[str, str],
+) -> ExportGraphSignature:
+    """Return the signature of a changed graph.
 
-    def named(spec: Any) -> Any:
-        return dataclasses.replace(spec, target=names.get(spec.target, spec.target))
+    Args:
+        signature: The signature of the graph before.
+        graph: The graph; it may have lost placeholders.
+        constants: The names of its new placeholders.
+        names: New names of results.
+    """
+    specs = {spec.arg.name: spec for spec in signature.input_specs}
+    for name in constants:
+        specs[name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
+    inputs = [specs[node.name] for node in graph.find_nodes(op="placeholder")]
+    return ExportGraphSignature(inputs, [renamed(spec, names) for spec in signature.output_specs])
 
-    inputs, outputs = signature.input_specs, signature.output_specs
-    return ExportGraphSignature([*map(named, inputs)], [*map(named, outputs)])
+
+def first_input(graph: Graph, program: ExportedProgram) -> Node:
+    """Return the first node after the constants of a method: an input of the user, or an op."""
+    users = set(program.graph_signature.user_inputs)
+    first: Node = next(n for n in graph.nodes if n.op != "placeholder" or n.name in users)
+    return first
 
 
 def name_inputs(program: ExportedProgram) -> None:
-    """Give a deep copy's inputs the names that its signature has; torch calls `input` `input_1`.
-
-    Args:
-        program: Changed in place, unless the names differ in more than that.
-    """
+    """Give a deep copy's inputs the names that its signature has; torch calls `input` `input_1`."""
     nodes = program.graph.find_nodes(op="placeholder")
     taken = {node.name for node in program.graph.nodes}
     for spec, node in zip(program.graph_signature.input_specs, nodes, strict=False):
@@ -136,11 +151,11 @@ def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
 def _interface(program: ExportedProgram, side: str) -> list[str]:
     """Return the values that a method takes or returns, in words."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return [_words(name, values) for name in getattr(program.graph_signature, side)]
+    names = getattr(program.graph_signature, side)
+    return [_words(values.get(name) if isinstance(name, str) else name) for name in names]
 
 
-def _words(name: object, values: Mapping[str, Any]) -> str:
-    value = values.get(name) if isinstance(name, str) else name
+def _words(value: object) -> str:
     if not isinstance(value, torch.Tensor):
         return "a number" if isinstance(value, (int, float, PySymType)) else _UNKNOWN
     # Symbols have other names in a program that was exported anew.

@@ -1,4 +1,4 @@
-"""A record of a program before a plugin sees it, to find out afterwards if it was changed."""
+"""A record of a program or its weights, to find out afterwards if anything was changed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,55 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
+import torch
+from attrs import field, frozen
 from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Node
 
+from etdev.errors import LoweringError
 from etdev.graph.nodes import graph_modules
-from etdev.graph.weights import TensorWas
+from etdev.graph.signature import unwritten_constants
+from etdev.schema.plan import MethodPlan, Plan
+from etdev.upstream.fake_tensors import write_count
 from etdev.upstream.trees import pytree
 
+# Number of places of a tensor whose bytes are compared.
+_SAMPLES = 16
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _NONE = object()
-# torch.fx makes new arguments whenever one of them is changed.
-_NodeWas = tuple[Node, str, Any, Any, Any, dict[str, Any]]
+
+
+@frozen
+class TensorWas:
+    """A tensor as it was; any other object, such as an engine, counts by its identity.
+
+    torch counts writes in place, but not those through `.data` or NumPy. Samples of the bytes show
+    these, unless only few places are written.
+    """
+
+    value: Any = field(eq=id)
+    count: int | None
+    sample: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> TensorWas:
+        """Record a tensor as it is now."""
+        count = write_count(value) if isinstance(value, torch.Tensor) else None
+        return cls(value, count, _sample(value))
+
+
+def _sample(value: Any) -> bytes:
+    """Return bytes of a tensor in host memory, from places that are spread over it."""
+    plain = type(value) in _PLAIN and value.device.type == "cpu" and not value.is_quantized
+    if not plain or value.layout != torch.strided or not value.numel() or value.is_conj():
+        return b""
+    tensor = value.detach()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in steps)
+    count = min(extent, _SAMPLES)
+    places = tensor.as_strided((count,), (extent // count,), tensor.storage_offset())
+    return bytes(places.clone().view(torch.uint8).numpy())
 
 
 @frozen(eq=False)
@@ -25,86 +62,105 @@ class Snapshot:
     """All parts of a program that a plugin could change in place; takes linear time.
 
     Args:
-        graphs: The nodes of its graph and of those of its branches.
-        facts: Its signature and the delegates that it came with, by their names in a message.
+        facts: Its graphs with those of its branches, its signature, and the delegates that it came
+            with, by their names in a message.
+        nodes: Each node with its op, arguments and metadata.
         tensors: Its weights and example inputs, by name.
     """
 
-    graphs: tuple[tuple[Graph, list[_NodeWas]], ...]
     facts: Mapping[str, list[Any]]
+    nodes: list[tuple[Node, Any, Any, dict[str, Any]]]
     tensors: Mapping[str, TensorWas]
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Snapshot:
         """Record a program as it is now."""
-        graphs = (module.graph for module in graph_modules(program.graph_module))
-        return cls(
-            tuple((graph, [_parts(node) for node in graph.nodes]) for graph in graphs),
-            _facts(program),
-            {name: TensorWas.of(value) for name, value in _tensors(program).items()},
-        )
+        modules = list(program.graph_module.modules())
+        graphs = [module.graph for module in graph_modules(program.graph_module)]
+        nodes = [node for graph in graphs for node in graph.nodes]
+        signature = program.graph_signature
+        specs = (*signature.input_specs, *signature.output_specs)
+        examples = enumerate(pytree.tree_leaves(program.example_inputs))
+        tensors = {f"example input {index}": value for index, value in examples}
+        tensors |= {**program.constants, **program.state_dict}
+        facts: dict[str, list[Any]] = {
+            "the graph": [graphs, [(node, node.name) for node in nodes]],
+            "the signature": [(s.kind, getattr(s.arg, "name", None), s.target) for s in specs],
+            "a delegate that the program came with": [
+                (m.backend_id, m.processed_bytes, [(s.key, s.value) for s in m.compile_specs])
+                for m in modules
+                if isinstance(m, LoweredBackendModule)
+            ],
+        }
+        parts = [(n, n.target, (n.args, n.kwargs), dict(n.meta)) for n in nodes]
+        return cls(facts, parts, {name: TensorWas.of(value) for name, value in tensors.items()})
 
     def difference(self, program: ExportedProgram) -> str:
         """Return the first change of the program since, for a message; empty without one."""
-        return next(self._differences(program), "")
+        return next(self._differences(Snapshot.of(program)), "")
 
-    def _differences(self, program: ExportedProgram) -> Iterator[str]:
-        graphs = [module.graph for module in graph_modules(program.graph_module)]
-        if len(graphs) != len(self.graphs):
-            yield "the branches"
-        for graph, (before, nodes) in zip(graphs, self.graphs, strict=False):
-            if graph is not before or len(graph.nodes) != len(nodes):
-                yield "the graph"
-            for was, node in zip(nodes, graph.nodes, strict=False):
-                yield from _changes(was, _parts(node))
-        tensors = _tensors(program)
-        if tensors.keys() != self.tensors.keys():
-            yield f"the state {min(tensors.keys() ^ self.tensors.keys())!r}"
+    def _differences(self, now: Snapshot) -> Iterator[str]:
+        yield from (what for what, fact in self.facts.items() if now.facts[what] != fact)
+        for (node, op, args, meta), (_, new_op, new_args, new_meta) in zip(
+            self.nodes, now.nodes, strict=True
+        ):
+            if new_op is not op and new_op != op:
+                yield f"the op of {node.name!r}"
+            # torch.fx makes new arguments whenever one of them is changed, and changed back.
+            same = all(map(operator.is_, new_args, args))
+            if not same and f"{new_args}" != f"{args}":
+                yield f"the arguments of {node.name!r}"
+            keys = meta.keys() | new_meta.keys()
+            if other := [k for k in keys if meta.get(k, _NONE) is not new_meta.get(k, _NONE)]:
+                yield f"meta[{min(other)!r}] of {node.name!r}"
+        if names := now.tensors.keys() ^ self.tensors.keys():
+            yield f"the state {min(names)!r}"
         for name, tensor in self.tensors.items():
-            if not tensor.is_still(tensors.get(name)):
+            if now.tensors[name] != tensor:
                 yield f"the values of {name!r}"
-        facts = _facts(program)
-        yield from (what for what, fact in self.facts.items() if facts[what] != fact)
 
 
-def _parts(node: Node) -> _NodeWas:
-    return node, node.name, node.target, node.args, node.kwargs, dict(node.meta)
+@frozen(eq=False)
+class Weights:
+    """The weights that a .pte takes from the model when it is emitted.
+
+    Args:
+        tensors: The weights outside of delegates, as they were when the delegates were compiled, by
+            method and name in the state dict.
+    """
+
+    tensors: Mapping[tuple[str, str], TensorWas]
+
+    @classmethod
+    def of(cls, programs: Mapping[str, ExportedProgram], plan: Plan) -> Weights:
+        """Record the weights of the edge-dialect programs that a plan is for."""
+        tensors = {}
+        for method, program in programs.items():
+            values = {**program.constants, **program.state_dict}
+            for target in _outside(program, plan[method]):
+                tensors[method, target] = TensorWas.of(values[target])
+        return cls(tensors)
+
+    def refuse_changes(self) -> None:
+        """Refuse to emit weights that were changed since delegates took theirs."""
+        for (method, target), was in self.tensors.items():
+            if TensorWas.of(was.value) != was:
+                raise LoweringError(
+                    method,
+                    f"{target!r} was changed after the model was lowered",
+                    "lower it again, or change a copy of the model",
+                )
 
 
-def _changes(was: _NodeWas, now: _NodeWas) -> Iterator[str]:
-    """Yield the changes of a node."""
-    before, name, target, args, kwargs, meta = was
-    if now[0] is not before or now[1] != name:
-        yield f"the graph at {name!r}"
-    if now[2] is not target and now[2] != target:
-        yield f"the op of {name!r}"
-    same = now[3] is args and now[4] is kwargs
-    # Put back after a change, they are new ones of the same content.
-    if not same and f"{now[3]} {now[4]}" != f"{args} {kwargs}":
-        yield f"the arguments of {name!r}"
-    # In the order of one dict, since a key that was removed and put back is the last.
-    after = [now[5].get(key, _NONE) for key in meta]
-    if len(meta) != len(now[5]) or not all(map(operator.is_, meta.values(), after)):
-        keys = meta.keys() | now[5].keys()
-        key = min(k for k in keys if meta.get(k, _NONE) is not now[5].get(k, _NONE))
-        yield f"meta[{key!r}] of {name!r}"
-
-
-def _facts(program: ExportedProgram) -> dict[str, list[Any]]:
-    signature = program.graph_signature
-    specs = (*signature.input_specs, *signature.output_specs)
-    modules = program.graph_module.modules()
-    delegates = [module for module in modules if isinstance(module, LoweredBackendModule)]
-    return {
-        "the signature": [(s.kind, getattr(s.arg, "name", None), s.target) for s in specs],
-        "a delegate that the program came with": [
-            (each.backend_id, each.processed_bytes, [(s.key, s.value) for s in each.compile_specs])
-            for each in delegates
-        ],
-    }
-
-
-def _tensors(program: ExportedProgram) -> dict[str, Any]:
-    inputs = pytree.tree_leaves(program.example_inputs)
-    examples = {f"example input {index}": value for index, value in enumerate(inputs)}
-    return {**examples, **program.constants, **program.state_dict}
+def _outside(program: ExportedProgram, plan: MethodPlan) -> Iterator[str]:
+    """Yield the targets of the weights that are read outside of delegates that hold them."""
+    inside: dict[str, set[str]] = {}
+    for partition in plan.partitions:
+        for constant in partition.constants:
+            if constant.inside:
+                inside.setdefault(constant.name, set()).update(partition.nodes)
+    targets = unwritten_constants(program)
+    for node in program.graph.find_nodes(op="placeholder"):
+        readers = {user.name for user in node.users}
+        if node.name in targets and readers - inside.get(node.name, set()):
+            yield targets[node.name]

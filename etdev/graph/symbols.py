@@ -104,12 +104,9 @@ def unbacked(values: Any) -> set[Any]:
 
 
 def unify(program: ExportedProgram, wanted: Any) -> None:
-    """Give the results of a program the symbols of the values that they replace.
+    """Give the results of a traced program, in place, the symbols of the values they replace.
 
-    Args:
-        program: A traced program, with new symbols for values that depend on data; its values are
-            changed.
-        wanted: The values of its results before the trace.
+    The trace made new symbols for sizes and numbers that depend on data.
     """
     results = [result.meta["val"] for result in program.graph.output_node().args[0]]
     new = unbacked(results) - unbacked(wanted)
@@ -133,13 +130,7 @@ def _expressions(values: Any) -> list[Any]:
 
 @frozen(eq=False)
 class _Values:
-    """Copies the values of nodes into another fake mode, with other symbols.
-
-    Args:
-        mode: The fake mode of the new values.
-        env: Its shape env.
-        renamed: Symbols that are called something else in the new values.
-    """
+    """Copies the values of nodes into another fake mode with its shape env, and renames symbols."""
 
     mode: FakeTensorMode
     env: ShapeEnv

@@ -18,7 +18,7 @@ from etdev.delegate.executors.request import WorkerError
 from etdev.delegate.split import Split
 from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
-from etdev.graph.weights import Weights
+from etdev.graph.snapshot import Weights
 from etdev.lowering.composition import Composition
 from etdev.lowering.lowered import Lowered
 from etdev.planner.partitioning import Verdicts

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from etdev.edge.causes import name_node
 from etdev.errors import EtdevWarning, PluginError, RegistryError, shown
-from etdev.graph.expand import Expander, Unexpanding
+from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
@@ -77,7 +77,7 @@ class Composition:
         self, expander: Expander | None = None, barred: Mapping[str, Verdicts] | None = None
     ) -> Planner:
         """Return a planner for the methods of one program; without an expander it changes none."""
-        expander = expander or Unexpanding()
+        expander = expander or Expander(table={})
         return Planner(self.plugins, self.rules, expander, barred=barred or {})
 
     def plan(

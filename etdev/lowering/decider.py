@@ -42,7 +42,10 @@ class Decider:
         simplify = simplified_pieces if self.composition.simplify else None
         composed = self.composition
         self._expander = PluginExpander(
-            self.settings.compile_config, simplify, composed.plugins, composed.quirks.apply
+            self.settings.compile_config,
+            simplify,
+            plugins=composed.plugins,
+            apply=composed.quirks.apply,
         )
         self._stages = Stages(self.listener)
 

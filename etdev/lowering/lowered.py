@@ -13,7 +13,7 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
-from etdev.graph.weights import Weights
+from etdev.graph.snapshot import Weights
 from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, add_etrecord, emit
 from etdev.pte.read import methods_of, read

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, field, frozen
 
-from etdev.graph.groups import joined
+from etdev.graph.convex import joined
 from etdev.planner.reporter import Reporter
 from etdev.planner.views import View
 from etdev.schema import reasons

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from etdev.errors import ClaimError
-from etdev.graph.convex import find_partitions
-from etdev.graph.groups import joined
+from etdev.graph.convex import find_partitions, joined
 from etdev.graph.method import MethodGraph
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import Claim, Group

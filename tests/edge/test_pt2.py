@@ -10,7 +10,7 @@ from models.small import PAIR, AddMul
 from shell import fails, invoke
 
 from etdev import Lowerer
-from etdev.edge.pt2 import code_in, load_pt2
+from etdev.edge.pt2 import _is_expression, code_in, load_pt2
 from etdev.errors import SourceError
 
 CURE = (
@@ -52,6 +52,19 @@ def test_with_trust_it_is_loaded_as_torch_does(kind, dynamic, tmp_path):
         assert "can't be loaded as a .pt2 file" in str(error)  # noqa: PT017
     # That the refusal was no false alarm.
     assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("eval('1')", "Symbol('os.system')", "(eval)(s0)", "Symbol('s')(s0)", "s0.free_symbols"),
+        *("[s0]", "lambda: 1", "__import__", "Max(s0, exec('x'))", "1 .real", "s0; s1"),
+        "a" * 99 + "$",
+    ],
+)  # fmt: skip
+def test_only_calls_of_sympys_classes_are_expressions(text):
+    assert not _is_expression(text)
+    assert _is_expression("Max(2, Symbol('s0', integer=True) // 3) + 1.5*u0 < -1")
 
 
 def test_a_native_library_is_said(dynamic, tmp_path):

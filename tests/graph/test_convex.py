@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etdev.graph import convex
-from etdev.graph.convex import find_partitions
-from etdev.graph.units import components
+from etdev.graph.convex import Units, components, find_partitions
 
 
 def assert_convex(inputs, convexity, blocks=()):
@@ -154,8 +153,6 @@ def test_what_the_last_reader_needs_is_computed_beside_it():
 
 @pytest.mark.parametrize("length", [10, 1000])
 def test_the_work_grows_with_the_graph(length, monkeypatch):
-    from etdev.graph.units import Units
-
     visits = Counter()
     reads = Units.reads
 
@@ -221,9 +218,9 @@ def tiles(count):
 def test_many_torn_groups_take_no_longer_than_their_number(case, monkeypatch):
     walked = []
 
-    def counted(units, only=None):
-        walked.append(len(units.inputs) if only is None else len(only))
-        return components(units, only)
+    def counted(units):
+        walked.append(len(units.inputs))
+        return components(units)
 
     monkeypatch.setattr(convex, "components", counted)
 

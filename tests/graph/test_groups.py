@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etdev.graph.groups import joined
+from etdev.graph.convex import joined
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=5), max_size=15))

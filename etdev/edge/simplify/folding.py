@@ -11,7 +11,7 @@ from blake3 import blake3
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.edge.simplify.values import is_plain, is_random, is_static, moves_only, op_of
+from etdev.edge.simplify.values import is_plain, is_random, is_static, op_of
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
 from etdev.upstream.operators import base_name
 
@@ -21,10 +21,12 @@ MOST_ELEMENTS = 32768
 # Folded constants may add this to a .pte, or this part of the constants that it has already.
 MOST_BYTES = 64 << 10
 MOST_PART = 1 / 16
-# Limit of the results that are kept in memory meanwhile.
-_MOST_HELD_BYTES = 128 << 20
-# Constants up to this size may be stored beside one that holds the same elements.
-_SMALL_BYTES = 4 << 10
+# Ops that return elements of their inputs and compute nothing.
+_MOVES = (
+    *("alias", "cat", "clone", "detach", "embedding", "expand", "gather", "index", "index_select"),
+    *("permute", "select", "slice", "split", "squeeze", "stack", "t", "transpose", "unsqueeze"),
+    *("flip", "repeat", "roll", "view", "_clone_dim_order"),
+)
 # Views of a weight; one that only has another shape is not even copied at run time.
 _VIEWS = ("permute_copy", "t_copy", "transpose_copy", "view_copy")
 # ExecuTorch leaves constants of such names in the .pte where others go to a .ptd.
@@ -33,7 +35,7 @@ _PREFIX = "_lifted_tensor_"
 
 @define(eq=False)
 class Folding:
-    """The known values of a graph.
+    """The known values of a graph: those of its constants, and of nodes computed from them.
 
     Args:
         graph: The graph; constants that are folded are put in by `place`.
@@ -46,7 +48,6 @@ class Folding:
     placed: dict[str, torch.Tensor] = field(factory=dict)
     _values: dict[Node, torch.Tensor] = field(factory=dict)
     _identities: dict[Node, Any] = field(factory=dict)
-    _held_bytes: int = 0
 
     def value(self, node: object) -> torch.Tensor | None:
         """Return the value of a node; None if it depends on inputs, state or chance."""
@@ -59,11 +60,7 @@ class Folding:
         return value.detach() if plain and value.device.type == "cpu" else None  # type: ignore[union-attr]
 
     def evaluate(self, node: Node) -> bool:
-        """Compute a node from known values; return True if that was possible.
-
-        Args:
-            node: A plain op whose inputs were evaluated before.
-        """
+        """Compute a plain op from known values; return True if that was possible."""
         if not _can_be_known(node):
             return False
         values = {source: self.value(source) for source in node.all_input_nodes}
@@ -80,20 +77,12 @@ class Folding:
             return False
         if result.dtype != expected.dtype or result.shape != expected.shape:
             return False
-        if self._held_bytes + result.nbytes > _MOST_HELD_BYTES:
-            return False
-        self._held_bytes += result.nbytes
         # A copy, since a view would keep the storage of its base.
         self._values[node] = result.clone(memory_format=torch.contiguous_format)
         return True
 
     def constant(self, value: torch.Tensor, near: Node) -> Node:
-        """Return a new node with a value.
-
-        Args:
-            value: Its value.
-            near: The node that needs it.
-        """
+        """Return a new node with a value, for a node that needs it."""
         mode = near.meta["val"].fake_mode
         with self.graph.inserting_before(near):
             node = self.graph.call_function(_constant, (), name=near.name)
@@ -116,23 +105,18 @@ class Folding:
         return node in self._values and not _is_own(node)
 
     def place(self, first: Node) -> dict[Node, Node]:
-        """Put constants in place of computed nodes that other nodes read.
-
-        Args:
-            first: The node before which constants stand.
+        """Put constants, before a first node, in place of computed nodes that other nodes read.
 
         Returns:
             The constant in place of each node that has one.
         """
-        doubled = self._doubled()
         constants: dict[Node, Node] = {}
         same: dict[Any, Node] = {}
         room = self._room()
         for node in list(self._read()):
             value, key = self._values[node], self.identity(node)
             if key not in same:
-                doubles = node in doubled and value.nbytes > _SMALL_BYTES
-                if not _is_own(node) and (doubles or value.nbytes > room):
+                if not _is_own(node) and value.nbytes > room:
                     continue
                 room -= value.nbytes
                 same[key] = self._placeholder(node, value, first)
@@ -153,18 +137,6 @@ class Folding:
     def _room(self) -> float:
         values = (self.value(node) for node in self.graph.find_nodes(op="placeholder"))
         return max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in values if v is not None))
-
-    def _doubled(self) -> set[Node]:
-        """Return the nodes whose constant would be stored beside one that it is computed from."""
-        doubled: set[Node] = set()
-        for node in self._values:
-            for source in node.all_input_nodes:
-                kept = source.op == "placeholder" and any(
-                    u not in self._values for u in source.users
-                )
-                if kept or source in doubled:
-                    doubled.add(node)
-        return doubled
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
         name = _PREFIX + node.name.removeprefix("_")
@@ -223,4 +195,5 @@ def _is_viewed_weight(node: Node) -> bool:
 def _is_exact(node: Node, value: torch.Tensor) -> bool:
     """Return True if an op computes the same bits from a value with any number of threads."""
     exact = not (node.meta["val"].is_floating_point() or node.meta["val"].is_complex())
-    return exact or value.numel() <= MOST_ELEMENTS or moves_only(node)
+    moves_only = base_name(node.target).removesuffix("_copy") in _MOVES
+    return exact or value.numel() <= MOST_ELEMENTS or moves_only

@@ -1,17 +1,17 @@
-"""Copies, pairs of views, and arithmetic with a number, each replaced by a simpler op."""
+"""Copies, pairs of views, masks, and arithmetic with a number, each replaced by a simpler op."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.fx import Node
 
 from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import Simpler, is_corrected, is_plain, looks_like
-from etdev.graph.nodes import op_name
+from etdev.edge.simplify.values import Simpler, is_plain, is_static, looks_like
+from etdev.graph.nodes import op_name, pieces_of
 from etdev.upstream.operators import edge_ops
 
 # Ops that return their first input if the result looks like it.
@@ -27,6 +27,8 @@ _COPIES = {
     "dim_order_ops._to_dim_order_copy.default",
 }
 _ARITHMETIC = {f"aten.{name}.Scalar": name for name in ("add", "sub", "mul", "div")}
+_AND = ("aten.bitwise_and.Tensor", "aten.logical_and.default")
+_NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
 _PERMUTE, _VIEW = "aten.permute_copy.default", "aten.view_copy.default"
 
 
@@ -36,8 +38,8 @@ def source_of(node: Node, folding: Folding) -> Node | None:
     if not isinstance(source, Node) or not looks_like(source.meta.get("val"), node.meta["val"]):
         return None
     name = op_name(node)
-    if is_corrected(source):
-        # A view of it may restore the shape that its kernel forgets.
+    if op_name(source) in pieces_of(source):
+        # A plugin wrote an op by the same op; a view may restore the shape that its kernel forgets.
         return None
     if name in _COPIES or (name == _PERMUTE and _order(node) == sorted(_order(node))):
         return source
@@ -80,10 +82,76 @@ def as_tensor(node: Node, folding: Folding) -> Simpler | None:
     source, number, *rest = node.args
     if not isinstance(source, Node) or not looks_like(source.meta["val"], value) or not value.dim():
         return None
-    if rest or node.kwargs or isinstance(number, bool) or not isinstance(number, (int, float)):
-        return None
-    # A float32 can't hold it, and kernels then compute different results.
-    if abs(number) > torch.finfo(torch.float32).max and math.isfinite(number):
+    if rest or node.kwargs or not _fits(number, value.dtype):
         return None
     constant = folding.constant(torch.full((1,), number, dtype=torch.float32), node)
     return getattr(edge_ops.edge.aten, packet).Tensor, (source, constant)
+
+
+def mask(node: Node, folding: Folding) -> Simpler | None:
+    """Return a simpler form of a logic op or a `where`, as attention has them, or None."""
+    name = op_name(node)
+    if name in _AND:
+        return _true(node, folding)
+    if name in _NOT:
+        inner: Any = node.args[0]
+        # Unlike other comparisons, it has an opposite for a NaN, too.
+        if op_name(inner) == "aten.eq.Scalar" and len(inner.users) == 1:
+            return edge_ops.edge.aten.ne.Scalar, inner.args
+        return None
+    if name != "aten.where.self":
+        return None
+    args = _unfilled(node, _without_not(*node.args), folding)
+    return None if args == node.args else (node.target, args)
+
+
+def _true(node: Node, folding: Folding) -> Simpler | None:
+    """Simplify `x and True`."""
+    for operand, other in (node.args[:2], node.args[1::-1]):
+        value = folding.value(operand)
+        if not _is_bool(other) or value is None or value.dtype != torch.bool or not value.all():
+            continue
+        if looks_like(other.meta["val"], node.meta["val"]):
+            return other
+        if is_static(node.meta["val"]) and node.meta["val"].is_contiguous():
+            return edge_ops.edge.aten.expand_copy.default, (other, list(node.meta["val"].shape))
+    return None
+
+
+def _without_not(condition: Any, chosen: Any, other: Any) -> tuple[Any, ...]:
+    if isinstance(condition, Node) and op_name(condition) in _NOT and len(condition.users) == 1:
+        source = condition.args[0]
+        if _is_bool(source):
+            return source, other, chosen
+    return condition, chosen, other
+
+
+def _unfilled(node: Node, given: tuple[Any, ...], folding: Folding) -> tuple[Any, ...]:
+    """Replace a choice filled with one number by that number, if the other gives the sizes."""
+    args = list(given)
+    for index in (1, 2):
+        choice, other = args[index], args[3 - index]
+        if not isinstance(choice, Node) or op_name(choice) != "aten.full_like.default":
+            continue
+        number, value = choice.args[1], node.meta["val"]
+        alike = isinstance(other, Node) and looks_like(other.meta["val"], value)
+        # Kernels refuse tensors of different layouts, and a single number has only one.
+        plain = value.is_contiguous() and value.dtype == choice.meta["val"].dtype
+        if len(choice.users) == 1 and alike and plain and _fits(number, value.dtype):
+            args[index] = folding.constant(torch.full((), number, dtype=value.dtype), choice)
+            break
+    return tuple(args)
+
+
+def _fits(number: object, dtype: torch.dtype) -> TypeGuard[int | float]:
+    """Return True if a dtype is of floats and has a number; kernels differ about larger ones."""
+    if not dtype.is_floating_point or isinstance(number, bool):
+        return False
+    if not isinstance(number, (int, float)):
+        return False
+    return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
+
+
+def _is_bool(node: Any) -> TypeGuard[Node]:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool

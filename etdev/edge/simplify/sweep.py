@@ -8,31 +8,23 @@ from typing import Any
 
 from attrs import define, evolve, field
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    TensorArgument,
-)
 from torch.fx import Graph, Node
 
-from etdev.edge.simplify import folding, masks, rewrites
+from etdev.edge.simplify import folding, rewrites
 from etdev.edge.simplify.folding import Folding
 from etdev.edge.simplify.values import Simpler, is_plain, is_random
 from etdev.graph.nodes import module_paths, op_name
 from etdev.graph.rebuild import copy_graph, note, rebuilt, simplified_in
-from etdev.graph.signature import renamed, unwritten_constants
+from etdev.graph.signature import first_input, unwritten_constants, with_constants
 from etdev.graph.source import CALLS, NO_CALL, line_of
 from etdev.schema.simplification import Simplification
 
 
 @define(eq=False)
 class Sweep:
-    """Simplifies one method.
+    """Simplifies an edge-dialect program without delegates, which is not changed.
 
-    Args:
-        program: An edge-dialect program without delegates; it is not changed.
-        pieces: The program is the pieces of an op, whose results the rest of a method reads.
+    With `pieces` it is the pieces of an op, whose results the rest of a method reads.
     """
 
     program: ExportedProgram
@@ -58,7 +50,7 @@ class Sweep:
         for node in list(self._graph.nodes):
             if is_plain(node):
                 self._try(node)
-        constants = self._folding.place(_first_input(self._graph, self.program))
+        constants = self._folding.place(first_input(self._graph, self.program))
         self._remove_unused(unread, constants)
         if not self._simplified:
             return self.program
@@ -150,9 +142,7 @@ class Sweep:
     def _remove_unused(self, unread: set[Node], constants: Mapping[Node, Node]) -> None:
         """Remove unread nodes, the last ones first, so that their inputs are removed, too.
 
-        Args:
-            unread: The nodes that were unread to begin with; only plain ops among them go.
-            constants: The constant in place of each node that has one.
+        Of nodes that were unread to begin with only plain ops go.
         """
         for node in reversed(list(self._graph.nodes)):
             if node.users:
@@ -177,19 +167,13 @@ class Sweep:
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
         """Return the program of the graph, without constants that are not read any more."""
         folded = self._folding.placed
-        signature = self.program.graph_signature
         unwritten = unwritten_constants(self.program)
-        specs = {spec.arg.name: spec for spec in signature.input_specs}
         for node in self._graph.find_nodes(op="placeholder"):
             if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
-                del specs[node.name]
-        for name in folded:
-            specs[name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
-        inputs = [specs[node.name] for node in self._graph.find_nodes(op="placeholder")]
         names = {name: self._last(name) for name in self._simplified}
-        outputs = [renamed(spec, names) for spec in signature.output_specs]
-        signature = ExportGraphSignature(inputs, outputs)
+        old = self.program.graph_signature
+        signature = with_constants(old, self._graph, folded, names)
         return rebuilt(self.program, self._graph, signature, constants=folded)
 
 
@@ -202,7 +186,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("constants", folding.evaluated),
     ("copies", rewrites.merged),
     ("copies", rewrites.source_of),
-    ("masks", masks.simpler),
+    ("masks", rewrites.mask),
     ("scalars", rewrites.as_tensor),
 )
 
@@ -214,13 +198,6 @@ def _neighbours(node: Node) -> tuple[Any, ...]:
 
 def _is_returned(node: Node) -> bool:
     return any(user.op == "output" for user in node.users)
-
-
-def _first_input(graph: Graph, program: ExportedProgram) -> Node:
-    """Return the first node after the constants: an input of the user, or an op."""
-    users = set(program.graph_signature.user_inputs)
-    first: Node = next(n for n in graph.nodes if n.op != "placeholder" or n.name in users)
-    return first
 
 
 def simplified(program: ExportedProgram) -> ExportedProgram:
