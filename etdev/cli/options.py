@@ -51,10 +51,10 @@ def _together(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 def _installed(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
     """Return the plugins whose names begin with the typed text, for completion by a shell."""
-    from etdev.registry.discovery import find_origins
+    from etdev.registry.discovery import find_plugins
     from etdev.registry.registry import Registry
 
-    return [name for name in sorted(find_origins(Registry())) if name.startswith(typed)]
+    return [name for name in sorted(find_plugins(Registry())) if name.startswith(typed)]
 
 
 def asked(*flags: str) -> Callable[..., Any]:

@@ -52,7 +52,7 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
         results.show([_sheet(findings)])
         if all(finding.plugin and finding.plugin.builtin for finding in findings):
             console().print("no other plugin is installed; pip install etdev-cpu")
-    broken = [finding for finding in findings if finding.broken]
+    broken = [finding for finding in findings if finding.asked and not finding.plugin]
     if check and broken:
         names = ", ".join(finding.name for finding in broken)
         where = table.path or "the registry"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from attrs import define, evolve, field
 
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.hookspecs import hookimpl
-from etdev.schema.claims import Claim, KeepWhole
+from etdev.schema.claims import Claim, KeepWhole, Refusal
 from etdev.schema.device import Device, Probe, for_method, per_method
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
@@ -58,24 +60,13 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
 
 @define(eq=False)
 class AdaptedPartitioner:
-    """A plugin that asks an ExecuTorch Partitioner; `etdev.adapt` makes it.
-
-    Args:
-        name: The plugin's name.
-        partitioner: ExecuTorch's Partitioner.
-        devices: Device per method, as given to `adapt`.
-    """
+    """A plugin that asks an ExecuTorch Partitioner; `etdev.adapt` makes it."""
 
     name: str
     partitioner: Any
     devices: Mapping[str, Device] = field(factory=dict)
     # The last answer for each method: a claim holds neither devices nor unused constants.
     _tagging: dict[str, Tagging] = field(factory=dict, init=False, repr=False)
-
-    @property
-    def title(self) -> str:
-        """Name of the partitioner's class, for messages."""
-        return type(self.partitioner).__name__
 
     @hookimpl
     def probe(self) -> Probe:
@@ -92,7 +83,7 @@ class AdaptedPartitioner:
             ops, check = answer
             ops = tuple(ops)
         except (TypeError, ValueError):
-            what = f"{self.title}.{hook} returned {answer!r}"
+            what = f"{self._title}.{hook} returned {answer!r}"
             cure = "return a list of ops and a check or None"
             raise PluginError(self.name, what, cure) from None
         if check is None:
@@ -114,7 +105,6 @@ class AdaptedPartitioner:
         """Return each tag as an atomic group, in one claim for each of the delegation specs."""
         from etdev.graph.method import MethodGraph
         from etdev.registry.masked import masked
-        from etdev.registry.rejections import Rejections
         from etdev.registry.tags import TagReader
 
         # Another plugin has pieces of an op; the host asks again and shows the pieces.
@@ -122,21 +112,24 @@ class AdaptedPartitioner:
             return ()
         copied = masked(program, method, partitions)
         shown = MethodGraph(copied, method)
-        reader = TagReader(self.name, self.title, shown)
-        rejections = Rejections(self.title)
-        with rejections.heard():
+        reader = TagReader(self.name, self._title, shown)
+        with _reasons_given() as reasons:
             result = self._guarded("partition", method, self.partitioner.partition, copied)
         tagging = self._tagging[method] = reader.read(result)
         named = {name for claim in tagging.claims for group in claim.groups for name in group.nodes}
-        first, *others = tagging.claims or [Claim(self._backend, ())]
-        named |= {refusal.node for refusal in first.refusals} | shown.foreign
-        refusals = [rejections.refusal(node) for node in shown.ops if node not in named]
-        return [evolve(first, refusals=(*first.refusals, *refusals)), *others]
-
-    @property
-    def _backend(self) -> str:
-        """Backend of the claim that carries refusals where nothing is tagged."""
-        return getattr(getattr(self.partitioner, "delegation_spec", None), "backend_id", self.title)
+        named |= shown.foreign
+        spec = getattr(self.partitioner, "delegation_spec", None)
+        # Some claim has to carry the refusals, even where nothing is tagged.
+        empty = Claim(getattr(spec, "backend_id", self._title), ())
+        first, *others = tagging.claims or [empty]
+        cure = "a Partitioner gives one with ExecuTorch's WhyNoPartition"
+        silent = "untagged", f"{self._title} gives no reason; {cure}"
+        refusals = [
+            Refusal(node, *(("partitioner", reasons[node]) if node in reasons else silent))
+            for node in shown.ops
+            if node not in named
+        ]
+        return [evolve(first, refusals=refusals), *others]
 
     @hookimpl
     def claim_constants(self, program: ExportedProgram, partition: Draft) -> Sequence[Constant]:
@@ -169,11 +162,12 @@ class AdaptedPartitioner:
         constants = (constant.name for constant in partition.constants)
         return {name: written[name] for name in (*partition.nodes, *constants) if name in written}
 
-    def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
-        """Refuse a partitioner that rewrites the program before decomposition.
+    @property
+    def _title(self) -> str:
+        return type(self.partitioner).__name__
 
-        All plugins are shown the same program, so none can have a rewritten one.
-        """
+    def _refuse_transform(self, program: ExportedProgram, method: str) -> None:
+        """Refuse a partitioner that rewrites the program: all plugins are shown the same one."""
         from executorch.exir.backend.partitioner import Partitioner
 
         from etdev.graph.nodes import fingerprint
@@ -189,9 +183,9 @@ class AdaptedPartitioner:
         if fingerprint(changed.graph) != fingerprint(program.graph):
             raise PluginError(
                 self.name,
-                f"{self.title} rewrites method {method!r} before its decomposition, "
+                f"{self._title} rewrites method {method!r} before its decomposition, "
                 "which would change what other plugins are shown",
-                f"lower what {self.title}.{hook} returns for the exported program",
+                f"lower what {self._title}.{hook} returns for the exported program",
             )
 
     def _guarded(self, what: str, method: str, call: Callable[[Any], Any], given: Any) -> Any:
@@ -202,6 +196,28 @@ class AdaptedPartitioner:
         except BaseException as error:
             raise PluginError(
                 self.name,
-                f"{self.title}.{what} raised {first_line(error)} for method {method!r}",
+                f"{self._title}.{what} raised {first_line(error)} for method {method!r}",
                 "the cause is chained below",
             ) from error
+
+
+@contextmanager
+def _reasons_given() -> Iterator[dict[str, str]]:
+    """Collect, by node, the reasons that a partitioner gives with ExecuTorch's helpers."""
+    from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
+
+    reasons: dict[str, str] = {}
+
+    def heard(original: Callable[..., None]) -> Callable[..., None]:
+        def method(helper: Any, node: Node, reason: str) -> None:
+            reasons.setdefault(node.name, " ".join(str(reason).split()))
+            original(helper, node, reason)
+
+        return method
+
+    said, reported = WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject
+    with (
+        patch.object(WhyNoPartition, "__call__", heard(said)),
+        patch.object(WhyNoPartitionReporter, "report_reject", heard(reported)),
+    ):
+        yield reasons

@@ -53,10 +53,11 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
     from etdev.graph.signature import defect, interface_change, name_inputs
 
     cure = "return an ExportedProgram"
-    answer = call(plugin, "prepare", ExportedProgram, cure, program=program, method=method)
-    if answer is None:
+    rewritten: ExportedProgram | None = call(
+        plugin, "prepare", ExportedProgram, cure, program=program, method=method
+    )
+    if rewritten is None:
         return program
-    rewritten: ExportedProgram = answer
     name_inputs(rewritten)
     if wrong := defect(rewritten):
         what = f"prepare returned an invalid program for method {method!r}: {first_line(wrong)}"
@@ -71,11 +72,11 @@ def keep_whole(plugin: Plugin, program: ExportedProgram, method: str) -> KeepWho
     """Return the ATen ops that the plugin wants to see whole; None for none."""
     from etdev.upstream.operators import OpOverload
 
-    cure = "return KeepWhole"
-    answer = call(plugin, "keep_whole", KeepWhole, cure, program=program, method=method)
-    if answer is None:
+    wish: KeepWhole | None = call(
+        plugin, "keep_whole", KeepWhole, "return KeepWhole", program=program, method=method
+    )
+    if wish is None:
         return None
-    wish: KeepWhole = answer
     for op in (*wish.ops, *wish.decomposes):
         if not isinstance(op, OpOverload):
             raise fault(plugin, "keep_whole", op, "name ops such as torch.ops.aten.mm.default")
@@ -111,12 +112,11 @@ def decompose(
         if "decompose" not in plugin.hooks:
             continue
         with _reading(plugin, f"decompose of {node.name!r}", node):
-            given = plugin.hook.decompose(node=node, config=config)
-        if given and not callable(given[0]):
-            raise fault(plugin, "decompose", given[0], "return a function, or None")
-        if given:
-            pieces: Callable[..., Any] = given[0]
-            return pieces
+            given = plugin.manager.hook.decompose(node=node, config=config)
+        for pieces in given[:1]:
+            if not callable(pieces):
+                raise fault(plugin, "decompose", pieces, "return a function, or None")
+            return pieces  # type: ignore[no-any-return]
     return None
 
 
@@ -127,12 +127,7 @@ def claim_nodes(
     partitions: Mapping[str, str],
     config: EdgeCompileConfig,
 ) -> tuple[Claim, ...]:
-    """Return the plugin's claims on a method, which name only nodes and constants that it has.
-
-    Raises:
-        ClaimError: The plugin changed the graph, names a node that is not there, refuses one that
-            it claims, or refuses one with a reason code of the host's.
-    """
+    """Return the plugin's claims on a method, which name only nodes and constants that it has."""
     from etdev.registry.claims import check_claims
 
     claims: tuple[Claim, ...] = call_for_items(
@@ -152,12 +147,7 @@ def claim_nodes(
 
 
 def claim_constants(plugin: Plugin, program: ExportedProgram, draft: Draft) -> frozenset[str]:
-    """Return the names of the constants that travel inside the delegate.
-
-    Raises:
-        ClaimError: The partition does not read one of them, or the delegate would freeze a buffer
-            that the method writes.
-    """
+    """Return the names of the constants that travel inside the delegate."""
     hook, cure = "claim_constants", "return a list of constants"
     given = {"program": program, "partition": draft}
     constants = call_for_items(plugin, hook, str | Constant, cure, **given)
@@ -231,11 +221,7 @@ def cache_key(plugin: Plugin, partition: Partition) -> Mapping[str, str] | Bypas
 def payload_device(
     plugins: Sequence[Plugin], backend_id: str, payload: bytes, arguments: int | None = None
 ) -> Device | None:
-    """Return the device that a compiled delegate really uses, from the first plugin that knows.
-
-    Raises:
-        ArtifactError: A plugin finds the payload damaged, or called with the wrong arguments.
-    """
+    """Return the device that a compiled delegate really uses, from the first plugin that knows."""
     hook, cure = "payload_device", "return a Device, or None"
     given = {"backend_id": backend_id, "payload": payload, "arguments": arguments}
     answers = (call(plugin, hook, Device, cure, **given) for plugin in plugins)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -
         hook: Name of the hook.
         kind: Types that the answer may have, besides None.
         cure: How to answer, for the error about another answer.
-        arguments: Arguments of the hook. Positional, so that a hook may have any argument names.
+        arguments: Arguments of the hook.
 
     Raises:
         PluginError: The plugin raised another error than an EtdevError, changed the program, took
@@ -41,7 +41,7 @@ def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -
     method = partition.method if partition else arguments.get("method", "")
     program = None if partition else arguments.get("program")
     with untouched([plugin], hook, program, method), guarded(plugin, hook, method):
-        answers = getattr(plugin.hook, hook)(**arguments)
+        answers = getattr(plugin.manager.hook, hook)(**arguments)
         answer = answers[0] if answers else None
         # An iterator runs code of the plugin.
         answer = list(answer) if isinstance(answer, Iterator) else answer
@@ -53,22 +53,14 @@ def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -
 def call_for_items(
     plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any
 ) -> tuple[Any, ...]:
-    """Call a hook that returns several items; none for None, and one item may come alone.
-
-    Args:
-        plugin: The plugin.
-        hook: Name of the hook.
-        kind: Types that an item may have.
-        cure: How to answer, for the error about another answer.
-        arguments: Arguments of the hook.
-    """
-    answer = call(plugin, hook, object, cure, **arguments)
-    if answer is None or (isinstance(answer, kind) and not isinstance(answer, str)):
+    """Call a hook that returns several items; none for None, and one item may come alone."""
+    answer = call(plugin, hook, kind | Iterable, cure, **arguments)
+    if isinstance(answer, str):
+        raise fault(plugin, hook, answer, cure)
+    if answer is None or isinstance(answer, kind):
         return () if answer is None else (answer,)
     # A container of the plugin's own may raise anything.
     with guarded(plugin, hook):
-        if isinstance(answer, str) or not hasattr(answer, "__iter__"):
-            raise fault(plugin, hook, answer, cure)
         items = tuple(answer)
     for item in items:
         if not isinstance(item, kind):
@@ -107,12 +99,7 @@ def fault(
 
 @contextmanager
 def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
-    """Enter the context in which the plugin's partitions for a device are compiled.
-
-    Raises:
-        PluginError: It is not a context manager, fails, takes too long, or hides an error of the
-            compiler.
-    """
+    """Enter the context in which the plugin's partitions for a device are compiled."""
     hook, cure = "compile_context", "return a context manager"
     given = call(plugin, hook, AbstractContextManager, cure, device=device)
     context: AbstractContextManager[object] = given or nullcontext()
@@ -122,15 +109,9 @@ def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        hidden = False
-        # Whatever fails now, the compiler's error comes first.
+        # The compiler's error is raised, even if the context fails too or would hide it.
         with suppress(PluginError), guarded(plugin, leaving):
-            hidden = bool(context.__exit__(type(error), error, error.__traceback__))
-        if hidden and isinstance(error, Exception):
-            text = error.what if isinstance(error, EtdevError) else first_line(error)
-            what = f"{hook} for {device} hid an error: {text}"
-            cure = "let its __exit__ return None, so that a failed partition fails"
-            raise PluginError(plugin.name, what, cure) from error
+            context.__exit__(type(error), error, error.__traceback__)
         raise
     with guarded(plugin, leaving):
         context.__exit__(None, None, None)
@@ -140,11 +121,7 @@ def compile_context(plugin: Plugin, device: Device) -> Iterator[None]:
 def untouched(
     plugins: Sequence[Plugin], hook: str, program: ExportedProgram | None, method: str
 ) -> Iterator[None]:
-    """Check that a hook leaves the program unchanged.
-
-    Raises:
-        PluginError: The program was changed; the text names all plugins that were asked.
-    """
+    """Refuse a change of the program by a hook, with the names of all plugins that were asked."""
     asked = list(dict.fromkeys(plugin.name for plugin in plugins if hook in plugin.hooks))
     if program is None or not asked:
         yield

@@ -19,10 +19,6 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
     """Refuse claims that no plan could keep, even without other plugins.
 
     A node may be in several claims: the first claim that can have it counts.
-
-    Raises:
-        ClaimError: They name a node that is not there, refuse a node with the host's reason code,
-            refuse a node that they claim, or have a group that can't be one partition.
     """
     claims = list(claims)
     # A plugin may refuse the getitems that follow an op that it claims.

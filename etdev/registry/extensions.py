@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import frozen
 
@@ -19,20 +19,15 @@ COMMANDS, VIEWS = "etdev.commands", "etdev.views"
 EXTRAS = {COMMANDS: {"tune": "tune"}, VIEWS: {"html": "page"}}
 # Set in the environment, it limits imports to what is named.
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
-_UNKNOWN = "unknown"
+REINSTALL = "reinstall or uninstall it"
 
 
 @frozen
 class Offer:
-    """An entry point with the distribution that has it; nothing is imported yet.
-
-    Args:
-        entry: Name, module and object.
-        distribution: Its name as pip knows it; the package's name if no distribution has it.
-        version: Version of that distribution.
-    """
+    """An entry point with the distribution that has it; nothing is imported yet."""
 
     entry: EntryPoint
+    # The package's name if no distribution has it.
     distribution: str
     version: str = ""
 
@@ -41,19 +36,12 @@ class Offer:
         """Name and distribution, for messages: `trt (etdev-trt 0.1.0)`."""
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
-    def imported(self, cure: str, limit_s: float | None = None) -> Any:
+    def imported(self, cure: str = REINSTALL, limit_s: float | None = None) -> Any:
         """Import the object that the entry point names.
 
-        Args:
-            cure: What to do if that fails.
-            limit_s: How long it may take.
-
         Raises:
-            PluginError: It can't be imported.
+            PluginError: It can't be imported, or not within `limit_s` seconds.
         """
-        if not EntryPoint.pattern.match(self.entry.value):
-            what = f"has the entry point {self.entry.value!r}, which can't be read"
-            raise PluginError(self.title, what, "write package.module:Object")
         try:
             with waiting_for(self.entry.name, "its import", limit_s):
                 return self.entry.load()
@@ -63,9 +51,6 @@ class Offer:
         except BaseException as error:
             what = f"import failed with {first_line(error)}"
             raise PluginError(self.title, what, cure) from error
-
-
-AnyOffer = TypeVar("AnyOffer", bound=Offer)
 
 
 def autoload() -> bool:
@@ -78,8 +63,8 @@ def offers(group: str) -> dict[str, list[Offer]]:
     found: dict[str, list[Offer]] = {}
     for entry in importlib.metadata.entry_points(group=group):
         # A distribution that pip left half removed has no name.
-        name = (entry.dist and entry.dist.name) or _UNKNOWN
-        offer = Offer(entry, name, entry.dist.version if entry.dist and entry.dist.name else "")
+        named = entry.dist if entry.dist and entry.dist.name else None
+        offer = Offer(entry, named.name, named.version) if named else Offer(entry, "unknown")
         known = found.setdefault(entry.name, [])
         # One distribution seen twice on sys.path (an editable install) does not clash.
         if offer.title not in [other.title for other in known]:
@@ -87,12 +72,8 @@ def offers(group: str) -> dict[str, list[Offer]]:
     return found
 
 
-def the_only(name: str, known: Mapping[str, list[AnyOffer]]) -> AnyOffer:
-    """Return the one offer of a name that has at least one.
-
-    Raises:
-        PluginError: Several distributions offer it.
-    """
+def the_only(name: str, known: Mapping[str, list[Offer]]) -> Offer:
+    """Return the one offer of a name that has at least one; refuse several."""
     if len(known[name]) > 1:
         owners = " and ".join(sorted(offer.distribution for offer in known[name]))
         raise PluginError(name, f"is offered by {owners}", "uninstall one of them")
@@ -117,7 +98,7 @@ def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
         cure = f"pip install 'etdev[{extra}]'" if extra else installed
         raise PluginError(name, "not installed", cure)
     offer = the_only(name, found)
-    value = offer.imported("reinstall or uninstall it")
+    value = offer.imported()
     if problem := fault(value):
         raise PluginError(offer.title, f"{offer.entry.value} {problem}", "uninstall it")
     return value

@@ -29,11 +29,6 @@ def masked(program: ExportedProgram, method: str, taken: Mapping[str, str]) -> E
 
     Weights and foreign delegates are shared with the original. Nodes keep their names, and so do
     the values that come out of a delegate.
-
-    Args:
-        program: Program of one method; it is not changed.
-        method: Its name.
-        taken: The delegate of each node that has one; a delegate's nodes are convex.
     """
     mask = _Mask(MethodGraph(program, method))
     delegates = list(_delegates(mask.original, taken))

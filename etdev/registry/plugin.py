@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pluggy
@@ -25,19 +24,6 @@ RESERVED_NAMES = {
     FOREIGN.code: "is reserved for delegates that a program comes with",
 }
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?", re.ASCII)
-
-
-def check_name(name: object) -> None:
-    """Refuse a name that can't be written in a registry, in an option or in a plan.
-
-    Raises:
-        PluginError: The text has the name.
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        cure = 'use letters, digits, - and _, such as name = "my-npu"'
-        raise PluginError("plugins", f"{name!r} is not a name for a plugin", cure)
-    if name in RESERVED_NAMES:
-        raise PluginError(name, RESERVED_NAMES[name], "rename the plugin")
 
 
 @define(eq=False)
@@ -63,30 +49,22 @@ class Plugin:
     made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
     builtin: bool = False
     hooks: tuple[str, ...] = field(init=False)
-    _manager: pluggy.PluginManager = field(init=False, repr=False)
+    # A manager for each: every answer and every error then has exactly one possible owner.
+    manager: pluggy.PluginManager = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.builtin:
-            check_name(self.name)
+            self._check_name()
         self._check_api()
-        # A manager for each: every answer and every error then has exactly one possible owner.
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+        self.manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self.manager.add_hookspecs(hookspecs)
         try:
-            self._manager.register(self.implementation, self.name)
+            self.manager.register(self.implementation, self.name)
         except pluggy.PluginValidationError as error:
-            self._check_arguments()
             # Without the first line, which has the plugin's repr.
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            what = " ".join(lines[1:] or lines)
+            what = " ".join(str(error).partition("\n")[2].split())
             raise PluginError(self.title, what, "see etdev/hookspecs.py") from error
-        callers = self._manager.get_hookcallers(self.implementation) or []
-        self.hooks = tuple(sorted(caller.name for caller in callers))
         self._check_hooks()
-        wrapped = [c.name for c in callers for h in c.get_hookimpls() if h.wrapper or h.hookwrapper]
-        if wrapped:
-            what = f"{wrapped[0]} is a wrapper, and there is nothing to wrap"
-            raise PluginError(self.title, what, "write @hookimpl, plugins are asked one by one")
 
     @property
     def title(self) -> str:
@@ -94,16 +72,13 @@ class Plugin:
         origin = f"{self.distribution} {self.version}".strip()
         return self.name if self.distribution == _HERE else f"{self.name} ({origin})"
 
-    @property
-    def hook(self) -> pluggy.HookRelay:
-        """Its hooks, for etdev/registry/answers.py, which checks the answers."""
-        return self._manager.hook
-
-    def monitor(
-        self, before: Callable[..., None], after: Callable[..., None]
-    ) -> Callable[[], None]:
-        """Call functions around each hook, with pluggy's arguments; return a function to stop."""
-        return self._manager.add_hookcall_monitoring(before, after)
+    def _check_name(self) -> None:
+        """Refuse a name that can't be written in a registry, in an option or in a plan."""
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            cure = 'use letters, digits, - and _, such as name = "my-npu"'
+            raise PluginError("plugins", f"{self.name!r} is not a name for a plugin", cure)
+        if self.name in RESERVED_NAMES:
+            raise PluginError(self.name, RESERVED_NAMES[self.name], "rename the plugin")
 
     def _check_api(self) -> None:
         """Refuse a plugin that was written for another version of the hooks."""
@@ -117,6 +92,8 @@ class Plugin:
             raise ApiError(self.title, what, f"install a newer {newer}")
 
     def _check_hooks(self) -> None:
+        callers = self.manager.get_hookcallers(self.implementation) or []
+        self.hooks = tuple(sorted(caller.name for caller in callers))
         for name in self.hooks:
             if name not in HOOKS:
                 cure = close_to(name, HOOKS) or f"the hooks are {', '.join(HOOKS)}"
@@ -125,20 +102,9 @@ class Plugin:
             if name not in self.hooks and callable(getattr(self.implementation, name, None)):
                 what = f"{name} is not marked as a hook"
                 raise PluginError(self.title, what, "put @hookimpl above it")
-        if inspect.isroutine(self.implementation):
-            what = f"{self.implementation.__name__} is a function, which has no hooks"
-            raise PluginError(self.title, what, "name a class, an object or a module")
         if not self.hooks:
             raise PluginError(self.title, "has no hooks", f"the hooks are {', '.join(HOOKS)}")
-
-    def _check_arguments(self) -> None:
-        """Refuse an argument that a hook is not called with."""
-        for name in HOOKS:
-            known = list(inspect.signature(getattr(hookspecs, name)).parameters)
-            hook = getattr(self.implementation, name, None)
-            for argument in inspect.signature(hook).parameters.values() if callable(hook) else ():
-                if argument.default is argument.empty and argument.name not in known:
-                    given = f"it is called with {', '.join(known) or 'none'}"
-                    cure = close_to(argument.name, known) or given
-                    what = f"{name} has an argument {argument.name}, which it is not called with"
-                    raise PluginError(self.title, what, cure)
+        wrapped = [c.name for c in callers for h in c.get_hookimpls() if h.wrapper or h.hookwrapper]
+        if wrapped:
+            what = f"{wrapped[0]} is a wrapper, and there is nothing to wrap"
+            raise PluginError(self.title, what, "write @hookimpl, plugins are asked one by one")

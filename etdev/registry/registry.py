@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attrs import Attribute, asdict, field, fields, frozen
 
@@ -22,7 +22,6 @@ from etdev.schema.structuring import CONVERTER, table
 FILE_NAME = "registry.toml"
 # Values of `on_failure`: a partition that can't be compiled is an error, or portable.
 ERROR, FALLBACK = ON_FAILURE = ("error", "fallback")
-UNLISTED = ("first", "last", "ignore")
 _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -48,8 +47,22 @@ class PluginEntry:
     limits: Limits = field(factory=Limits)
 
 
+@frozen(kw_only=True)
+class _Settings:
+    """What a registry has besides plugins and pins."""
+
+    trusted: tuple[str, ...] | None = None
+    unlisted: Literal["first", "last", "ignore"] = "ignore"
+    strict: bool = False
+    budget: Budget | None = None
+    cache: CacheSettings = field(factory=CacheSettings)
+    on_failure: Literal["error", "fallback"] = "error"
+    simplify: bool = True
+    portable: bool = True
+
+
 @frozen
-class Registry:
+class Registry(_Settings):
     """A registry file, read and checked.
 
     Args:
@@ -69,17 +82,9 @@ class Registry:
     """
 
     entries: tuple[PluginEntry, ...] = ()
-    trusted: tuple[str, ...] | None = None
-    unlisted: str = "ignore"
-    strict: bool = False
     path: Path | None = None
     pins: tuple[Pin, ...] = ()
-    budget: Budget | None = None
     text: str = field(default="", eq=False, repr=False)
-    cache: CacheSettings = field(factory=CacheSettings)
-    on_failure: str = ERROR
-    simplify: bool = True
-    portable: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,12 +124,7 @@ def find(path: str | Path | None = None) -> Path:
 
 
 def load(path: str | Path | None = None) -> Registry:
-    """Read a registry file.
-
-    Raises:
-        RegistryError: It is missing, not TOML, or has a key or value that makes no sense; the text
-            names the line and the key.
-    """
+    """Read a registry file; refuse a key or value that makes no sense, with its line."""
     file = find(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -166,14 +166,6 @@ def _check_partitioner(_: object, __: Attribute[str | None], value: object) -> N
         raise RegistryError("", f"is {value!r}", 'write "package.module:Class"')
 
 
-def _one_of(values: Sequence[str]) -> Callable[[object, Attribute[str], object], None]:
-    def check(_: object, __: Attribute[str], value: object) -> None:
-        if value not in values:
-            raise RegistryError("", f"is {value!r}", f"valid are {', '.join(values)}")
-
-    return check
-
-
 @frozen
 class _PluginTable(Limits):
     """The table of a plugin, its fields named as the keys in the file, limits included."""
@@ -184,26 +176,17 @@ class _PluginTable(Limits):
     partitioner: str | None = field(default=None, validator=_check_partitioner)
 
     def entry(self, name: str) -> PluginEntry:
-        settings = asdict(self, recurse=False)
-        limits = Limits(**{limit.name: settings.pop(limit.name) for limit in fields(Limits)})
-        settings["partitioner"] = settings["partitioner"] or ""
-        return PluginEntry(name, devices=settings.pop("device"), limits=limits, **settings)
+        limits = Limits(**{limit.name: getattr(self, limit.name) for limit in fields(Limits)})
+        found = self.partitioner or ""
+        return PluginEntry(name, self.optional, self.device, self.options, found, limits)
 
 
 @frozen
-class _File:
+class _File(_Settings):
     """The whole file, its fields named as its keys."""
 
     plugins: dict[str, _PluginTable] = field(factory=dict)
-    trusted: tuple[str, ...] | None = None
-    unlisted: str = field(default="ignore", validator=_one_of(UNLISTED))
-    strict: bool = False
     pin: tuple[Pin, ...] = ()
-    budget: Budget | None = None
-    cache: CacheSettings = field(factory=CacheSettings)
-    on_failure: str = field(default=ERROR, validator=_one_of(ON_FAILURE))
-    simplify: bool = True
-    portable: bool = True
 
 
 table(_PluginTable, "table", "write [plugins.NAME]")

@@ -11,9 +11,14 @@ from attrs import define, field
 
 from etdev.errors import ApiError, EtdevError, EtdevWarning, PluginError, close_to
 from etdev.registry.answers import probe
-from etdev.registry.discovery import BUILTIN, Origin, builtin_origin, find_origins
-from etdev.registry.extensions import AUTOLOAD_OFF, autoload, the_only
-from etdev.registry.options import make_plugin
+from etdev.registry.discovery import (
+    BUILTIN,
+    find_plugins,
+    load_builtin,
+    load_plugin,
+    make_plugin,
+)
+from etdev.registry.extensions import AUTOLOAD_OFF, Offer, autoload, the_only
 from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, own_distributions
 from etdev.registry.watchdog import waiting_for
@@ -42,17 +47,12 @@ class Finding:
     problem: str = ""
     asked: bool = False
 
-    @property
-    def broken(self) -> bool:
-        """Return True if it stops every lowering that names no plugins."""
-        return self.asked and self.plugin is None
-
 
 def discover(registry: Registry) -> list[Finding]:
     """List all plugins that are installed or in the registry, in claim order, broken ones too."""
     choice = _Choice(registry)
     names = dict.fromkeys([*choice.order(), *sorted(choice.installed)])
-    plugin = builtin_origin().load(registry)
+    plugin = load_builtin(registry)
     last = Finding(plugin.name, plugin.distribution, plugin.version, plugin, probe(plugin))
     last.asked = registry.portable
     return [*(choice.examine(name) for name in names), last]
@@ -77,28 +77,20 @@ def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[P
     if wanted is None:
         plugins = choice.load_unnamed()
     else:
-        plugins = [
-            choice.origin(item).load(registry) if isinstance(item, str) else from_object(item)
-            for item in chosen
-        ]
+        plugins = [choice.load(i) if isinstance(i, str) else from_object(i) for i in chosen]
     for index, plugin in enumerate(plugins):
         if plugin.name in [other.name for other in plugins[:index]]:
             raise PluginError(plugin.name, "is given twice", "give each plugin its own name")
-    return [*plugins, builtin_origin().load(registry)] if _last(registry, wanted) else plugins
+    return [*plugins, load_builtin(registry)] if _asks_builtin(registry, wanted) else plugins
 
 
 def names_of(registry: Registry, wanted: Sequence[str] | None = None) -> list[str]:
-    """Return the names of the plugins that `select` would load; import none of them.
-
-    Raises:
-        PluginError: One is missing, clashes or is not trusted.
-    """
+    """Return the names of the plugins that `select` would load; import none of them."""
     names = _Choice(registry).checked(wanted)
-    return [*names, BUILTIN.name] if _last(registry, wanted) else names
+    return [*names, BUILTIN.name] if _asks_builtin(registry, wanted) else names
 
 
-def _last(registry: Registry, wanted: Sequence[object] | None) -> bool:
-    """Return True if the built-in plugin is asked: it is named, or the registry has it."""
+def _asks_builtin(registry: Registry, wanted: Sequence[object] | None) -> bool:
     return registry.portable or BUILTIN.name in (wanted or ())
 
 
@@ -120,10 +112,10 @@ class _Choice:
     """The installed plugins, as a registry has them asked."""
 
     registry: Registry
-    installed: Mapping[str, list[Origin]] = field(init=False)
+    installed: Mapping[str, list[Offer]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.installed = find_origins(self.registry)
+        self.installed = find_plugins(self.registry)
 
     def order(self) -> list[str]:
         """Return the names of the plugins that may be asked, in claim order."""
@@ -150,29 +142,31 @@ class _Choice:
         chosen = self.default() if wanted is None else [i for i in wanted if i != BUILTIN.name]
         for name in chosen:
             if isinstance(name, str):
-                self.origin(name)
+                self._offer(name)
         return chosen
+
+    def load(self, name: str) -> Plugin:
+        return load_plugin(self._offer(name), self.registry)
 
     def _trusts(self, name: str) -> bool:
         return self.registry.trusts(self.installed[name][0].distribution)
 
-    def origin(self, name: str) -> Origin:
+    def _offer(self, name: str) -> Offer:
         """Return where a plugin comes from, if it is installed, unambiguous and trusted."""
         if name not in self.installed:
             if partitioner := self.registry.entry(name).partitioner:
                 cure = "install its package, or remove it from the registry"
                 raise PluginError(name, f"{partitioner} is not installed", cure)
             raise self._not_installed(name)
-        origin = the_only(name, self.installed)
+        offer = the_only(name, self.installed)
         if not self._trusts(name):
             trusted = ", ".join(self.registry.trusted or ()) or "nothing"
             place = f"{self.registry.path}, which trusts {trusted}"
-            what = f"{origin.distribution} is not trusted by {place}"
+            what = f"{offer.distribution} is not trusted by {place}"
             raise PluginError(name, what, "add it to trusted")
-        return origin
+        return offer
 
     def _not_installed(self, name: str) -> PluginError:
-        """Return the error for a plugin that no installed distribution offers."""
         known = sorted(self.installed)
         place = self.registry.place("plugins", name) if name in self.registry.names else ""
         what = f"not installed, but listed in {place}" if place else "not installed"
@@ -191,7 +185,7 @@ class _Choice:
         plugins, names = [], self.default()
         for name in names:
             try:
-                plugins.append(self.origin(name).load(self.registry))
+                plugins.append(self.load(name))
             except PluginError as error:
                 if isinstance(error, ApiError) and self.registry.entry(name).optional:
                     warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
@@ -206,13 +200,13 @@ class _Choice:
     def examine(self, name: str) -> Finding:
         """Load a plugin and ask for its devices; a failure becomes its problem."""
         finding = Finding(name, asked=name in self.default())
-        if origins := self.installed.get(name):
-            finding.distribution, finding.version = origins[0].distribution, origins[0].version
+        if offered := self.installed.get(name):
+            finding.distribution, finding.version = offered[0].distribution, offered[0].version
         if not autoload() and name not in self.order():
             finding.problem = f"not loaded, as {AUTOLOAD_OFF} is set; name it to load it"
             return finding
         try:
-            finding.plugin = self.origin(name).load(self.registry)
+            finding.plugin = self.load(name)
             finding.probed = probe(finding.plugin)
         except EtdevError as error:
             finding.problem = f"{error.what}; {error.cure}" if error.cure else error.what

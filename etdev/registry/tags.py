@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import zip_longest
 from typing import Any
 
 from attrs import define, field, frozen
 from executorch.exir.backend.partitioner import DelegationSpec, PartitionResult
-from executorch.exir.graph_module import get_control_flow_submodules
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from etdev.errors import ClaimError, EtdevError
 from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import fingerprint, target_device
 from etdev.registry.masked import TAG
-from etdev.schema.claims import Claim, Group, Refusal
+from etdev.schema.claims import Claim, Group
 from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.device import DEVICE_TYPES, Device
 from etdev.schema.partition import TARGET_DEVICE
@@ -30,7 +29,7 @@ class Tagging:
     """The tags on a program, checked.
 
     Args:
-        claims: A claim for each DelegationSpec; the first has the refusals.
+        claims: A claim for each DelegationSpec.
         devices: The device of each node whose DelegationSpec names one.
         constants: Names of the constants that have a tag.
         annotations: Other additions of the partitioner to `node.meta`, by the name of the node.
@@ -44,16 +43,11 @@ class Tagging:
 
 @define(eq=False)
 class TagReader:
-    """Reads and checks the tags that a partitioner puts on the program it is shown.
-
-    Args:
-        plugin: Name of the plugin that asks.
-        partitioner: Name of the partitioner that is asked, for messages.
-        shown: The program as it is shown; indexed before the partitioner sees it.
-    """
+    """Reads and checks the tags that a partitioner puts on the program it is shown."""
 
     plugin: str
     partitioner: str
+    # The program as it is shown; indexed before the partitioner sees it.
     shown: MethodGraph
     before: list[str] = field(init=False)
     metas: dict[str, dict[str, Any]] = field(init=False)
@@ -64,54 +58,50 @@ class TagReader:
         self.metas = {node.name: dict(node.meta) for node in self.shown.program.graph.nodes}
 
     def read(self, result: Any) -> Tagging:
-        """Read the tags of the program that the partitioner returned.
-
-        Raises:
-            ClaimError: It changed the graph, or tagged nodes that it may not tag.
-            DeviceError: A `target_device` can't be read.
-        """
+        """Read the tags of the program that the partitioner returned."""
         if not isinstance(result, PartitionResult):
             raise self._fault(f"returned {result!r}", "return a PartitionResult")
         if not isinstance(result.partition_tags, Mapping):
             what = f"returned the partition_tags {result.partition_tags!r}"
             raise self._fault(what, "return a dict of tag to DelegationSpec")
         self.specs = result.partition_tags
-        module = result.tagged_exported_program.graph_module
-        for old, new in zip_longest(self.before, fingerprint(module.graph)):
+        graph = result.tagged_exported_program.graph
+        for old, new in zip_longest(self.before, fingerprint(graph)):
             if old != new:
                 raise self._fault(f"changed {old!r} to {new!r}", "tag nodes and change nothing")
-        tags = {n.name: self._tag(n) for n in module.graph.nodes if self._is_tagged(n)}
+        tags = {n.name: self._tag(n) for n in graph.nodes if self._is_tagged(n)}
         groups: dict[Delegation, list[Group]] = {}
         for tag, numbers in self._by_tag(tags).items():
             nodes = [self.shown.nodes[number] for number in numbers]
             groups.setdefault(self._delegation(tag), []).append(Group(nodes, str(tag)))
-        refusals = list(self._in_branches(module, tags, groups))
-        annotations = {
-            node.name: added for node in module.graph.nodes if (added := self._added(node))
-        }
-        claims: list[Claim] = []
-        devices: dict[str, Device] = {}
-        for (backend_id, specs, device), members in groups.items():
-            claims.append(
-                Claim(
-                    backend_id,
-                    members,
-                    () if claims else refusals,
-                    compile_specs=specs,
-                    device_types=DEVICE_TYPES,
-                    merge=False,
-                )
+        claims = [
+            Claim(
+                backend_id,
+                members,
+                compile_specs=specs,
+                device_types=DEVICE_TYPES,
+                merge=False,
             )
-            if device:
-                devices.update((name, device) for group in members for name in group.nodes)
+            for (backend_id, specs, _), members in groups.items()
+        ]
+        devices = {
+            name: device
+            for (*_, device), members in groups.items()
+            for group in members
+            for name in group.nodes
+            if device
+        }
+        annotations = {node.name: added for node in graph.nodes if (added := self._added(node))}
         return Tagging(claims, devices, tags.keys() & self.shown.constants.keys(), annotations)
 
     def _added(self, node: Node) -> dict[str, Any]:
         """Return the partitioner's notes for its backend's compiler, such as its matches."""
         old = self.metas[node.name]
-        added = {k: v for k, v in node.meta.items() if k not in old or old[k] is not v}
-        added.pop(TAG, None)
-        return added
+        return {
+            key: value
+            for key, value in node.meta.items()
+            if key != TAG and (key not in old or old[key] is not value)
+        }
 
     def _is_tagged(self, node: Node) -> bool:
         # Some tag every get_attr. A delegate's goes with its call, whatever its own tag.
@@ -158,24 +148,6 @@ class TagReader:
         rest = tuple(spec for spec in specs if spec.key != TARGET_DEVICE)
         return spec.backend_id, rest, device
 
-    def _in_branches(
-        self, module: GraphModule, tags: Mapping[str, Any], groups: dict[Delegation, list[Group]]
-    ) -> Iterator[Refusal]:
-        for _, branch, node in get_control_flow_submodules(module):
-            inside = [tag for tag in _tags_in(branch) if tag in self.specs]
-            if inside and node.name not in tags:
-                # Some claim has to carry the refusal, even if there is nothing else in it.
-                groups.setdefault(self._delegation(inside[0]), [])
-                text = f"{len(inside)} nodes that it tags in a branch can't be claimed"
-                yield Refusal(node, "branch", text)
-
     def _fault(self, what: str, cure: str) -> ClaimError:
         who = f"{self.partitioner} {what}"
         return ClaimError(self.plugin, f"{who} in method {self.shown.method!r}", cure)
-
-
-def _tags_in(branch: GraphModule) -> list[Any]:
-    tags = [node.meta[TAG] for node in branch.graph.nodes if node.meta.get(TAG) is not None]
-    for _, inner, _ in get_control_flow_submodules(branch):
-        tags += _tags_in(inner)
-    return tags

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from etdev.errors import RegistryError, first_line
-from etdev.schema.structuring import CONVERTER, REFUSALS, Problem, problems
+from etdev.errors import RegistryError
+from etdev.schema.structuring import CONVERTER, REFUSALS, problems
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,18 +17,10 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
-# An error lists this many mistakes.
-_SHOWN = 20
 
 
 def read_toml(text: str, path: Path, kind: type[T]) -> T:
-    """Make a value of a TOML text.
-
-    Args:
-        text: The text of the file.
-        path: The file, for messages.
-        kind: A class that is registered with `schema.structuring.table`, its fields named as the
-            keys of the file.
+    """Make a value of a TOML text, of a class that is registered with `schema.structuring.table`.
 
     Raises:
         RegistryError: It is not TOML, or has a key or a value that makes no sense; the text has
@@ -37,35 +28,23 @@ def read_toml(text: str, path: Path, kind: type[T]) -> T:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RegistryError(
-            str(path), f"is not valid TOML: {error}", "correct that line"
-        ) from error
-    # Raised by numbers with thousands of digits, and by thousands of nested brackets.
+    # Also raised by numbers with thousands of digits, and by thousands of nested brackets.
     except (ValueError, RecursionError) as error:
-        what = f"has a value that can't be read ({first_line(error)})"
-        raise RegistryError(str(path), what, "write a shorter one") from error
+        what = f"is not valid TOML: {error}"
+        raise RegistryError(str(path), what, "correct that line") from error
     try:
         return CONVERTER.structure(data, kind)
     except REFUSALS as refusal:
-        faults = list(problems(refusal))
-    raise _error(path, text, faults)
-
-
-def _error(path: Path, text: str, faults: Sequence[Problem]) -> RegistryError:
-    # A generated file may have thousands, and the lines of each are looked for.
-    placed = [(line_of(text, fault.key) or 0, fault) for fault in faults[:_SHOWN]]
+        faults = [(line_of(text, fault.key) or 0, fault) for fault in problems(refusal)]
     if len(faults) == 1:
-        [(line, fault)] = placed
+        [(line, fault)] = faults
         where = f"{path}, line {line}" if line else str(path)
-        return RegistryError(where, f"{fault.key} {fault.what}", fault.cure)
+        raise RegistryError(where, f"{fault.key} {fault.what}", fault.cure)
     lines = [
         f"\n  line {line}: {fault.key} {fault.what}; {fault.cure}"
-        for line, fault in sorted(placed, key=lambda item: item[0])
+        for line, fault in sorted(faults, key=lambda item: item[0])
     ]
-    if len(faults) > _SHOWN:
-        lines.append(f"\n  and {len(faults) - _SHOWN} more")
-    return RegistryError(str(path), f"has {len(faults)} mistakes{''.join(lines)}")
+    raise RegistryError(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
 
 
 def line_of(text: str, key: str) -> int | None:
@@ -73,7 +52,7 @@ def line_of(text: str, key: str) -> int | None:
 
     `pin[1].op` is a key of the second of the tables `[[pin]]`.
     """
-    table: str = ""
+    table = ""
     seen: Counter[str] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):

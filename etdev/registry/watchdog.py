@@ -31,13 +31,11 @@ class _Wait:
     limit_s: float | None
     since: float = field(factory=time.monotonic)
 
-    @property
     def seconds(self) -> float:
         return time.monotonic() - self.since
 
-    @property
-    def overdue(self) -> bool:
-        return self.limit_s is not None and self.seconds > self.limit_s
+    def is_overdue(self) -> bool:
+        return self.limit_s is not None and self.seconds() > self.limit_s
 
 
 # The calls that have not returned, innermost last; None without a listener.
@@ -45,20 +43,15 @@ _WAITS: ContextVar[list[_Wait] | None] = ContextVar("etdev.waits", default=None)
 
 
 @contextmanager
-def watched(listener: Listener | None, patience_s: float | None = None) -> Iterator[None]:
-    """Report from a thread which call keeps the caller waiting.
-
-    Args:
-        listener: Given `waiting for PLUGIN: WHAT` and for how long, again and again.
-        patience_s: Seconds before the first report; `PATIENCE_S` if None.
-    """
+def watched(listener: Listener | None) -> Iterator[None]:
+    """Report from a thread which call keeps the caller waiting, and for how long."""
     if listener is None or _WAITS.get() is not None:
         yield
         return
     waits: list[_Wait] = []
-    done, patience = threading.Event(), PATIENCE_S if patience_s is None else patience_s
-    arguments = (listener, waits, done, patience)
-    thread = threading.Thread(target=_report, args=arguments, name="etdev-watchdog", daemon=True)
+    done, name = threading.Event(), "etdev-watchdog"
+    arguments = (listener, waits, done)
+    thread = threading.Thread(target=_report, args=arguments, name=name, daemon=True)
     token = _WAITS.set(waits)
     thread.start()
     try:
@@ -69,16 +62,15 @@ def watched(listener: Listener | None, patience_s: float | None = None) -> Itera
         thread.join()
 
 
-def _report(
-    listener: Listener, waits: list[_Wait], done: threading.Event, patience_s: float
-) -> None:
+def _report(listener: Listener, waits: list[_Wait], done: threading.Event) -> None:
     """Report the innermost call again and again, until `done` is set."""
     while not done.wait(_TICK_S):
         for wait in waits[-1:]:
-            if wait.seconds > patience_s:
-                over = f", over its limit of {wait.limit_s:g} s" if wait.overdue else ""
+            passed_s = wait.seconds()
+            if passed_s > PATIENCE_S:
+                over = f", over its limit of {wait.limit_s:g} s" if wait.is_overdue() else ""
                 try:
-                    listener(f"waiting for {wait.who}: {wait.what}", f"{wait.seconds:.0f} s{over}")
+                    listener(f"waiting for {wait.who}: {wait.what}", f"{passed_s:.0f} s{over}")
                 # The call is not at fault, and a thread has no caller to raise to.
                 except Exception:
                     return
@@ -86,11 +78,7 @@ def _report(
 
 @contextmanager
 def waiting_for(who: str, what: str, limit_s: float | None = None) -> Iterator[None]:
-    """Have a call of a plugin or a backend reported while it takes long.
-
-    Raises:
-        PluginError: It returned, and took more than `limit_s` seconds.
-    """
+    """Have a call reported while it takes long, and refuse it if it took more than `limit_s`."""
     waits, wait = _WAITS.get(), _Wait(who, what, limit_s)
     if waits is not None:
         waits.append(wait)
@@ -99,6 +87,6 @@ def waiting_for(who: str, what: str, limit_s: float | None = None) -> Iterator[N
     finally:
         if waits is not None:
             waits.remove(wait)
-    if wait.overdue:
+    if wait.is_overdue():
         cure = "give it more time in the plugin's limits, or leave the plugin out"
         raise PluginError(who, f"{what} took more than {limit_s:g} s", cure)

@@ -19,8 +19,6 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from models import nets
 from torch import nn
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
 from toys import Takes
 from toys.accelerator import FakeAccelerator
 
@@ -28,7 +26,6 @@ import etdev
 from etdev import Lowerer, hookimpl
 from etdev.errors import DeviceError, PluginError
 from etdev.graph.nodes import op_name
-from etdev.schema.ledger import Verdict
 
 FAKE = FakeAccelerator.__name__
 RELU = exir_ops.edge.aten.relu.default
@@ -300,7 +297,7 @@ def test_control_flow_that_is_left_runs():
         torch.testing.assert_close(run(lowered, (x,))[0], module(x))
 
 
-def test_tags_inside_a_branch_are_refused_in_the_ledger():
+def test_tags_inside_a_branch_mean_nothing():
     def look(result):
         module = result.tagged_exported_program.graph_module
         (_, branch, _), _ = get_control_flow_submodules(module)
@@ -310,21 +307,8 @@ def test_tags_inside_a_branch_are_refused_in_the_ledger():
     specs = {"inside": DelegationSpec("XnnpackBackend", [])}
     toy = etdev.adapt(Tagger({}, specs, look), name="toy")
     lowered = Lowerer([toy]).lower(Conditional(), (X,))
-    verdict = Verdict("toy", "branch", "1 nodes that it tags in a branch can't be claimed")
-    assert lowered.plan["forward"].ledger["cond"].reasons == (verdict,)
+    assert lowered.plan["forward"].owner("cond") == "portable"
     torch.testing.assert_close(run(lowered, (X,))[0], Conditional()(X))
-
-
-class Supports(OperatorSupportBase):
-    """Sums."""
-
-    def is_node_supported(self, submodules, node):
-        return op_name(node).endswith("add.Tensor")
-
-
-def by_capability(result):
-    module = result.tagged_exported_program.graph_module
-    CapabilityBasedPartitioner(module, Supports(), True).propose_partitions()
 
 
 def by_word(result):
@@ -334,13 +318,12 @@ def by_word(result):
 
 
 NO_WORD = "Tagger gives no reason; a Partitioner gives one with ExecuTorch's WhyNoPartition"
-SILENT, WORD, SUPPORT = ("untagged", NO_WORD), "partitioner", "Supports does not support it"
+SILENT, WORD = ("untagged", NO_WORD), "partitioner"
 
 
 @pytest.mark.parametrize(
     ("look", "relu", "add", "sub"),
     [
-        (by_capability, ("support", SUPPORT), SILENT, ("support", SUPPORT)),
         (by_word, (WORD, "it is odd"), (WORD, "it is even"), SILENT),
         (None, SILENT, SILENT, SILENT),
     ],

@@ -97,8 +97,8 @@ def test_strict_is_read():
         ("plugin = 1", ", line 1: plugin is an unknown key; did you mean plugins?"),
         ("strict = true\n\nzzz = 1",
          ", line 3: zzz is an unknown key; "
-         "valid are plugins, trusted, unlisted, strict, pin, budget, cache, on_failure, simplify, "
-         "portable"),
+         "valid are trusted, unlisted, strict, budget, cache, on_failure, simplify, portable, "
+         "plugins, pin"),
         ("[plugins.trt]\noptonal = true",
          ", line 2: plugins.trt.optonal is an unknown key; did you mean optional?"),
         ("[plugins.trt]\nzzz = 1",
@@ -123,8 +123,9 @@ def test_strict_is_read():
         ('trusted = "etdev-cpu"', ', line 1: trusted is \'etdev-cpu\'; write ["etdev-cpu"]'),
         ("trusted = [1]",
          ", line 1: trusted[0] is 1; it must be text"),
-        ('\nunlisted = "no"', ", line 2: unlisted is 'no'; valid are first, last, ignore"),
-        ("unlisted = []", ", line 1: unlisted is []; valid are first, last, ignore"),
+        ('\nunlisted = "no"',
+         ", line 2: unlisted is 'no'; it must be one of 'first', 'last', 'ignore'"),
+        ("unlisted = []", ", line 1: unlisted is []; it must be one of 'first', 'last', 'ignore'"),
         ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nop = "b"\nplugn = "cpu"',
          ", line 6: pin[1].plugn is an unknown key; did you mean plugin?"),
         ('[[pin]]\nop = "a"\nplugin = "cpu"\n[[pin]]\nplugin = "cpu"\n\nop = "[a"',

@@ -17,7 +17,8 @@ from toys.accelerator import Accelerator
 from etdev import KeepWhole, Limits, Lowerer, hookimpl
 from etdev.errors import CompileError, EtdevError, PluginError
 from etdev.registry import PluginEntry, Registry, answers, parse, watchdog
-from etdev.registry.discovery import Origin
+from etdev.registry.discovery import load_plugin
+from etdev.registry.extensions import Offer
 from etdev.registry.selection import from_object
 
 CURE = "give it more time in the plugin's limits, or leave the plugin out"
@@ -140,9 +141,9 @@ def test_a_slow_constructor_is_refused(monkeypatch):
 
     registry = Registry((PluginEntry("npu", limits=Limits(hook_timeout_s=0.3)),))
     monkeypatch.setitem(sys.modules, "slow_npu", SimpleNamespace(Plugin=Slow))
-    origin = Origin(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
+    offer = Offer(EntryPoint("npu", "slow_npu:Plugin", "etdev"), "slow-npu", "1.0")
     with pytest.raises(PluginError) as caught:
-        origin.load(registry)
+        load_plugin(offer, registry)
     assert str(caught.value) == f"npu: its constructor took more than 0.3 s; {CURE}"
 
 

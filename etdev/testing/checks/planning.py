@@ -88,7 +88,9 @@ def _setting_changes(subject: Subject) -> list[str]:
             )
 
     all_before = global_settings.read()
-    stop = plugin.monitor(lambda *_: before.append(global_settings.read()), after)
+    stop = plugin.manager.add_hookcall_monitoring(
+        lambda *_: before.append(global_settings.read()), after
+    )
     try:
         with on(exported(Layer)):
             compiles = subject.can_compile(plugin)
