@@ -8,34 +8,35 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from etdev.errors import (
+    ApiError,
+    ArtifactError,
+    AuditError,
+    BudgetError,
+    CacheError,
+    ClaimError,
+    CompileError,
+    DeviceError,
+    EtdevError,
+    EtdevWarning,
+    LockError,
+    LoweringError,
+    PinError,
+    PluginError,
+    RegistryError,
+    RunError,
+    SourceError,
+    TuneError,
+    VerifyError,
+)
+from etdev.hookspecs import hookimpl
+
 if TYPE_CHECKING:
     from etdev_page.page import Page as Page
     from etdev_tune.outputs import Tuning as Tuning
     from etdev_tune.tune import tune as tune
 
     from etdev.edge.conversion import Settings
-    from etdev.errors import (
-        ApiError,
-        ArtifactError,
-        AuditError,
-        BudgetError,
-        CacheError,
-        ClaimError,
-        CompileError,
-        DeviceError,
-        EtdevError,
-        EtdevWarning,
-        LockError,
-        LoweringError,
-        PinError,
-        PluginError,
-        RegistryError,
-        RunError,
-        SourceError,
-        TuneError,
-        VerifyError,
-    )
-    from etdev.hookspecs import hookimpl
     from etdev.lowerer import Lowerer
     from etdev.lowering.lowered import Lowered
     from etdev.partitioner import partitioner
@@ -59,14 +60,7 @@ _HOMES = {
     "schema.budget": ("Budget",),
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
-    "errors": (
-        "EtdevError", "EtdevWarning", "PluginError", "ApiError", "ClaimError", "DeviceError",
-        "PinError", "RegistryError", "BudgetError", "SourceError", "LoweringError", "CompileError",
-        "CacheError", "LockError", "ArtifactError", "AuditError", "RunError", "VerifyError",
-        "TuneError",
-    ),
     "edge.conversion": ("Settings",),
-    "hookspecs": ("hookimpl",),
     "schema.limits": ("Limits",),
     "lowering.lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
@@ -113,23 +107,11 @@ def __getattr__(name: str) -> Any:
         return version("etdev")
     if name not in _HOME and name not in _EXTRAS:
         raise AttributeError(f"module 'etdev' has no attribute {name!r}")
-    try:
-        value = getattr(_module(name), name)
-    except AttributeError as error:
-        # Python takes it for "no such name" and would say nothing of the cause.
-        raise ImportError(f"etdev.{name} can't be loaded: {error}") from error
-    globals()[name] = value
-    return value
-
-
-def _module(name: str) -> ModuleType:
-    """Import the module that has a public name."""
-    if name in _HOME:
-        return importlib.import_module(_HOME[name])
-    module, extra = _EXTRAS[name]
-    if not _is_installed(module):
+    module, extra = (_HOME[name], "") if name in _HOME else _EXTRAS[name]
+    if extra and not _is_installed(module):
         raise ImportError(f"etdev.{name} is not installed; pip install 'etdev[{extra}]'")
-    return importlib.import_module(module)
+    globals()[name] = getattr(importlib.import_module(module), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -1,23 +1,4 @@
-"""The errors that etdev raises, as one tree.
-
-EtdevError
-├── DeviceError       a device that does not exist or cannot be written
-├── RegistryError     registry.toml can't be read, or says something impossible
-├── PluginError       a plugin is missing, broken, or answered wrongly
-│   ├── ApiError      a plugin was built for other hooks than this etdev has
-│   ├── ClaimError    a claim that can't be kept: unknown node, torn group, frozen buffer
-│   └── PinError      a pin that can't be read, or that its plugin doesn't keep
-├── BudgetError       more falls back to portable kernels than the budget allows
-├── SourceError       the model given to etdev can't be loaded or exported
-├── LoweringError     ExecuTorch refused the program at a named stage
-│   └── CompileError  a backend failed on one partition
-├── CacheError        an entry of the compile cache, or the cache itself, can't be used
-├── LockError         a lock can't be read, or is of something else than what would be made
-├── ArtifactError     a .pte can't be read or written
-│   └── AuditError    a .pte is not what was planned
-├── RunError          a .pte can't be loaded or executed
-│   └── VerifyError   a .pte doesn't compute what eager PyTorch computes
-└── TuneError         a model can't be tuned: nothing exercises it, or no candidate will do
+"""The errors that etdev raises, as one tree below `EtdevError`.
 
 A text reads *who: what is wrong; what to do*, and the three parts are attributes too.
 """
@@ -129,7 +110,11 @@ def first_line(error: BaseException) -> str:
     """
     # attrs' validators put their own innards into args, after the sentence.
     validator = type(error) in (TypeError, ValueError) and len(error.args) > 1
-    head = _announced(_said(error.args[0] if validator else error))
+    try:
+        head = _announced(str(error.args[0] if validator else error))
+    # Its `__str__` may fail.
+    except Exception:
+        head = ""
     name = type(error).__name__
     line = f"{name}: {head}" if head else name
     cause = error.__cause__
@@ -154,14 +139,6 @@ def close_to(name: str, known: Iterable[str]) -> str:
     """Return `did you mean cpu?` for a name that is nearly known, else an empty text."""
     close = difflib.get_close_matches(name, [other for other in known if other != name], 1)
     return f"did you mean {close[0]}?" if close else ""
-
-
-def _said(value: object) -> str:
-    """Return the text of an error; empty if its `__str__` fails."""
-    try:
-        return str(value)
-    except Exception:
-        return ""
 
 
 def _announced(text: str) -> str:

@@ -1,24 +1,27 @@
 """Functions that write files completely or not at all.
 
 A file gets a temporary name in its folder and is then renamed. A killed process leaves its
-temporary file; the next process that writes the same file removes it.
+temporary file; a process that writes the same file a week later removes it.
 """
 
 from __future__ import annotations
 
 import glob
 import os
-import re
 import secrets
 import shutil
-import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from etdev.errors import ArtifactError
+
+# A temporary file or folder that has not changed for so long belongs to a killed process.
+STALE_S = 7 * 24 * 3600
+_SCRATCH = "etdev-scratch-"
 
 
 def write_atomically(
@@ -43,19 +46,12 @@ def write_atomically(
                 check(Path(file.name))
     except OSError as error:
         raise unwritable(path, error) from error
-    except ValueError as error:
-        if "\0" not in str(path):
-            raise
-        raise ArtifactError(repr(str(path)), "no path has a NUL", "choose another path") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8 so that it is never seen incomplete.
 
     What UTF-8 can't hold, such as half of a surrogate pair in a name, becomes a question mark.
-
-    Raises:
-        ArtifactError: It can't be written.
     """
     write_atomically(path, lambda file: file.write(text.encode(errors="replace")))
 
@@ -71,22 +67,18 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
     Raises:
         OSError: It can't be written.
     """
-    _clear(path)
-    # Opened by the open of every new file, so that it gets the permissions of one.
-    with open(_hidden(path), "xb") as file:
-        try:
+    temporary = _hidden(path)
+    try:
+        # Opened by the open of every new file, so that it gets the permissions of one.
+        with open(temporary, "xb") as file:
             yield file
-            file.flush()
             if durable:
+                file.flush()
                 os.fsync(file.fileno())
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            # On a full disk it tries to write the rest again, and fails again.
-            with suppress(OSError):
-                file.close()
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -98,7 +90,6 @@ def unseen(path: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: It can't be made there.
     """
-    _clear(path)
     folder = _hidden(path)
     try:
         folder.mkdir()
@@ -116,14 +107,10 @@ def unseen(path: Path) -> Iterator[Path]:
 
 
 def publish(files: Iterable[Path], path: Path) -> None:
-    """Move files out of a hidden folder to the folder of a path, replacing files of their names.
-
-    Args:
-        files: The files, in the order in which they are moved.
-        path: The path that an error names.
+    """Move files, in this order, to the folder of a path, replacing files of their names.
 
     Raises:
-        ArtifactError: They can't be written there.
+        ArtifactError: They can't be written there; the text names the path.
     """
     targets = {path.parent / file.name: file for file in files}
     # Checked before the first is moved, so that either all are moved or none.
@@ -164,11 +151,7 @@ def check_writable(path: Path) -> None:
 
 
 def try_writing(folder: Path) -> None:
-    """Write a file in a folder and remove it: os.access tells root that it can write everywhere.
-
-    Raises:
-        OSError: It can't be written.
-    """
+    """Write a file in a folder and remove it: os.access tells root that it can write everywhere."""
     tempfile.TemporaryFile(dir=folder).close()
 
 
@@ -178,26 +161,19 @@ def _refuse_folder(path: Path) -> None:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder of this process, and remove those of killed processes.
+    """Make a temporary folder of this process.
 
     Raises:
         ArtifactError: It can't be made.
     """
-    prefix = f"etdev.{_HOST}-"
     with in_scratch():
-        for old in Path(tempfile.gettempdir()).glob(f"{prefix}*.*"):
-            _remove_of_dead(old, old.name.removeprefix(prefix))
-        name = f"{prefix}{os.getpid()}."
-        return tempfile.TemporaryDirectory(prefix=name, ignore_cleanup_errors=True)
+        _remove_stale(Path(tempfile.gettempdir()), _SCRATCH)
+        return tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True)
 
 
 @contextmanager
 def in_scratch() -> Iterator[None]:
-    """Turn errors of writing temporary files into an ArtifactError.
-
-    Raises:
-        ArtifactError: The disk is full, or the folder can't be written.
-    """
+    """Turn errors of writing temporary files into an ArtifactError."""
     try:
         yield
     except OSError as error:
@@ -217,38 +193,14 @@ def no_room(error: OSError) -> ArtifactError:
 
 
 def _hidden(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.{secrets.token_hex(4)}")
+    prefix = f".{path.name}.etdev-"
+    _remove_stale(path.parent, prefix)
+    return path.with_name(f"{prefix}{secrets.token_hex(4)}")
 
 
-# Several machines may share a folder.
-_HOST = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
-
-
-def _clear(path: Path) -> None:
-    """Remove temporary files for a path that killed processes of this machine left."""
-    for old in path.parent.glob(f".{glob.escape(path.name)}.{_HOST}-*.*"):
-        _remove_of_dead(old, old.name.removeprefix(f".{path.name}.{_HOST}-"))
-
-
-def _remove_of_dead(old: Path, rest: str) -> None:
-    """Remove a file or folder, named by a process id and a dot, if that process has ended."""
-    pid = rest.partition(".")[0]
-    # Asking for a process on Windows would end it.
-    if os.name != "posix" or not pid.isdigit() or _runs(int(pid)):
-        return
-    if old.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-        return
-    with suppress(OSError):
-        old.unlink()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # The process is another user's, or the number is not a process id.
-    except (PermissionError, OverflowError):
-        return True
-    return True
+def _remove_stale(folder: Path, prefix: str) -> None:
+    """Remove temporary files and folders that killed processes left."""
+    for old in folder.glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > STALE_S:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()

@@ -120,15 +120,7 @@ class Lowerer:
             cure = "give a function of a stage and a detail"
             raise EtdevError("listener", f"is {shown(listener)}", cure)
         with watched(listener):
-            options = Options(
-                registry=registry,
-                devices=devices,
-                pins=pins,
-                limits=limits,
-                budget=budget,
-                strict=strict,
-                simplify=simplify,
-            )
+            options = Options(registry, devices, pins, limits, budget, strict, simplify)
             self.composition = compose(plugins, options)
         registered = self.composition.registry
         self.compilation = Compilation(

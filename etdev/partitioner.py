@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -21,9 +21,8 @@ from etdev.delegate.backends import check_compiler
 from etdev.delegate.split import Split
 from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
-from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
-from etdev.graph.source import where
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.rules import Options
@@ -31,7 +30,7 @@ from etdev.planner.unclaimed import check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry
-from etdev.runtime.kernels import has_kernel, lacks_kernel
+from etdev.runtime.kernels import has_kernel
 from etdev.schema.budget import Budget
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
@@ -60,10 +59,10 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     tensor that two devices read for one of them, which `Lowerer` refuses.
 
     Args:
-        plugins: As for `Lowerer`, like all arguments but `method`.
+        plugins: As for `Lowerer`.
         method: The method that it partitions, which ExecuTorch doesn't pass to a partitioner. For
             several methods give ExecuTorch a dict with a partitioner for each.
-        registry: The registry.
+        registry: As for `Lowerer`, like the others.
         devices: Devices per plugin.
         pins: Pins of nodes.
         limits: Limits per plugin.
@@ -73,14 +72,7 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
-    options = Options(
-        registry=registry,
-        devices=devices,
-        pins=pins,
-        limits=limits,
-        budget=budget,
-        strict=strict,
-    )
+    options = Options(registry, devices, pins, limits, budget, strict)
     return ComposedPartitioner(compose(plugins, options), method)
 
 
@@ -129,9 +121,8 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         check_claimed(
             "partitioner", [plan], "lower with etdev.Lowerer, which computes it otherwise"
         )
-        called = _with_calls(program, plan)
-        quirks.refuse(_PLANNED, called, self._method)
-        self._warn(called, plan)
+        quirks.refuse(_PLANNED, _with_calls(program, plan), self._method)
+        self._warn(plan)
         self.plan = plan
         return self._tagged(program, plan)
 
@@ -170,32 +161,17 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
                     "lower with etdev.Lowerer, which decomposes it",
                 )
 
-    def _warn(self, called: ExportedProgram, plan: MethodPlan) -> None:
-        """Warn of missing kernels and of kernels that are wrong for some values.
-
-        Raises:
-            LoweringError: There are some, and the composition is strict.
-        """
-        for what, cure in (*_missing(called), *_rarely_wrong(plan)):
-            error = LoweringError("partitioner", what, cure)
+    def _warn(self, plan: MethodPlan) -> None:
+        """Warn of kernels that are wrong for some values, or refuse them under `strict`."""
+        for entry in plan.ledger:
+            if not entry.reluctance:
+                continue
+            place = f" at {entry.line}" if entry.line else ""
+            what = f"{entry.op} ({entry.node}){place}: {entry.reluctance}"
+            error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
             if self._composition.rules.strict:
                 raise error
             warnings.warn(str(error), EtdevWarning, stacklevel=3)
-
-
-def _missing(program: ExportedProgram) -> Iterator[tuple[str, str]]:
-    for module in graph_modules(program.graph_module):
-        for node in filter(lacks_kernel, module.graph.nodes):
-            what = f"the runtime has no kernel of {op_name(node)}{where(node)}"
-            yield what, "leave out that op, or give it to a plugin"
-
-
-def _rarely_wrong(plan: MethodPlan) -> Iterator[tuple[str, str]]:
-    for entry in plan.ledger:
-        if entry.reluctance:
-            place = f" at {entry.line}" if entry.line else ""
-            what = f"{entry.op} ({entry.node}){place}: {entry.reluctance}"
-            yield what, "etdev.Lowerer writes it with other ops"
 
 
 def _with_calls(program: ExportedProgram, plan: MethodPlan) -> ExportedProgram:
@@ -209,25 +185,14 @@ def _given(program: ExportedProgram, plan: MethodPlan) -> set[str]:
     """Return the constants that delegates are given as inputs, instead of having them inside.
 
     ExecuTorch can't copy a constant for each partition that reads it in a list.
-
-    Raises:
-        LoweringError: A constant would have to be both.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     given = set()
     for partition in plan.partitions:
         for constant in partition.constants:
-            readers = list(nodes[constant.name].users) if constant.inside else []
-            apart = any(reader.name not in partition.nodes for reader in readers)
-            direct = [n for n in readers if nodes[constant.name] in (*n.args, *n.kwargs.values())]
-            if not apart or len(direct) == len(readers):
-                continue
-            if direct:
-                raise LoweringError(
-                    "partitioner",
-                    f"ExecuTorch can't copy {constant.target!r} for each partition that reads it, "
-                    "since one reads it in a list",
-                    "lower with etdev.Lowerer, or register a clone of it",
-                )
-            given.add(constant.name)
+            node = nodes[constant.name]
+            apart = any(reader.name not in partition.nodes for reader in node.users)
+            in_list = any(node not in (*n.args, *n.kwargs.values()) for n in node.users)
+            if constant.inside and apart and in_list:
+                given.add(constant.name)
     return given

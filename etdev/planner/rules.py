@@ -116,7 +116,7 @@ def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:
         raise EtdevError(attribute.name, f"is {shown(value)}", "give True, False, or None")
 
 
-@frozen(eq=False, kw_only=True)
+@frozen(eq=False)
 class Options:
     """The arguments that `Lowerer`, `etdev.partitioner` and `etdev.tune` share; None if not given.
 

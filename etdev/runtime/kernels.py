@@ -15,7 +15,6 @@ from etdev.graph.nodes import op_name
 from etdev.graph.source import where
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.decision import Decision
-from etdev.upstream.operators import overload_of
 
 # ExecuTorch ships these kernels in a library of their own.
 _QUANTISED = "quantized_decomposed::"
@@ -49,30 +48,11 @@ def missing(method: MethodArtifact) -> Missing:
 
 def has_kernel(node: Node) -> bool:
     """Return True if this machine's runtime has a kernel for the op of an edge-dialect node."""
-    kernel = _kernel_of(node)
-    return kernel is not None and kernel in _known()
-
-
-def lacks_kernel(node: Node) -> bool:
-    """Return True if an ATen op has an out variant that this machine's runtime has no kernel for.
-
-    Return False where ExecuTorch was built without its runtime for Python.
-    """
-    op, kernel = overload_of(node.target), _kernel_of(node)
-    if op is None or op.namespace != "aten" or kernel is None:
-        return False
     try:
-        return kernel not in _known()
-    except ImportError:
-        return False
-
-
-def _kernel_of(node: Node) -> str | None:
-    """Return the name of an op's kernel; None for a target without an out variant."""
-    try:
-        return node.target.to_out_variant().name()  # type: ignore[union-attr, no-any-return]
+        return node.target.to_out_variant().name() in _known()  # type: ignore[union-attr]
+    # A target without an out variant.
     except (AttributeError, RuntimeError):
-        return None
+        return False
 
 
 def _known() -> Collection[str]:

@@ -420,10 +420,7 @@ def test_arguments_of_another_type_are_named(tmp_path):
         "give the constant another name"
     )
     lowered = lowerer.lower(nn.ReLU(), inputs)
-    for path, said in (
-        (None, "path: is None; name it model.pte"),
-        ("a\0.pte", "'a\\x00.pte': no path has a NUL; choose another path"),
-    ):
+    for path, said in ((None, "path: is None; name it model.pte"),):
         with pytest.raises(EtdevError) as caught:
             lowered.save(path)
         assert str(caught.value) == said
