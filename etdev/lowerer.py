@@ -190,7 +190,7 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            decider = self._decider(settings)
+            decider = Decider(self.composition, Settings.of(settings), self.listener)
             return self.compilation.lower(lambda: decider.decide(methods, compiles=True))
 
     def decide(
@@ -205,10 +205,8 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return self._decider(settings).decide(methods)
-
-    def _decider(self, settings: Settings | None) -> Decider:
-        return Decider(self.composition, Settings.of(settings), self.listener)
+            decider = Decider(self.composition, Settings.of(settings), self.listener)
+            return decider.decide(methods)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

@@ -25,8 +25,7 @@ from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
 from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
-from etdev.planner.rules import Options
-from etdev.planner.unclaimed import check_claimed
+from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_since, widen
 from etdev.registry import Registry

@@ -16,7 +16,7 @@ from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
-from etdev.planner.unclaimed import check_claimed
+from etdev.planner.rules import check_claimed
 from etdev.schema.quirk import Stage
 from etdev.upstream.call import guarded
 from etdev.upstream.edge import without_dim_order

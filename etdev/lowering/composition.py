@@ -16,8 +16,7 @@ from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
 from etdev.planner.planner import Planner
-from etdev.planner.rules import Options, Rules, rules
-from etdev.planner.unclaimed import check_claimed
+from etdev.planner.rules import Options, Rules, check_claimed, rules
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table, rows_of
 from etdev.registry import answers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
 from torch.fx import Node
 
 from etdev.graph.method import MethodGraph
@@ -20,13 +19,9 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
 
     A value is copied once to each device that reads it. From one accelerator to another it goes
     through the host, because ExecuTorch copies only between host and device.
-
-    Args:
-        graph: The method.
-        partitions: Its partitions, devices resolved.
     """
     homes = _homes(graph, partitions)
-    if all(home.device.is_cpu for home in homes.values()):
+    if all(device.is_cpu for _, device in homes.values()):
         return ()
     inside = {
         (partition.name, constant.name)
@@ -40,46 +35,36 @@ def plan_copies(graph: MethodGraph, partitions: Sequence[Partition]) -> tuple[Co
     for node in graph.program.graph.nodes:
         if node.name in kept:
             continue
-        home = homes.get(node.name)
-        source = home.device if home else CPU
+        _, source = homes.get(node.name, ("", CPU))
         readers = _reader_devices(node, homes, inside)
         copies += _copies(node, source, readers - {source})
     return tuple(copies)
 
 
-@frozen
-class _Home:
-    """A delegate, ours or one the program came with, and where it runs."""
-
-    name: str
-    device: Device
-
-
-def _homes(graph: MethodGraph, partitions: Sequence[Partition]) -> dict[str, _Home]:
+def _homes(graph: MethodGraph, partitions: Sequence[Partition]) -> dict[str, tuple[str, Device]]:
+    """Return the delegate of each node that has one, the program's own too, and its device."""
     homes = {
-        name: _Home(partition.name, partition.device)
+        name: (partition.name, partition.device)
         for partition in partitions
         for name in partition.nodes
     }
     for node in graph.nodes:
         if node.name in graph.foreign and node.op == "call_function":
             call = node.all_input_nodes[0] if node.target is operator.getitem else node
-            homes[node.name] = _Home(call.name, delegate_device(call))
+            homes[node.name] = call.name, delegate_device(call)
     return homes
 
 
 def _reader_devices(
-    node: Node, homes: Mapping[str, _Home], inside: set[tuple[str, str]]
+    node: Node, homes: Mapping[str, tuple[str, Device]], inside: set[tuple[str, str]]
 ) -> set[Device]:
-    devices = set()
-    home = homes.get(node.name)
-    for user in node.users:
-        reader = homes.get(user.name)
-        if reader is None:
-            devices.add(CPU)
-        elif reader != home and (reader.name, node.name) not in inside:
-            devices.add(reader.device)
-    return devices
+    own, _ = homes.get(node.name, ("", CPU))
+    readers = [homes.get(user.name, ("", CPU)) for user in node.users]
+    return {
+        device
+        for name, device in readers
+        if not name or (name != own and (name, node.name) not in inside)
+    }
 
 
 def _copies(node: Node, source: Device, targets: Iterable[Device]) -> list[Copy]:

@@ -28,26 +28,20 @@ def settle(
         graph: The method.
         drafts: Its partitions, all constants still outside.
         ask: Returns the names that the owner of a partition claims for it.
-
-    Returns:
-        The partitions in the same order, constants, inputs and outputs settled.
     """
-    unused = _unused(graph)
+    unused = {
+        name: constant
+        for name, constant in graph.constants.items()
+        if not graph.placeholders[name].users and not constant.mutated
+    }
     shown, claimed = [], []
     for draft in drafts:
         names = ask(evolve(draft, constants=(*draft.constants, *unused.values())))
         adopted = [unused.pop(name) for name in list(unused) if name in names]
         shown.append(evolve(draft, constants=(*draft.constants, *adopted)))
         claimed.append(names)
-    return _Settlement(graph, shown, claimed).settled()
-
-
-def _unused(graph: MethodGraph) -> dict[str, Constant]:
-    return {
-        name: constant
-        for name, constant in graph.constants.items()
-        if not graph.placeholders[name].users and not constant.mutated
-    }
+    settlement = _Settlement(graph, shown, claimed)
+    return [settlement.partition(index) for index in range(len(shown))]
 
 
 @define(eq=False)
@@ -69,10 +63,7 @@ class _Settlement:
                 self.holders.setdefault(name, []).append(index)
         self.places = {name: place for place, name in enumerate(self.graph.placeholders)}
 
-    def settled(self) -> list[Partition]:
-        return [self._partition(index) for index in range(len(self.drafts))]
-
-    def _partition(self, index: int) -> Partition:
+    def partition(self, index: int) -> Partition:
         draft = self.drafts[index]
         constants = tuple(self._constant(index, c) for c in draft.constants)
         inside = {c.name for c in constants if c.inside}
@@ -109,7 +100,7 @@ class _Settlement:
         holders = self.holders[name]
         stores = {self.drafts[i].backend_id if self.drafts[i].named_data else i for i in holders}
         return len(stores) + any(
-            self.home.get(user.name) not in holders for user in self._users(name)
+            self.home.get(user.name) not in holders for user in self.graph.placeholders[name].users
         )
 
     def _alone(self, index: int, buffer: Constant) -> bool:
@@ -117,9 +108,7 @@ class _Settlement:
         update = self.graph.nodes[self.graph.number[buffer.update or ""]]
         signature = self.graph.program.graph_signature
         written = [spec for spec in signature.output_specs if spec.arg.name == update.name]
-        readers = [*self._users(buffer.name), *(u for u in update.users if u.op != "output")]
+        old = self.graph.placeholders[buffer.name]
+        readers = [*old.users, *(user for user in update.users if user.op != "output")]
         # The new value may be an output of the method as well, or go to a second buffer.
         return len(written) == 1 and all(self.home.get(u.name) == index for u in readers)
-
-    def _users(self, name: str) -> list[Node]:
-        return list(self.graph.placeholders[name].users)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -16,46 +16,32 @@ from etdev.schema.ledger import Verdict
 
 @frozen(eq=False)
 class Offer:
-    """The rest of a claim.
-
-    Args:
-        claim: The claim.
-        groups: Disjoint groups of names of nodes.
-        constants: Constants that the claim's groups name.
-        why: The pattern that the group of a node matched, by node, as the claim says.
-    """
+    """The rest of a claim."""
 
     claim: Claim
+    # Disjoint groups of names of nodes, and the constants that they name.
     groups: list[list[str]]
     constants: set[str]
+    # The pattern that the group of a node matched, by node, as the claim says.
     why: Mapping[str, str]
 
 
 @define(eq=False)
 class Offering:
-    """The offers of one plugin, made of its claims.
-
-    Args:
-        plugin: Its name.
-        view: The form of the method that it was shown.
-        taken: Owner of each node that has one.
-        barred: Verdicts on the nodes that it can't have.
-        reporter: Told which nodes it refuses, and which it loses.
-    """
+    """The offers of one plugin, made of its claims."""
 
     plugin: str
+    # The form of the method that it was shown.
     view: View
+    # Owner of each node that has one, and verdicts on the nodes that the plugin can't have.
     taken: Mapping[str, str]
     barred: Mapping[str, Verdict]
     reporter: Reporter
     # A plugin can't claim a node again for another backend.
     _claimed: set[str] = field(factory=set)
 
-    def offers(self, claims: Iterable[Claim]) -> list[Offer]:
-        """Return an offer for each claim."""
-        return [self._offer(claim) for claim in claims]
-
-    def _offer(self, claim: Claim) -> Offer:
+    def offer(self, claim: Claim) -> Offer:
+        """Return the rest of a claim."""
         for refusal in claim.refusals:
             self.reporter.refused(self.plugin, refusal)
         constants: set[str] = set()

@@ -34,24 +34,16 @@ Verdicts = dict[str, dict[str, Verdict]]
 
 @define(eq=False)
 class Partitioning:
-    """The partitions of one method while they are decided, plugin by plugin.
-
-    Args:
-        views: The method in all its forms.
-        config: The config of the edge conversion, which plugins are given.
-        barred: For each node, verdicts by plugin that can't have it: it couldn't compile it, or
-            gave up the op that this is a piece of.
-        drafts: The partitions so far, in the order in which they were made.
-        torn: For each op that is decomposed since a piece of it was claimed, the first claimant.
-        given_up: Verdicts by plugin on nodes that it gave up because of its limits.
-        reporter: Writes the ledger.
-    """
+    """The partitions of one method while they are decided, plugin by plugin."""
 
     views: Views
     config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
+    # Plugins that can't have a node: it couldn't compile it, or gave up the op that this is of.
     barred: Verdicts = field(factory=dict)
     drafts: list[Draft] = field(factory=list)
+    # For each op that is decomposed since a piece of it was claimed, the first claimant.
     torn: dict[str, str] = field(factory=dict)
+    # Plugins that gave up nodes because of their limits.
     given_up: Verdicts = field(factory=dict)
     reporter: Reporter = field(factory=Reporter)
     _homes: dict[str, Draft] = field(factory=dict)
@@ -136,7 +128,8 @@ class Partitioning:
         claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions, self.config)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {name: pinned(plugin.name, pin) for name, pin in against.items()}
-        return Offering(plugin.name, view, taken, barred, self.reporter).offers(claims)
+        offering = Offering(plugin.name, view, taken, barred, self.reporter)
+        return [offering.offer(claim) for claim in claims]
 
     def _whole_for_others(self, plugin: str) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
@@ -184,7 +177,11 @@ class Partitioning:
         """Form partitions of the nodes that a plugin can have; give up those below its limits."""
         graph = self.graph
         for offer in offers:
-            self._keep_offered(plugin, offer)
+            if offer.claim.last_resort:
+                self._last_resorts.append((plugin, offer))
+            elif offer.claim.backend_id is None:
+                for group in offer.groups:
+                    self._keep(plugin, group)
         cuts = self._cuts(plugin, graph, [o for o in offers if o.claim.backend_id is not None])
         sizes = [sum(graph.nodes[n].name in graph.ops for n in cut.numbers) for cut in cuts]
         refusals = limits.refusals(
@@ -200,15 +197,8 @@ class Partitioning:
                 self._own(plugin, graph, cut, split_by)
                 begun.add(cut.offer)
 
-    def _keep_offered(self, plugin: str, offer: Offer) -> None:
-        """Keep the nodes of a claim without a backend in the method's program."""
-        if offer.claim.last_resort:
-            self._last_resorts.append((plugin, offer))
-        elif offer.claim.backend_id is None:
-            for group in offer.groups:
-                self._keep(plugin, group)
-
     def _keep(self, plugin: str, names: Sequence[str], why: str = "") -> None:
+        """Keep nodes of a claim without a backend in the method's program."""
         self._kept.update(dict.fromkeys(names, plugin))
         self.reporter.kept(plugin, names, why)
 

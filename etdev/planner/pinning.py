@@ -17,10 +17,8 @@ from etdev.schema.pins import Pin
 class Pinning:
     """The pins of one method, node by node, in every form of its program.
 
-    Getitems are pinned with their op; delegates that the program came with can't be pinned.
-
-    Args:
-        pins: The first that matches a node counts.
+    The first pin that matches a node counts. Getitems are pinned with their op; delegates that the
+    program came with can't be pinned.
     """
 
     pins: Sequence[Pin]
@@ -28,12 +26,7 @@ class Pinning:
     _matching: dict[str, list[int]] = field(factory=dict)
 
     def note(self, graph: Graph, pieces: Mapping[str, str] | None = None) -> None:
-        """Note the nodes of a graph.
-
-        Args:
-            graph: A form of the method.
-            pieces: Name of the op that a node is a piece of; a graph with that op was seen before.
-        """
+        """Note the nodes of a graph, and of which op noted before a node is a piece."""
         if not self.pins:
             return
         pieces = pieces or {}

@@ -17,11 +17,7 @@ from etdev.schema.partition import Assumed, Partition
 
 
 def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
-    """Refuse delegates on a device inside control flow; ExecuTorch gives them no label and no copy.
-
-    Raises:
-        DeviceError: There is one; the text names it.
-    """
+    """Refuse delegates on a device in control flow; ExecuTorch gives them no label and no copy."""
     for name, branch in program.graph_module.named_modules():
         nodes = branch.graph.nodes if name and isinstance(branch, GraphModule) else ()
         for node in nodes:
@@ -40,17 +36,7 @@ def refuse_devices_in_branches(program: ExportedProgram, method: str) -> None:
 def place(
     partition: Partition, pinned: Device | None, answer: Device | Assumed | None, strict: bool
 ) -> Partition:
-    """Return a partition with its device: pinned, derived or assumed by its plugin, or default.
-
-    Args:
-        partition: A partition whose constants are settled.
-        pinned: The device that the user gave for it.
-        answer: The answer of its plugin; None without one.
-        strict: An assumed device is an error, not a warning.
-
-    Raises:
-        DeviceError: The device was assumed and this is strict, or the backend doesn't run there.
-    """
+    """Return a partition with its device: pinned, derived or assumed by its plugin, or default."""
     if pinned:
         return partition.on(pinned, "pinned")
     if answer is None:
@@ -60,23 +46,12 @@ def place(
         return partition.on(answer, "derived")
     cure = f'pin it: devices={{"{partition.plugin}": "{answer.device}"}}'
     what = f"had to assume {answer.device} for {partition.where}: {answer.why}"
-    if strict:
-        raise DeviceError(partition.plugin, what, cure)
-    warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
+    _warn(DeviceError(partition.plugin, what, cure), strict)
     return partition.on(answer.device, "assumed", answer.why)
 
 
 def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> None:
-    """Warn of partitions on a device that is not here, if another of its type is.
-
-    Args:
-        partitions: The partitions of one plugin.
-        probed: The devices that it finds on this machine.
-        strict: Raise instead of warning.
-
-    Raises:
-        DeviceError: This is strict, and there are such partitions.
-    """
+    """Warn of a plugin's partitions on a device that is not here, if another of its type is."""
     first = {partition.device: partition for partition in reversed([*partitions])}
     for device, partition in sorted(first.items()):
         alike = [str(other) for other in probed.devices if other.type == device.type]
@@ -85,9 +60,7 @@ def check_here(partitions: Iterable[Partition], probed: Probe, strict: bool) -> 
         what = f"{partition.where} is put on {device}, and this machine has {', '.join(alike)}"
         pinned = f'devices={{"{partition.plugin}": "{alike[0]}"}}'
         cure = f"run it where {device} is, or {pinned} or --device {partition.plugin}={alike[0]}"
-        if strict:
-            raise DeviceError(partition.plugin, what, cure)
-        warnings.warn(f"{partition.plugin}: {what}; {cure}", EtdevWarning, stacklevel=2)
+        _warn(DeviceError(partition.plugin, what, cure), strict)
 
 
 def with_caveats(
@@ -95,13 +68,7 @@ def with_caveats(
 ) -> list[Partition]:
     """Warn with the caveats of plugins about devices, each once, and note them in the partitions.
 
-    Args:
-        partitions: The partitions.
-        caveats: Their caveats; empty without one.
-        strict: Raise instead of warning, except for a device that the user gave.
-
-    Raises:
-        DeviceError: This is strict, and there is a caveat.
+    Under `strict` they are errors, except for a device that the user gave.
     """
     alike: dict[tuple[str, ...], list[Partition]] = {}
     noted = []
@@ -114,8 +81,13 @@ def with_caveats(
     for (plugin, device, source, caveat), (first, *others) in alike.items():
         where = f"{first.where} and {len(others)} more are" if others else f"{first.where} is"
         what = f"{where} put on {device} ({source}), but {caveat}"
-        if strict and source != "pinned":
-            pin = f'or pin the device, devices={{"{plugin}": "{device}"}}, or lower without strict'
-            raise DeviceError(plugin, what, pin)
-        warnings.warn(f"{plugin}: {what}", EtdevWarning, stacklevel=2)
+        refused = strict and source != "pinned"
+        pin = f'or pin the device, devices={{"{plugin}": "{device}"}}, or lower without strict'
+        _warn(DeviceError(plugin, what, pin if refused else ""), refused)
     return noted
+
+
+def _warn(error: DeviceError, strict: bool) -> None:
+    if strict:
+        raise error
+    warnings.warn(str(error), EtdevWarning, stacklevel=3)

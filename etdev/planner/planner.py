@@ -28,20 +28,17 @@ from etdev.schema.plan import MethodPlan
 
 @define(eq=False)
 class Planner:
-    """A planner of methods for a fixed list of plugins.
+    """A planner of methods for a fixed list of plugins, in claim order.
 
-    Args:
-        plugins: The plugins to ask, in claim order.
-        rules: Devices, pins and limits; the caller checks the plans of all methods against them.
-        expander: Decomposes ops that were kept whole.
-        matched: The pins that matched a node of some method so far.
-        barred: By method, verdicts on nodes that a plugin can't have, by node and plugin.
+    The caller checks the plans of all methods against the rules.
     """
 
     plugins: Sequence[Plugin]
     rules: Rules = field(factory=Rules)
     expander: Expander = field(factory=Expander)
+    # The pins that matched a node of some method so far.
     matched: set[Pin] = field(factory=set)
+    # By method, verdicts on nodes that a plugin can't have.
     barred: Mapping[str, Verdicts] = field(factory=dict)
 
     def plan(

@@ -5,7 +5,7 @@ Codes and texts are in etdev/schema/reasons.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from attrs import define, evolve, field
 
@@ -82,44 +82,25 @@ class Reporter:
             pinning: The pins.
             builtin: Plugins that were asked only about unclaimed nodes.
         """
-        entries = (
-            evolve(
-                self._entry(node, op, plugins, pinning.pin(node), builtin),
-                **graph.facts(node),
-            )
-            for node, op in graph.ops.items()
-        )
-        groups = (self._within(group, graph.ops) for group in self._groups)
-        return Ledger(tuple(entries), tuple(filter(None, groups)))
-
-    def _within(self, group: Offered, ops: Container[str]) -> Offered | None:
-        """Return a group without nodes that the final method doesn't have; None if it is empty."""
-        nodes = tuple(node for node in group.nodes if node in ops)
-        return evolve(group, nodes=nodes) if len(nodes) > 1 or (nodes and group.why) else None
-
-    def _entry(
-        self,
-        node: str,
-        op: str,
-        plugins: Sequence[str],
-        pin: Pin | None,
-        builtin: Collection[str],
-    ) -> Entry:
-        owner, partition = self._owners.get(node, (None, None))
-        said = self._verdicts.get(node, {})
-        before = None if owner in builtin else owner
-        return Entry(
-            node=node,
-            op=op,
-            owner=owner,
-            partition=partition,
-            verdicts=tuple(
+        entries = []
+        for node, op in graph.ops.items():
+            owner, partition = self._owners.get(node, (None, None))
+            said, pin = self._verdicts.get(node, {}), pinning.pin(node)
+            before = None if owner in builtin else owner
+            verdicts = tuple(
                 said.get(plugin) or _unsaid(plugin, before, pin)
                 for plugin in plugins
                 if plugin in said or plugin not in builtin
-            ),
-            pin=pin,
-        )
+            )
+            facts = graph.facts(node)
+            entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
+        # Without nodes that the final method doesn't have.
+        groups = [
+            evolve(group, nodes=tuple(node for node in group.nodes if node in graph.ops))
+            for group in self._groups
+        ]
+        left = (group for group in groups if len(group.nodes) > 1 or (group.nodes and group.why))
+        return Ledger(tuple(entries), tuple(left))
 
     def _say(self, node: str, verdict: Verdict) -> None:
         self._verdicts.setdefault(node, {})[verdict.plugin] = verdict

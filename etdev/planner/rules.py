@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import Attribute, field, frozen
@@ -17,6 +17,7 @@ from etdev.errors import (
     DeviceError,
     EtdevError,
     EtdevWarning,
+    LoweringError,
     PinError,
     PluginError,
     RegistryError,
@@ -25,31 +26,25 @@ from etdev.errors import (
 from etdev.registry.registry import Registry
 from etdev.schema.budget import Budget, budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
-from etdev.schema.ledger import listed
+from etdev.schema.ledger import Entry, listed
 from etdev.schema.limits import Limits, limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan
 
 Devices = Mapping[str, Mapping[str, Device]]
+# More unclaimed nodes than these are counted instead of named.
+_NAMED = 5
 
 
 @frozen
 class Rules:
-    """Devices, pins, limits and a budget.
+    """Devices, pins, limits and a budget."""
 
-    Args:
-        devices: Devices by plugin and method, as given explicitly.
-        registry_devices: Devices by plugin and method, from the registry.
-        pins: In the order in which they count, the explicit ones first.
-        limits: By plugin.
-        budget: None for no limit.
-        strict: An assumed device is an error, and so is a pin that matches nothing or that its
-            plugin does not keep.
-    """
-
+    # By plugin and method: given explicitly, and by the registry.
     devices: Devices = field(factory=dict)
     registry_devices: Devices = field(factory=dict)
+    # In the order in which they count, the explicit ones first.
     pins: tuple[Pin, ...] = ()
     limits: Mapping[str, Limits] = field(factory=dict)
     budget: Budget | None = None
@@ -69,8 +64,7 @@ class Rules:
     def check_methods(self, methods: Container[str]) -> None:
         """Refuse an explicit device for a method that the program does not have.
 
-        Raises:
-            PluginError: There is one. The registry is for many programs and may name more methods.
+        The registry is for many programs and may name more methods.
         """
         for plugin, devices in self.devices.items():
             for method in devices:
@@ -79,11 +73,7 @@ class Rules:
                     raise PluginError(plugin, what, "check devices")
 
     def check_matched(self, matched: Collection[Pin]) -> None:
-        """Warn of pins that matched nothing in any method.
-
-        Raises:
-            PinError: A pin matched nothing, and this is strict.
-        """
+        """Warn of pins that matched nothing in any method; refuse them under `strict`."""
         for pin in dict.fromkeys(self.pins):
             if pin in matched:
                 continue
@@ -93,12 +83,7 @@ class Rules:
             warnings.warn(str(error), EtdevWarning, stacklevel=2)
 
     def check(self, plans: Sequence[MethodPlan]) -> None:
-        """Compare the plans of a program's methods with pins and budget.
-
-        Raises:
-            PinError: A plugin has not taken what is pinned to it, and this is strict.
-            BudgetError: More falls back to portable kernels than the budget allows.
-        """
+        """Refuse plans that exceed the budget or, under `strict`, don't keep a pin."""
         missed = [(p.method, entry) for p in plans for entry in p.ledger if not entry.pin_kept]
         if missed and self.strict:
             names = dict.fromkeys(str(entry.pin) for _, entry in missed)
@@ -111,6 +96,33 @@ class Rules:
             self.budget.check(plans)
 
 
+def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
+    """Refuse by name the nodes that have no owner, with what every plugin said about them.
+
+    Args:
+        who: The stage or function that needs them all, for the message.
+        plans: The plans of a program's methods.
+        cure: What to do about it.
+    """
+    refused = [
+        _described(plan.method, entry)
+        for plan in plans
+        for entry in plan.ledger
+        if entry.owner is None and not entry.foreign
+    ]
+    if refused:
+        more = [f"and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []
+        named = ", ".join([*refused[:_NAMED], *more])
+        raise LoweringError(who, f"no plugin takes {named}", cure)
+
+
+def _described(method: str, entry: Entry) -> str:
+    where = f" at {entry.line}" if entry.line else ""
+    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
+    told = "; ".join(said) or "no plugin was asked"
+    return f"{entry.op}{where} ({method}/{entry.node}; {told})"
+
+
 def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:
     if value not in (True, False, None):
         raise EtdevError(attribute.name, f"is {shown(value)}", "give True, False, or None")
@@ -120,17 +132,7 @@ def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:
 class Options:
     """The arguments that `Lowerer`, `etdev.partitioner` and `etdev.tune` share; None if not given.
 
-    Args:
-        registry: A Registry, or the path of one.
-        devices: Device by plugin, `{"trt": "cuda:1"}`, or by plugin and method.
-        pins: Pins that precede the registry's.
-        limits: Limits by plugin; the registry's hold where these say nothing.
-        budget: A budget instead of the registry's.
-        strict: Instead of the registry's.
-        simplify: Instead of the registry's.
-
-    Raises:
-        EtdevError: `strict` or `simplify` is not a boolean.
+    `Lowerer` documents them.
     """
 
     registry: Registry | str | os.PathLike[str] | None = None
@@ -145,15 +147,7 @@ class Options:
 def rules(registry: Registry, plugins: Collection[str], options: Options) -> Rules:
     """Return the rules of a registry, with explicit options before them.
 
-    Args:
-        registry: The registry.
-        plugins: Names of the plugins that are asked.
-        options: The explicit options.
-
-    Raises:
-        PluginError: Something can't be read, or names a plugin that is not asked.
-        DeviceError: A device can't be read.
-        RegistryError: A pin of the registry names a plugin that is neither asked nor listed.
+    Refuse options that can't be read, or that name a plugin that is not asked.
     """
     for pin in registry.pins:
         _check_listed(pin, registry, plugins)

@@ -20,31 +20,21 @@ from etdev.planner.pinning import Pinning
 
 @frozen(eq=False)
 class View:
-    """One form of a method.
-
-    Args:
-        graph: The method.
-        pieces: For each piece of an op that is whole in other forms, the name of that op.
-    """
+    """One form of a method."""
 
     graph: MethodGraph
+    # For each piece of an op that is whole in other forms, the name of that op.
     pieces: Mapping[str, str] = field(factory=dict)
 
 
 @define(eq=False)
 class Views:
-    """The forms of one method, each made once.
+    """The forms of one method, each made once."""
 
-    Args:
-        program: Edge-dialect program of the method, with the wanted ops whole; it is not changed.
-        method: Its name.
-        whole: Ops that were kept whole, with the plugins that want them so and may have them.
-        expander: Decomposes them.
-        pinning: Notes the nodes of every form.
-    """
-
+    # Edge-dialect program of the method, with the wanted ops whole; it is not changed.
     program: ExportedProgram
     method: str
+    # Ops that were kept whole, with the plugins that want them so and may have them.
     whole: dict[str, Sequence[str]]
     expander: Expander
     pinning: Pinning
@@ -66,9 +56,7 @@ class Views:
     def alone(self, plugin: str, torn: Iterable[str] = ()) -> View:
         """Return the method as a plugin would see it alone: with the ops that it wants whole.
 
-        Args:
-            plugin: Its name.
-            torn: Ops that it wants whole, but that another plugin holds a piece of.
+        Not those of them that another plugin holds a piece of, `torn`.
         """
         unwanted = [op for op, wishers in self.whole.items() if plugin not in wishers]
         return self.form(self.decomposable([*unwanted, *torn]))
@@ -87,11 +75,7 @@ class Views:
         return self.expander.decomposable(self.program, ops)
 
     def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
-        """Expand some ops for good, in every form from now on, since no plugin has them whole.
-
-        Returns:
-            For each of their pieces the name of the op.
-        """
+        """Expand some ops for good, as no plugin has them whole; return the op of each piece."""
         expanded = self.expander.expand(self.program, ops)
         self.pinning.note(expanded.program.graph, expanded.pieces)
         self.program = expanded.program
