@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
@@ -67,7 +67,7 @@ class Setup:
         registry: Registry | str | os.PathLike[str] | None = None,
         cache: Any = None,
         jobs: int | None = None,
-        on_failure: str | None = None,
+        on_failure: Literal["error", "fallback"] | None = None,
         **deciding: Any,
     ) -> Setup:
         """Make a setup of `Lowerer`'s arguments, and raise its errors."""
