@@ -11,6 +11,8 @@ PLUGINS := $(wildcard plugins/*/)
 # What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newest
 # torch. `make compat-torch-2.14.1` makes and runs one of them.
 COMPAT := executorch-1.4.1 torch-2.14.1
+# Containers often set it, and every process of the tests would compile the whole of torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Only their Python is tested, without what it depends on, and each in a folder of its own.
 TORCH_TENSORRT := 2.13.0 2.14.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -15,8 +15,10 @@ from torch.export import exported_program
 from etdev.upstream.operators import OpOverload, base_name
 
 Table = Mapping[Any, Callable[..., Any]]
+_COMPOSITE = "CompositeImplicitAutograd"
 _LIST = "_collect_all_valid_cia_ops_for_namespace"
 _OVERRIDE = "_override_composite_implicit_decomp"
+_list: Any = getattr(utils, _LIST, None)
 
 
 def executorch_table() -> Table:
@@ -51,13 +53,21 @@ def quick_decompositions() -> Iterator[None]:
     if listed is None or override is None:
         yield
         return
-    setattr(utils, _LIST, cache(listed))
+    # Ops that are registered later, as those of a custom library, are listed too.
+    known = hash(tuple(torch._C._dispatch_get_registrations_for_dispatch_key(_COMPOSITE)))
+    setattr(utils, _LIST, lambda namespace: _listed(namespace, known))
     setattr(exported_program, _OVERRIDE, lambda table: override(_overriding(table)))
     try:
         yield
     finally:
         setattr(utils, _LIST, listed)
         setattr(exported_program, _OVERRIDE, override)
+
+
+@lru_cache(maxsize=128)
+def _listed(namespace: Any, known: int) -> set[OpOverload]:
+    """Return the composite ops of a namespace, while no further ones are registered."""
+    return _list(namespace)  # type: ignore[no-any-return]
 
 
 def _overriding(table: Table) -> Table:

@@ -128,6 +128,7 @@ def test_verbose_says_every_step_and_quiet_none():
         assert (len(steps), done.stderr == "") == (count, words == "-q")
 
 
+@pytest.mark.suite
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent")
 def test_ctrl_c_ends_with_130_and_names_stage_plugin_and_hook(here):
     code = f"import sys\nfrom etdev.cli.main import main\n{WAITING}"

@@ -43,6 +43,9 @@ class Outer(Executor):
     def submit(self, function, *arguments):
         return self.processes.submit(function, *arguments)
 
+    def shutdown(self, **how):
+        """Go on: `close` ends it."""
+
     def close(self):
         self.processes.shutdown(kill_workers=True)
 
@@ -90,15 +93,10 @@ def test_the_worker_compiles_and_its_weights_come_along(worker, moody):
 
 
 @pytest.fixture
-def ready(monkeypatch):
-    """Processes that have begun before there is a task."""
-
-    def started(count):
-        executor = start_processes(count)
-        executor.submit(os.getpid).result()
-        return executor
-
-    monkeypatch.setattr(compilation, "start_processes", started)
+def ready(worker, monkeypatch):
+    """A process of etdev's own that has begun before there is a task."""
+    worker.submit(os.getpid).result()
+    monkeypatch.setattr(compilation, "start_processes", lambda count: worker)
 
 
 def test_jobs_share_the_work_and_compile_the_same_bytes(ready, moody):
@@ -206,13 +204,9 @@ def test_what_an_executor_loses_is_compiled_by_processes_of_this_machine(worker,
 
 def test_a_call_that_kills_its_process_is_an_error_and_never_tried_in_this_one(moody, tmp_path):
     plugin, cache = moody(dies=MUL), tmp_path / "cache"
-    processes = Outer()
-    lowerer = Lowerer([plugin, "cpu"], executor=processes, cache=cache, on_failure="fallback")
-    try:
-        with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
-            lowered = lowerer.lower(Net(), (X,))
-    finally:
-        processes.close()
+    lowerer = Lowerer([plugin, "cpu"], executor=Gone(None, 0), cache=cache, on_failure="fallback")
+    with pytest.warns(EtdevWarning, match="executor: a worker was lost"):
+        lowered = lowerer.lower(Net(), (X,))
     assert lowered.plan["forward"].owner("aten_mul_tensor") == "cpu"
     (verdict, _) = lowered.plan["forward"].ledger["aten_mul_tensor"].verdicts
     assert verdict.code == "compile-failed"

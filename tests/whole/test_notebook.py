@@ -11,6 +11,9 @@ nbformat = pytest.importorskip("nbformat", reason="needs nbclient")
 nbclient = pytest.importorskip("nbclient", reason="pip install nbclient ipykernel")
 pytest.importorskip("ipykernel", reason="pip install ipykernel")
 
+# It takes a process of Jupyter's; schema/test_display.py reads the same tables in this one.
+pytestmark = pytest.mark.suite
+
 CELLS = (
     "from models import nets; from etdev import Lowerer",
     "lowered = Lowerer(['cpu'], cache=False).lower(*nets.mlp()); lowered",

@@ -33,8 +33,8 @@ pytestmark = [
 ]
 
 
-# One that runs here, one that is compiled elsewhere, and one that can't be imported.
-QUICK = ("XnnpackPartitioner", "CudaPartitioner", "EthosUPartitioner")
+# One that runs here, and one that can't be imported.
+QUICK = ("XnnpackPartitioner", "EthosUPartitioner")
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,7 @@ ATTRIBUTES = {
     *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
     *("_edge_programs", "_etrecord", "_named_data_store"),  # EdgeProgramManager
     *("_flatbuffer_to_program", "_get_extended_header", "_restore_segments"),  # reading a .pte
+    "_dispatch_get_registrations_for_dispatch_key",
     *("_create_empty_etrecord", "_generate_edge_program", "_instruction_id", "_tensor_data"),
     *(
         "_DropoutNd",
@@ -266,6 +267,24 @@ def test_a_decomposition_is_the_same_without_kernels_for_every_op(monkeypatch):
     assert "matmul" in after.graph_module.code
     # A call has more than one trace; hundreds of ops that torch would register kernels for.
     assert max(overridden[len(overridden) // 2 :]) * 5 < overridden[0]
+
+
+def test_an_op_that_is_registered_between_two_lowerings_is_decomposed():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return torch.ops.between.doubled(x)
+
+    with quick_decompositions():
+        torch.export.default_decompositions().items()
+    with torch.library._scoped_library("between", "DEF") as library:
+        library.define("doubled(Tensor x) -> Tensor")
+        library.impl("doubled", lambda x: x + x, "CompositeImplicitAutograd")
+        program = torch.export.export(Net(), (torch.ones(2),))
+        with quick_decompositions():
+            kept = program.run_decompositions({})
+            pieces = program.run_decompositions()
+    assert [n.name for n in kept.graph.nodes] == ["x", "doubled", "output"]
+    assert [n.name for n in pieces.graph.nodes] == ["x", "add", "output"]
 
 
 def test_a_pte_reads_back_into_the_schema():

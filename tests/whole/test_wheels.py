@@ -149,6 +149,7 @@ def test_installed_wheels_have_the_guide(installed, outside):
     assert installed.run(["etdev", "new", "guide"], outside).startswith("# Writing a plugin")
 
 
+@pytest.mark.suite
 def test_installed_wheels_lower_a_model(installed, outside):
     installed.run(["etdev", "lower", "net.py:model", "-o", "net.pte", "--plugin", "cpu"], outside)
     assert b"XnnpackBackend" in (outside / "net.pte").read_bytes()

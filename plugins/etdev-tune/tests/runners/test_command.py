@@ -100,6 +100,7 @@ def behind(python, tmp_path):
 ENDLESS = {"repetitions": 10**9, "seconds": 60}
 
 
+@pytest.mark.suite
 def test_a_lost_connection_is_named_and_the_next_run_connects_anew(behind, mlp_pte) -> None:
     runner, worker = behind
     threading.Timer(1.0, worker.kill).start()
