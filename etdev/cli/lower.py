@@ -15,7 +15,6 @@ from etdev.errors import LockError
 from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.documents import LOWERING
 from etdev.schema.lock import Lock
-from etdev.schema.report.rich_table import rich
 from etdev.schema.report.sheet import size
 from etdev.schema.structuring import CONVERTER
 
@@ -123,7 +122,7 @@ def command(
     for line in _lines(lowered, output, verification):
         results.line(f"{output}: {line}")
     if not options.given("quiet"):
-        console().print(rich([tables.stages(lowered.stages.seconds)], None))
+        console().print(tables.stages(lowered.stages.seconds))
 
 
 def _check_new(lock_file: Path) -> None:

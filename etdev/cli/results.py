@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from etdev.cli.streams import plain, results
-from etdev.schema.report.rich_table import rich
 from etdev.schema.report.sheet import ROWS, Sheet
 
 # A pipe gets wide tables, since cells folded at 80 columns can't be searched.
@@ -50,5 +49,5 @@ def show(parts: Iterable[Sheet | str], every: bool = False) -> None:
         else:
             rows = [tuple(map(plain, row)) for row in part.rows]
             sheet = Sheet(part.columns, rows, plain(part.title))
-            limit = None if every else ROWS
-            console.print(rich([sheet], limit, "; --all shows them"), highlight=False)
+            shown = sheet if every else sheet.first(ROWS, "; --all shows them")
+            console.print(shown, highlight=False)

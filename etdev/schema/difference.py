@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from etdev.schema.display import Displayed
 from etdev.schema.documents import DIFFERENCE
+from etdev.schema.report.sheet import Displayed
 from etdev.schema.structuring import CONVERTER
 
 

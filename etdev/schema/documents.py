@@ -1,37 +1,6 @@
 """The JSON documents that `--json` prints: objects that open with their schema and version.
 
-A version changes when a key is renamed, removed or means something else; a new key does not change
-it. tests/cli/documents.txt lists the keys of each version. Most are the fields of frozen values,
-which their classes explain:
-
-    etdev.plan           Plan, in plan.py; with --forecast also forecast: Forecast of each
-                         partition, in outcomes.py
-    etdev.explanation    query, plugins, missed (Missed), nodes (Told), simplified (Simplified), in
-                         explanation.py; owned is the number of nodes by owner, by method
-    etdev.difference     Difference, in difference.py; changed is true if there is any
-    etdev.artifact       Artifact, in etdev/pte/artifact.py
-
-A command of another distribution has documents of its own, as `etdev tune` has. The others have
-
-    etdev.lowering       program, size_bytes, plugins (name and version of each, in claim order);
-                         methods: method, delegates (a number) and owned (nodes by owner);
-                         partitions: Outcome of each, in outcomes.py;
-                         stages: seconds by stage; verification: null without --verify, else calls
-                         that agree, their tolerance, and what is unverified in words
-    etdev.run            program, method; outputs: type, shape, and with --check their max_error
-                         and PyTorch's max_value; latency_ms of each call; verification as above;
-                         with --bisect bisection: tolerance, delegates, the one that departs or
-                         null, max_errors_without it; with --profile profile: runs, costs as in
-                         profile.py, and modules as in modules.py
-    etdev.check          program, targets, problems in words, notes in words
-    etdev.plugins        plugins: name, distribution, version, status in words, ready, asked by a
-                         lowering that names none, devices, hooks
-    etdev.cache          folder, size_bytes, limit_bytes; entries: key, size_bytes, used (seconds
-                         since 1970), plugin, backend, device, nodes
-    etdev.distribution   kind (plugin or backend), plugin, distribution, folder, files
-    etdev.guide          guide, in Markdown
-
-A number that JSON can't write is text: nan, inf, -inf.
+plugins/INTEGRATION.md explains their keys, and tests/cli/documents.txt lists those of each version.
 """
 
 from __future__ import annotations
@@ -121,7 +90,4 @@ CACHE = Document("etdev.cache", 1, "what the compile cache holds", "etdev cache 
 QUIRKS = Document("etdev.quirks", 1, "the faults of other projects", "etdev quirks --json")
 DISTRIBUTION = Document("etdev.distribution", 1, "a new distribution", "etdev new plugin --json")
 GUIDE = Document("etdev.guide", 1, "the guide for authors", "etdev new guide --json")
-DOCUMENTS = (
-    *(PLAN, EXPLANATION, DIFFERENCE, LOWERING, RUN, ARTIFACT, CHECK, PLUGINS, CACHE),
-    *(QUIRKS, DISTRIBUTION, GUIDE),
-)
+DOCUMENTS = tuple(known for known in list(vars().values()) if isinstance(known, Document))

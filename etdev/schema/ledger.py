@@ -21,10 +21,7 @@ _NAMED = 5
 class Verdict:
     """The outcome of asking one plugin about one node.
 
-    Args:
-        plugin: The plugin that was asked.
-        code: One of the host's, see `etdev.schema.reasons`, or the plugin's own reason code.
-        text: The reason in words.
+    Its code is one of the host's, see `etdev.schema.reasons`, or the plugin's own.
     """
 
     plugin: str
@@ -45,13 +42,9 @@ class Entry:
     """One node of the program with all verdicts on it, in claim order.
 
     Args:
-        node: Its name.
-        op: Its op.
-        owner: The plugin that has it; None for the call of a delegate that the program came with.
-        partition: Name of the partition it is in; None if it stays in the method's program.
-        verdicts: One for each plugin that was asked.
+        owner: None for the call of a delegate that the program came with.
+        partition: None if it stays in the method's program.
         module: Path of the source module that computes it; empty if unknown or the model itself.
-        pin: Its pin.
         source_op: The op of the exported program that it comes from, such as `aten.softmax.int`.
         line: The line of the user's code that computes it, such as `net.py:12`; empty if unknown.
         inputs: Names of the values that it reads, each once; constants are left out.
@@ -116,9 +109,7 @@ class Offered:
 class Ledger:
     """All entries of one method, in graph order. `ledger[name]` finds one.
 
-    Args:
-        entries: One for each node.
-        groups: The atomic groups of several nodes, and those that say what matched.
+    It has the atomic groups of several nodes, too, and those that say what matched.
     """
 
     entries: tuple[Entry, ...]

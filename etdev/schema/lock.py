@@ -16,10 +16,6 @@ from etdev.schema.structuring import CONVERTER, REFUSALS
 VERSION = 1
 # An upgrade of torch changes dozens of values; an error names the first few.
 _SHOWN = 8
-# The keys that identify a table in a list: a plugin or a partition.
-_NAMES = ("name", "partition")
-# Digests are shown by their first digits.
-_DIGITS = 12
 
 
 @frozen
@@ -132,8 +128,11 @@ def _problems(locked: Any, made: Any, prefix: str = "") -> list[str]:
 
 
 def _gained(kind: str, method: str, first: Any, second: Any) -> Iterator[Gained]:
-    for name, was, now in _changes(first, second):
-        yield Gained(kind, method, _named(name, was, now), _named(name, now, was))
+    for name, *texts in _changes(first, second):
+        # Digests are shown by their first digits.
+        short = [text and (text[:12] if len(text) == 64 else text) for text in texts]
+        was, now = (None if text is None else f"{name} {text}".strip() for text in short)
+        yield Gained(kind, method, was, now)
 
 
 def _changes(first: Any, second: Any) -> Iterator[tuple[str, str | None, str | None]]:
@@ -160,11 +159,9 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 def _names(items: Sequence[Any]) -> list[str]:
     """Return the names of the tables in a list; an empty list unless each has a name of its own."""
-    names = [
-        next((item[key] for key in _NAMES if isinstance(item.get(key), str)), "")
-        for item in items
-        if isinstance(item, Mapping)
-    ]
+    tables = [item for item in items if isinstance(item, Mapping)]
+    # Plugins have names, and partitions name themselves.
+    names = [str(table.get("name", table.get("partition", ""))) for table in tables]
     return names if len({*names, ""}) == len(items) + 1 else []
 
 
@@ -172,11 +169,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return "none" if value is None else str(value)
-
-
-def _named(name: str, text: str | None, other: str | None) -> str | None:
-    """Return a value after its name; a digest is cut short where the shorter ones still differ."""
-    if text is None:
-        return None
-    is_digest = len(text) == 64 and text[:_DIGITS] != (other or "")[:_DIGITS]
-    return f"{name} {text[:_DIGITS] if is_digest else text}".strip()

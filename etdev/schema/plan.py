@@ -9,10 +9,10 @@ from attrs import frozen
 
 from etdev.schema.diff import diff
 from etdev.schema.difference import Difference
-from etdev.schema.display import Displayed
 from etdev.schema.documents import PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
+from etdev.schema.report.sheet import Displayed
 from etdev.schema.simplification import Simplification
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import Copy
@@ -23,14 +23,12 @@ class MethodPlan(Displayed):
     """The plan of one method.
 
     Args:
-        method: Name of the method.
         partitions: In the order in which they run.
         delegates: Names of all delegates in run order, including those that the program came
             with. A .pte lists its delegates in the order of their first calls, which is this one;
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes that stay in the method's program, in graph order.
-        ledger: The reason for every node.
         simplified: Nodes that were removed or changed before plugins were asked.
     """
 
@@ -91,7 +89,7 @@ class Plan(Displayed):
         return {plan.method: plan for plan in self.methods}[method]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain data: dicts, lists, text and numbers."""
+        """Return the plan as plain data."""
         return PLAN.stamped(CONVERTER.unstructure(self))
 
     def to_json(self, indent: int | None = 2) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from etdev.schema.display import Displayed
 from etdev.schema.modules import ModuleTime
+from etdev.schema.report.sheet import Displayed
 
 
 @frozen
@@ -30,7 +30,6 @@ class Cost:
     Args:
         name: Partition, if the plan is known, else backend; or operator.
         kind: `delegate`, `kernel` or `copy`.
-        calls: Number of calls in a run.
         ms: Time per run, the median over the runs.
         share: Part of the time of all listed costs.
         plugin: Owner of the delegate, or `portable`.
@@ -63,9 +62,7 @@ class Profile(Displayed):
     """A profile of one method.
 
     Args:
-        method: Its name.
         costs: The most expensive first.
-        runs: Number of timed runs.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             the events can be matched with it.
         modules: Times of source modules, where `times` are known; most time first.

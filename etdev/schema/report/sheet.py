@@ -1,10 +1,16 @@
-"""Tables of plain text."""
+"""Tables of plain text, and values that notebooks and rich show as such."""
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, field, frozen
 
 from etdev.schema.converters import frozen_tuple
+
+if TYPE_CHECKING:
+    from rich import console as terminal
 
 # A longer table ends with the number of rows left out.
 ROWS = 12
@@ -17,6 +23,74 @@ class Sheet:
     columns: tuple[str, ...] = field(converter=frozen_tuple)
     rows: tuple[tuple[str, ...], ...] = field(converter=frozen_tuple)
     title: str = ""
+
+    def first(self, limit: int = ROWS, hint: str = "") -> Sheet:
+        """Return the first rows, and a row that counts the others and ends with a hint."""
+        if len(self.rows) <= limit:
+            return self
+        more = f"… and {len(self.rows) - limit} more{hint}"
+        return evolve(self, rows=(*self.rows[:limit], (more,)))
+
+    def __rich_console__(
+        self, console: terminal.Console, options: terminal.ConsoleOptions
+    ) -> terminal.RenderResult:
+        """Draw a table, or a list of cells where some word is too long for its column."""
+        # Only here, since programs that read a plan need no rich.
+        from rich.table import Table
+        from rich.text import Text
+
+        columns = zip_longest(self.columns, *self.rows, fillvalue="")
+        # A cell has a blank on either side.
+        widths = [2 + max(map(_longest_word, cells)) for cells in columns]
+        if sum(widths) <= options.max_width:
+            title = self.title or None
+            table = Table(title=title, title_justify="left", header_style="bold", box=None)
+            for head in self.columns:
+                table.add_column(head, overflow="fold")
+            for row in self.rows:
+                # As text, since `[abc]` is a glob and not a style.
+                table.add_row(*map(Text, row))
+            yield table
+            return
+        if self.title:
+            yield Text(self.title, style="italic")
+        for row in self.rows:
+            for index, (head, cell) in enumerate(zip(self.columns, row, strict=False)):
+                if cell:
+                    yield Text(f"{'   ' if index else ' '}{head} {cell}", overflow="fold")
+
+
+class Displayed:
+    """A value that notebooks and rich show as tables."""
+
+    __slots__ = ()
+
+    @property
+    def summary(self) -> str:
+        """The value in a few words."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        from rich.jupyter import JupyterMixin
+
+        value: Any = self
+        html: str = JupyterMixin._repr_mimebundle_(value, (), ())["text/html"]
+        return html
+
+    def __rich__(self) -> Any:
+        # Only here, since presenters import the values, and programs that read a plan need no rich.
+        from rich.console import Group
+
+        from etdev.schema.report import presenters
+
+        return Group(*(sheet.first() for sheet in presenters.sheets(self)))
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
 
 
 def size(count: int | None) -> str:
