@@ -12,10 +12,9 @@ from etdev.schema.report.colours import colours_of
 from etdev.schema.report.explanation import Explanation, Missed
 from etdev.schema.report.presenters import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
-from etdev_page.graph import Edge, Graph
+from etdev_page.graph import Edge, Graph, run_order
 from etdev_page.layers import Pair, layers
 from etdev_page.modules import Group, tree, walk
-from etdev_page.order import run_order
 
 Json = dict[str, Any]
 
@@ -25,11 +24,9 @@ Texts = Callable[[str], int]
 
 
 def document(plan: Plan, times: Mapping[str, Mapping[str, float]]) -> Json:
-    """Return the methods of a plan with their graphs and reasons.
+    """Return the methods of a plan with their graphs, reasons, and milliseconds of a run.
 
-    Args:
-        plan: The plan.
-        times: Milliseconds of a run, by method, then by partition or portable node.
+    The times are by method, then by partition or portable node.
     """
     known: dict[str, int] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -13,7 +14,6 @@ from etdev.schema.modules import common
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 from etdev.schema.tensors import Copy
-from etdev_page.order import run_order
 
 
 @frozen
@@ -23,9 +23,7 @@ class Vertex:
     Args:
         kind: `partition`, `node` (a portable one, or the call of a delegate that the program came
             with) or `input` of the method.
-        name: Name of the partition, node or input.
         module: Path of the innermost module that contains all of it.
-        device: Device that computes it.
         reads: Names of the values that it reads.
     """
 
@@ -38,14 +36,7 @@ class Vertex:
 
 @frozen
 class Edge:
-    """Values that one vertex computes and another one reads.
-
-    Args:
-        source: Position of the vertex that computes them.
-        target: Position of the vertex that reads them.
-        values: Names of the values.
-        copies: Copies of them to the reader's device.
-    """
+    """Names of values that one vertex computes and another reads, with copies to its device."""
 
     source: int
     target: int
@@ -147,3 +138,25 @@ def _moved(
     if source.device == target.device:
         return ()
     return tuple(c for name in names for c in copies.get(name, ()) if c.target == target.device)
+
+
+def run_order(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """Return numbers up to a count, each after those that it reads, else ascending.
+
+    Each pair is a number and one that reads it. Numbers on a cycle come last.
+    """
+    readers: list[list[int]] = [[] for _ in range(count)]
+    waits = [0] * count
+    for source, target in pairs:
+        readers[source].append(target)
+        waits[target] += 1
+    ready = [number for number, reads in enumerate(waits) if not reads]
+    order: list[int] = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for reader in readers[number]:
+            waits[reader] -= 1
+            if not waits[reader]:
+                heapq.heappush(ready, reader)
+    return order + [number for number, reads in enumerate(waits) if reads]

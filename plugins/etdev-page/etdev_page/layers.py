@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from etdev.errors import EtdevError
 
@@ -20,6 +21,7 @@ _MANY = 1000
 _ABREAST = 8
 
 Pair = tuple[int, int]
+Position = tuple[float, float]
 
 
 @frozen
@@ -36,11 +38,7 @@ class Layers:
 
 
 def layers(count: int, pairs: Sequence[Pair]) -> Layers:
-    """Lay out children that read from each other.
-
-    Args:
-        count: Number of children.
-        pairs: A child and one that reads from it, which has a larger number.
+    """Lay out children that read from each other, each with a smaller number than its readers.
 
     Raises:
         EtdevError: fast-sugiyama is not installed.
@@ -48,10 +46,32 @@ def layers(count: int, pairs: Sequence[Pair]) -> Layers:
     # The library stops the process if there is a cycle.
     assert all(source < target for source, target in pairs)
     short = _short(count, pairs)
-    drawing = _Drawing(count)
-    for members, own in _parts(short):
-        drawing.add(members, own)
-    return drawing.layers(pairs)
+    children = sorted({child for pair in short for child in pair})
+    number = {child: index for index, child in enumerate(children)}
+    rows: list[list[int]] = []
+    ways: dict[Pair, tuple[int, ...]] = {}
+    bends = itertools.count(count)
+    for positions, edges in _parts([(number[a], number[b]) for a, b in short]):
+        # The library's numbers of bends, and its order, may differ from run to run.
+        known = dict(enumerate(children))
+        for index, row in enumerate(_rows(positions)):
+            rows += [[]] if index == len(rows) else []
+            for item in row:
+                if item not in known:
+                    known[item] = next(bends)
+                rows[index].append(known[item])
+        follower = dict(edge for edge in edges if edge[0] >= len(children))
+        for source, item in edges:
+            if source < len(children):
+                way = []
+                while item >= len(children):
+                    way.append(known[item])
+                    item = follower[item]
+                ways[known[source], known[item]] = tuple(way)
+    alone = [child for child in range(count) if child not in number]
+    first = [tuple(alone[i : i + _ABREAST]) for i in range(0, len(alone), _ABREAST)]
+    drawn = tuple((pair, ways.get(pair, ())) for pair in pairs)
+    return Layers((*first, *map(tuple, rows)), drawn)
 
 
 def require_library() -> None:
@@ -67,48 +87,6 @@ def require_library() -> None:
         old = sys.version_info < (3, 11)
         cure = "use Python 3.11 or later" if old else "pip install 'etdev[page]'"
         raise EtdevError("html", what, cure) from error
-
-
-@define
-class _Drawing:
-    """Rows and lines of several connected parts, side by side."""
-
-    count: int
-    rows: list[list[int]] = field(factory=list)
-    ways: dict[Pair, tuple[int, ...]] = field(factory=dict)
-    bends: int = 0
-
-    def add(self, children: Sequence[int], pairs: Sequence[Pair]) -> None:
-        """Lay out a connected part."""
-        local = {child: index for index, child in enumerate(children)}
-        positions, edges = _drawn([(local[a], local[b]) for a, b in pairs])
-        # The library's numbers of bends, and its order, may differ from run to run.
-        numbers = dict(enumerate(children))
-        rows = _rows(positions)
-        for index, row in enumerate(rows):
-            if index == len(self.rows):
-                self.rows.append([])
-            for item in row:
-                if item not in numbers:
-                    numbers[item] = self.count + self.bends
-                    self.bends += 1
-                self.rows[index].append(numbers[item])
-        follower = dict(edge for edge in edges if edge[0] >= len(children))
-        for source, item in edges:
-            if source < len(children):
-                way = []
-                while item >= len(children):
-                    way.append(numbers[item])
-                    item = follower[item]
-                self.ways[numbers[source], numbers[item]] = tuple(way)
-
-    def layers(self, pairs: Sequence[Pair]) -> Layers:
-        """Return all parts, and the children that are in none."""
-        drawn = {item for row in self.rows for item in row}
-        alone = [child for child in range(self.count) if child not in drawn]
-        rows = [tuple(alone[i : i + _ABREAST]) for i in range(0, len(alone), _ABREAST)]
-        ways = tuple((pair, self.ways.get(pair, ())) for pair in pairs)
-        return Layers((*rows, *map(tuple, self.rows)), ways)
 
 
 def _short(count: int, pairs: Sequence[Pair]) -> list[Pair]:
@@ -138,37 +116,19 @@ def _spans(count: int, pairs: Sequence[Pair]) -> dict[Pair, int]:
     return {pair: rank[pair[1]] - starts[pair[0]] for pair in pairs}
 
 
-def _parts(pairs: Sequence[Pair]) -> list[tuple[list[int], list[Pair]]]:
-    """Return the children and the pairs of each connected part."""
-    home: dict[int, list[int]] = {}
-    for source, target in pairs:
-        one = home.setdefault(source, [source])
-        other = home.setdefault(target, [target])
-        if one is not other:
-            large, small = (one, other) if len(one) >= len(other) else (other, one)
-            large += small
-            home |= dict.fromkeys(small, large)
-    first = {id(part): min(part) for part in {id(part): part for part in home.values()}.values()}
-    own: dict[int, list[Pair]] = {}
-    for pair in pairs:
-        own.setdefault(first[id(home[pair[0]])], []).append(pair)
-    return [(sorted(home[child]), own[child]) for child in sorted(own)]
-
-
-def _drawn(
-    pairs: Sequence[Pair],
-) -> tuple[dict[int, tuple[float, float]], Sequence[Pair]]:
-    """Return positions by number, and edges, both with bends as further numbers."""
+def _parts(pairs: Sequence[Pair]) -> list[tuple[Mapping[int, Position], Sequence[Pair]]]:
+    """Return positions and edges of each connected part, with bends as further numbers."""
     require_library()
     from fast_sugiyama import from_edges
 
     # With more pairs, the library's further passes take minutes.
     quick = {"ranking_type": "up", "transpose": False} if len(pairs) > _MANY else {}
-    ((positions, _, _, edges),) = from_edges(list(pairs), **quick)
-    return dict(positions), edges
+    drawn = from_edges(list(pairs), **quick) if pairs else []
+    parts = [(dict(positions), edges) for positions, _, _, edges in drawn]
+    return sorted(parts, key=lambda part: min(part[0]))
 
 
-def _rows(positions: Mapping[int, tuple[float, float]]) -> list[list[int]]:
+def _rows(positions: Mapping[int, Position]) -> list[list[int]]:
     """Return rows from top to bottom, each from left to right."""
     rows: dict[float, list[tuple[float, int]]] = {}
     for item, (x, y) in positions.items():

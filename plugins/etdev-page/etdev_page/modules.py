@@ -17,11 +17,9 @@ class Group:
     them would read from the nodes in between, and be read by them.
 
     Args:
-        path: Path of the module; empty for the model.
         vertices: Positions of all its vertices.
         children: Positions of vertices that are shown by themselves, and groups.
-        part: Number of the part of the module, from 1.
-        parts: Number of parts of the module.
+        part: Number of the part of the module, from 1, of so many `parts`.
     """
 
     path: str

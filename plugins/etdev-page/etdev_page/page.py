@@ -24,7 +24,7 @@ _FOLDER = Path(__file__).parent
 # In this order, since code that runs while a file is read uses the files before it.
 _SCRIPTS = (
     *("elements", "model", "layout", "drawing", "camera", "folding"),
-    *("filters", "search", "details", "tables", "views", "start"),
+    *("filters", "details", "tables", "views", "start"),
 )
 # An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, also inside
 # of JSON text; JSON reads the escaped form as the same text.

@@ -85,7 +85,7 @@ def test_a_click_on_a_box_shows_its_nodes_and_reasons(small):
 
 def test_the_search_finds_and_goes_there(small):
     small.press("/", *"softmax_2")
-    assert small.texts("#hits li span.code") == ["softmax_2"]
+    assert small.texts("#hits") == ["1 hit"]
     assert bright(small) == {"softmax_2"}
     small.press("Enter")
     small.until("!document.querySelector('#details h2').textContent.includes('forward')")
@@ -133,8 +133,6 @@ def test_the_keys_go_along_the_edges(small):
     assert small.evaluate("!document.getElementById('charts').hidden")
     small.press("2")
     assert "gpu: no kernel for softmax" in small.texts("#why td p")
-    small.press("?")
-    assert small.evaluate("document.getElementById('keys').open")
 
 
 def test_zoom_and_pan(small):
@@ -156,7 +154,8 @@ def test_zoom_and_pan(small):
 
 
 def test_copies_are_on_the_edges_and_devices_are_outlined(small):
-    assert set(small.texts(".badge")) == {"64 B to cuda:1", "64 B to cpu"}
+    copies = {text.splitlines()[-1] for text in small.texts(".way.copied title")}
+    assert copies == {"64 B copied to cuda:1", "64 B copied to cpu"}
     widths = {
         name: small.evaluate(
             f"getComputedStyle(document.querySelector('.box[data-name={name}] rect')).strokeWidth"
@@ -182,15 +181,11 @@ def ground(browser) -> list[int]:
     return browser.evaluate(code)
 
 
-def test_it_is_dark_where_the_system_is_and_the_switch_changes_it(browser, pages):
+def test_it_is_dark_where_the_system_is(browser, pages):
     browser.open(pages["small"], dark=True)
     assert max(ground(browser)) < 60
-    browser.click("#theme")
-    assert min(ground(browser)) > 200
     browser.open(pages["small"])
     assert min(ground(browser)) > 200
-    browser.press("t")
-    assert max(ground(browser)) < 60
 
 
 def test_boxes_do_not_overlap(browser, pages):
@@ -247,13 +242,4 @@ def test_methods_can_be_changed_and_an_empty_plan_is_no_error(browser, pages):
     )
     assert browser.texts("#details h2") == [plans.HOSTILE]
     browser.open(pages["empty"])
-    assert browser.problems() == []
-
-
-def test_on_paper_the_whole_graph_is_drawn(browser, pages):
-    browser.open(pages["small"])
-    browser.press("c")
-    browser.call("Page.printToPDF")
-    browser.evaluate("setAll(true); showAll()")
-    assert {"gpu_0", "gpu_2", "softmax_2"} <= shown(browser)
     assert browser.problems() == []

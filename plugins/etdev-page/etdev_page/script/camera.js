@@ -34,13 +34,6 @@ function fit(readable = false) {
   redraw();
 }
 
-// On paper the whole graph is as large as the sheet lets it be.
-function showAll() {
-  byId("canvas").setAttribute("viewBox", `-10 -10 ${SCENE.w + 20} ${SCENE.h + 20}`);
-  Object.assign(CAMERA, { x: 0, y: 0, scale: 1, w: Infinity, h: Infinity });
-  drawVisible();
-}
-
 function moveTo(item) {
   if (CAMERA.scale < 0.7) CAMERA.scale = 0.9;
   CAMERA.x = CAMERA.w / 2 - (item.x + item.w / 2) * CAMERA.scale;
@@ -56,41 +49,22 @@ function nudge(item) {
 
 function listenToPointer() {
   const canvas = byId("canvas");
-  const held = new Map();
+  let held = null;
   let moved = false;
-  canvas.addEventListener("pointerdown", (event) => {
-    held.set(event.pointerId, { x: event.clientX, y: event.clientY });
-    moved = false;
-  });
+  canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY }; moved = false; });
   canvas.addEventListener("pointermove", (event) => {
-    const last = held.get(event.pointerId);
-    if (!last) return;
-    const next = { x: event.clientX, y: event.clientY };
-    if (!moved && Math.hypot(next.x - last.x, next.y - last.y) < 4) return;
-    if (!moved) { moved = true; canvas.setPointerCapture(event.pointerId); canvas.classList.add("dragging"); }
-    drag(held, event.pointerId, last, next);
-    held.set(event.pointerId, next);
+    if (!held || (!moved && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)) return;
+    if (!moved) canvas.setPointerCapture(event.pointerId);
+    moved = true;
+    CAMERA.x += event.clientX - held.x;
+    CAMERA.y += event.clientY - held.y;
+    held = { x: event.clientX, y: event.clientY };
+    redraw();
   });
-  const release = (event) => { held.delete(event.pointerId); canvas.classList.remove("dragging"); };
-  canvas.addEventListener("pointerup", release);
-  canvas.addEventListener("pointercancel", release);
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { held = null; });
   canvas.addEventListener("click", (event) => { if (!moved) clicked(event); });
   canvas.addEventListener("dblclick", (event) => { const item = itemAt(event); if (item && item.kind === "g") toggle(item); });
   canvas.addEventListener("wheel", wheeled, { passive: false });
-}
-
-// One finger or the mouse pans, two fingers zoom.
-function drag(held, id, last, next) {
-  const other = [...held].find(([pointer]) => pointer !== id);
-  if (other) {
-    const span = (point) => Math.hypot(point.x - other[1].x, point.y - other[1].y) || 1;
-    const frame = byId("canvas").getBoundingClientRect();
-    zoom(span(next) / span(last), (next.x + other[1].x) / 2 - frame.left, (next.y + other[1].y) / 2 - frame.top);
-    return;
-  }
-  CAMERA.x += next.x - last.x;
-  CAMERA.y += next.y - last.y;
-  redraw();
 }
 
 function wheeled(event) {

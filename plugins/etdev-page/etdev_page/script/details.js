@@ -68,7 +68,7 @@ function overview() {
       ["plugins", DATA.plugins.map(([name, version]) => `${name} ${version}`).join(", ")],
     ]),
     ...(worst.length ? [el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst)] : []),
-    quiet(el("br"), "Click a box for its nodes and reasons."),
+    quiet(el("br"), "Click a box for its nodes and reasons. Arrow keys go along its edges, Enter opens or closes a module."),
   ];
 }
 
@@ -81,7 +81,6 @@ function filterOp(missed) {
   byId("search").value = missed.op;
   openView("graph");
   search();
-  byId("hits").hidden = true;
 }
 
 function partitionDetails(vertex) {
@@ -93,7 +92,7 @@ function partitionDetails(vertex) {
   const said = counted(members.flatMap((node) => node.verdicts).filter((verdict) => verdict.plugin !== vertex.owner).map(reasonOf));
   const tensor = ([name, type, bytesOf]) => [code(name), " ", faint(`${type}, ${bytes(bytesOf)}`)];
   return [
-    el("h2", {}, partition.name), chip(partition.plugin), el("span", { class: "chip" }, outline(partition.device), partition.device),
+    el("h2", {}, partition.name), chip(partition.plugin), el("span", { class: "chip" }, partition.device),
     facts([
       ["backend", partition.backend], ["device from", partition.source], ["", partition.note],
       ["time", vertex.ms === null ? "" : time(vertex.ms)], ["nodes", members.length ? String(members.length) : ""],

@@ -28,13 +28,13 @@ function drawVisible() {
   DRAWN.far = far;
   scene.setAttribute("transform", `translate(${CAMERA.x} ${CAMERA.y}) scale(${CAMERA.scale})`);
   const wanted = new Map();
-  for (const one of [...SCENE.lines, ...SCENE.boxes, ...(far ? [] : SCENE.badges)]) if (inWindow(one)) wanted.set(one.id, one);
+  for (const one of [...SCENE.lines, ...SCENE.boxes]) if (inWindow(one)) wanted.set(one.id, one);
   for (const [id, element] of DRAWN) {
     if (wanted.has(id)) continue;
     element.remove();
     DRAWN.delete(id);
   }
-  const fresh = [[], [], [], []];
+  const fresh = [[], [], []];
   for (const [id, one] of wanted) {
     if (DRAWN.has(id)) continue;
     const [element, depth] = drawn(one, far);
@@ -45,9 +45,8 @@ function drawVisible() {
   fresh.forEach((elements, depth) => scene.children[depth].append(...elements));
 }
 
-// From the back to the front: open modules, lines, boxes, badges.
+// From the back to the front: open modules, lines, boxes.
 function drawn(one, far) {
-  if (one.line) return [drawBadge(one), 3];
   if (one.points) return [drawLine(one), 1];
   return [drawBox(one, far), one.open ? 0 : 2];
 }
@@ -77,8 +76,7 @@ function drawBox(item, far) {
 function boxClass(item) {
   const classes = ["box", item.kind === "g" ? "group" : item.kind];
   if (item.open) classes.push("open");
-  const device = CURRENT.devices.indexOf(item.device);
-  if (device >= 0) classes.push("elsewhere", `d${device % 4}`);
+  if (CURRENT.devices.includes(item.device)) classes.push("elsewhere");
   if (item === CHOSEN) classes.push("chosen");
   if (isDim(item)) classes.push("dim");
   else if (FILTER.query && !item.open) classes.push("hit");
@@ -102,13 +100,14 @@ function drawLine(one) {
   const classes = ["way", one.long && "long", one.copies.length && "copied", isNear(one) && "near"];
   if (isDim(one.from) || isDim(one.to)) classes.push("dim");
   const path = svg("path", { class: classes.filter(Boolean).join(" "), d: curve(one.points) });
-  path.append(svg("title", {}, one.edges.flatMap((edge) => edge.values).join(", ")));
+  const values = one.edges.flatMap((edge) => edge.values).join(", ");
+  path.append(svg("title", {}, [values, ...one.copies.map(copied)].join("\n")));
   return path;
 }
 
-function drawBadge({ line: { from, to }, x, y, w, h, label }) {
-  return svg("g", { class: isDim(from) || isDim(to) ? "badge dim" : "badge", transform: `translate(${x} ${y})` },
-    svg("rect", { width: w, height: h, rx: h / 2 }), svg("text", { x: w / 2, y: 12.8 }, label));
+function copied(index) {
+  const [, , size, , target] = CURRENT.copies[index];
+  return `${bytes(size)} copied to ${target}`;
 }
 
 const isNear = (one) => CHOSEN !== null && (one.from === CHOSEN || one.to === CHOSEN);

@@ -1,4 +1,4 @@
-// Filters: what is dim.
+// Filters and the search: what is dim.
 
 const FILTER = { owners: new Set(), devices: new Set(), reason: "", query: "", active: false };
 let PASSES = null;
@@ -25,10 +25,8 @@ function passes(vertex) {
   return !FILTER.query || matches(vertex, FILTER.query);
 }
 
-function matches(vertex, query) {
-  const has = (value) => value.toLowerCase().includes(query);
-  return has(vertex.name) || vertex.members.some((node) => [node.name, node.op, node.source, node.module, node.line].some(has));
-}
+const matches = (vertex, query) => vertex.name.toLowerCase().includes(query) || vertex.members.some((node) => isCalled(node, query));
+const isCalled = (node, query) => [node.name, node.op, node.source, node.module, node.line].some((value) => value.toLowerCase().includes(query));
 
 function switchOf(kind, key, mark, label, number) {
   const off = FILTER[kind].has(key);
@@ -39,11 +37,10 @@ function switchOf(kind, key, mark, label, number) {
 function showFilters() {
   const nodes = (number) => (number ? number.toLocaleString("en") : "");
   const owners = Object.entries(CURRENT.owned).map(([owner, number]) => switchOf("owners", owner, el("i", { class: "swatch" }), owner, nodes(number)));
-  const devices = devicesOf(CURRENT).map((device) => switchOf("devices", device, outline(device), device, ""));
+  const devices = devicesOf(CURRENT).map((device) => switchOf("devices", device, null, device, ""));
   byId("filters").replaceChildren(
     el("h3", {}, "Owner"), ...(owners.length ? owners : [el("p", { class: "quiet" }, "no nodes")]),
     ...(devices.length ? [el("h3", {}, "Device"), ...devices] : []),
-    ...(CURRENT.copies.length ? [el("p", { class: "legend" }, copyMark(), count(CURRENT.copies.length, "copy").replace("copys", "copies"))] : []),
     el("h3", {}, "Why portable"), ...reasonSwitches(),
     ...(FILTER.active ? [el("h3", {}, ""), el("button", { id: "clear", onclick: clearFilter }, "Show everything")] : []));
 }
@@ -62,19 +59,39 @@ function reasonSwitches() {
 
 const devicesOf = (method) => (method.devices.length ? [...(method.vertices.some((v) => v.device === "cpu" && v.kind !== "i") ? ["cpu"] : []), ...method.devices] : []);
 
-function outline(device) {
-  const index = CURRENT.devices.indexOf(device);
-  const classes = index < 0 ? "box n" : `box n elsewhere d${index % 4}`;
-  return svg("svg", { class: "outline", viewBox: "0 0 20 12" }, svg("g", { class: classes }, svg("rect", { x: 1.5, y: 1.5, width: 17, height: 9, rx: 2 })));
-}
-
-const copyMark = () => svg("svg", { class: "outline", viewBox: "0 0 20 12" }, svg("path", { class: "way copied", d: "M1 6H19", "marker-end": "none" }));
-
 function clearFilter() {
   FILTER.owners.clear();
   FILTER.devices.clear();
   FILTER.reason = FILTER.query = "";
   byId("search").value = "";
-  byId("hits").hidden = true;
+  search();
+}
+
+let HIT = -1;
+
+function search() {
+  FILTER.query = byId("search").value.trim().toLowerCase();
+  HIT = -1;
   applyFilter();
+  const found = hits().length;
+  byId("hits").textContent = !FILTER.query ? "" : found ? count(found, "hit") : "Nothing is called so.";
+}
+
+const hits = () => CURRENT.vertices.filter((vertex, id) => FILTER.query && PASSES[id]);
+
+// Goes to the next box with a hit, and in a delegate to the node.
+function nextHit() {
+  const found = hits();
+  if (!found.length) return;
+  HIT = (HIT + 1) % found.length;
+  goTo(found[HIT], found[HIT].members.find((node) => isCalled(node, FILTER.query)));
+  byId("search").focus();
+}
+
+function goTo(item, node = null) {
+  openView("graph");
+  reveal(item);
+  choose(item, node);
+  moveTo(item);
+  byId("canvas").focus();
 }

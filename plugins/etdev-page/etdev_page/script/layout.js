@@ -108,7 +108,7 @@ function stack(group, slots) {
 // Everything that is shown, with its place in the scene.
 function laidOut(method) {
   measure(method.root);
-  const scene = { boxes: [], lines: [], badges: [], w: method.root.w, h: method.root.h };
+  const scene = { boxes: [], lines: [], w: method.root.w, h: method.root.h };
   method.root.x = method.root.y = 0;
   const work = [method.root];
   while (work.length) {
@@ -122,41 +122,7 @@ function laidOut(method) {
     }
     for (const way of group.ways) scene.lines.push(line(method, group, way));
   }
-  scene.badges = badgesOf(scene.lines);
   return scene;
-}
-
-// A badge is in the middle of its line's last bow, or of an earlier one, clear of other badges.
-function badgesOf(lines) {
-  const badges = [];
-  for (const one of lines) {
-    if (!one.copies.length) continue;
-    const badge = badgeOf(one);
-    const spots = middles(one.points, badge.w);
-    const free = spots.find((spot) => !badges.some((other) => collide(spot, other, badge.w)));
-    badges.push(Object.assign(badge, free || aside(spots[0], badges, badge.w)));
-  }
-  return badges;
-}
-
-const collide = (spot, other, w) => spot.x < other.x + other.w + 4 && other.x < spot.x + w + 4 && Math.abs(spot.y - other.y) < 20;
-
-function middles(points, w) {
-  return points.slice(1).map((to, at) => ({ x: (points[at].x + to.x - w) / 2, y: (points[at].bottom + to.top) / 2 - 9 })).reverse();
-}
-
-function aside(spot, taken, w) {
-  const moved = { ...spot };
-  while (taken.some((other) => collide(moved, other, w))) moved.x += 8;
-  return moved;
-}
-
-function badgeOf(one) {
-  const copies = one.copies.map((index) => CURRENT.copies[index]);
-  const size = copies.reduce((sum, copy) => sum + (copy[2] || 0), 0);
-  const targets = [...new Set(copies.map((copy) => copy[4]))].join(", ");
-  const label = `${copies.length > 1 ? `${copies.length} copies, ` : ""}${bytes(size)} to ${targets}`;
-  return { id: `copies ${one.id}`, line: one, label, w: textWidth(label, "600 10.5px") + 14, h: 18 };
 }
 
 function line(method, group, [source, target, ...bends]) {

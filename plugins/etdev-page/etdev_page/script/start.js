@@ -25,17 +25,10 @@ function openMethod(name) {
 function listen() {
   for (const tab of document.querySelectorAll("nav button")) tab.addEventListener("click", () => openView(tab.dataset.view));
   for (const tool of document.querySelectorAll("#tools button")) tool.addEventListener("click", () => ACTIONS[tool.dataset.do]());
-  byId("theme").addEventListener("click", switchTheme);
-  byId("help").addEventListener("click", showKeys);
   byId("search").addEventListener("input", search);
-  byId("search").addEventListener("keydown", searchKeys);
-  byId("search").addEventListener("focus", showHits);
   byId("method").addEventListener("change", (event) => openMethod(event.target.value));
   addEventListener("keydown", key);
   addEventListener("resize", () => { resize(); redraw(); });
-  addEventListener("click", (event) => { if (!event.target.closest("#finder")) byId("hits").hidden = true; });
-  addEventListener("beforeprint", showAll);
-  addEventListener("afterprint", () => { byId("canvas").removeAttribute("viewBox"); fit(true); });
   listenToPointer();
 }
 
@@ -45,7 +38,6 @@ function start() {
   byId("method").hidden = names.length < 2;
   byId("note").textContent = DATA.note;
   byId("note").hidden = !DATA.note;
-  byId("theme").textContent = matchMedia("(prefers-color-scheme: dark)").matches ? "Light" : "Dark";
   openView("graph");
   listen();
   if (names.length) openMethod(names[0]);
