@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.graph_module import get_control_flow_submodules
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from etdev.edge.functional import functional
 from etdev.edge.keep_whole import Wishes, wishers
-from etdev.edge.opset import Opset
+from etdev.edge.opset import Opset, further_pieces
 from etdev.edge.simplify.sweep import simplified
-from etdev.errors import SourceError
+from etdev.errors import LoweringError, SourceError, first_line
 from etdev.graph.expand import Expander
 from etdev.graph.inlining import inline_in_branch
 from etdev.graph.nodes import op_name
-from etdev.graph.ops import aten_op, edge_name
+from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.passes import generate
+from etdev.graph.source import where
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
 from etdev.upstream import edge as upstream
+from etdev.upstream.decompositions import Table
 from etdev.upstream.operators import OpOverload
+
+# torch's interpreter adds it to the errors of ops.
+_NODE = re.compile(r"^While executing %(\w+) :", re.MULTILINE)
 
 
 @frozen(eq=False)
@@ -48,15 +54,42 @@ class Settings:
 
     @classmethod
     def of(cls, given: object) -> Settings:
-        """Take the settings that a caller gave, or the defaults for None.
-
-        Raises:
-            SourceError: They are something else, such as a bare EdgeCompileConfig.
-        """
+        """Take the settings that a caller gave, or the defaults for None."""
         if isinstance(given, (cls, type(None))):
             return given or cls()
         cure = "give Settings(compile_config=...)"
         raise SourceError("settings", f"is {type(given).__name__}", cure)
+
+
+@define(eq=False)
+class PluginExpander(Expander):
+    """Asks plugins for decompositions, in claim order, then the tables of ExecuTorch and torch."""
+
+    plugins: Sequence[Plugin] = field(default=(), kw_only=True)
+    apply: Apply = field(default=unchanged, kw_only=True)
+    _opset: Opset = field(init=False)
+
+    @_opset.default
+    def _own_opset(self) -> Opset:
+        return Opset(self.compile_config, self.kept)
+
+    def formula_of(self, node: Node) -> Callable[..., Any] | None:
+        """Return a plugin's decomposition of a node, or the one that its own library has."""
+        op, config = aten_op(node.target), self.compile_config
+        # The caller says that the runtime has a kernel for it.
+        if op in upstream.excepted(config) or op in config.preserve_ops:
+            return None
+        return answers.decompose(self.plugins, node, config) or own_pieces(op)
+
+    def finishes(self, op: object) -> bool:
+        """Return True if an op is outside the dialect and one of torch's tables has it."""
+        return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
+
+    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+        """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
+        functional = self.apply(Stage.FUNCTIONAL, program, "")
+        finished = self._opset.decomposed(functional, table)
+        return self.apply(Stage.DECOMPOSED, finished, "")  # type: ignore[no-any-return]
 
 
 @define(eq=False)
@@ -70,7 +103,7 @@ class Conversion:
 
     Args:
         plugins: Asked for ops to keep whole, in claim order.
-        compile_config: ExecuTorch's; not changed.
+        settings: Settings of ExecuTorch's conversion.
         expander: Decomposes single ops.
         simplify: Remove redundant work from the converted programs.
         prepare: Let plugins rewrite programs first.
@@ -78,7 +111,7 @@ class Conversion:
     """
 
     plugins: Sequence[Plugin]
-    compile_config: EdgeCompileConfig
+    settings: Settings
     expander: Expander
     simplify: bool = True
     prepare: bool = True
@@ -86,37 +119,26 @@ class Conversion:
     _kept: dict[OpOverload, None] = field(factory=dict)
     _inside: dict[OpOverload, None] = field(factory=dict)
 
-    def to_edge(
-        self,
-        programs: Mapping[str, ExportedProgram],
-        constant_methods: Mapping[str, Any] | None = None,
-        transform_passes: Any = None,
-        generate_etrecord: bool = False,
-    ) -> EdgeProgramManager:
-        """Convert ATen programs; nothing is delegated yet.
+    def to_edge(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
+        """Convert ATen programs by method; nothing is delegated yet.
 
-        Args:
-            programs: ATen program of each method; one in the edge dialect is taken as it is.
-            constant_methods: See `Settings`.
-            transform_passes: See `Settings`.
-            generate_etrecord: See `Settings`.
+        A program in the edge dialect is taken as it is.
         """
-        for name in programs.keys() & (constant_methods or {}).keys():
+        settings, config = self.settings, self.settings.compile_config
+        methods = copy.deepcopy(dict(settings.constant_methods or {}))
+        for name in programs.keys() & methods.keys():
             what = f"constant_methods has {name!r}, which is a method of the model"
             raise SourceError("settings", what, "give the constant another name")
         edge = {name: self._convert(name, program) for name, program in programs.items()}
-        if upstream.verifies(self.compile_config):
-            Opset(self.compile_config, self._inside).refuse_others(edge)
-        config = upstream.excepting(
-            self.compile_config, [*upstream.excepted(self.compile_config), *self._kept]
-        )
-        methods = copy.deepcopy(dict(constant_methods)) if constant_methods else None
-        manager = EdgeProgramManager(edge, methods, config, list(self._kept))
-        if generate_etrecord:
+        if upstream.verifies(config):
+            Opset(config, self._inside).refuse_others(edge)
+        config = upstream.excepting(config, [*upstream.excepted(config), *self._kept])
+        manager = EdgeProgramManager(edge, methods or None, config, list(self._kept))
+        if settings.generate_etrecord:
             upstream.start_etrecord(manager, programs)
-        if transform_passes is not None:
+        if settings.transform_passes is not None:
             with unbound(*edge.values()):
-                manager = manager.transform(transform_passes)
+                manager = manager.transform(settings.transform_passes)
             for method in manager.methods:
                 upstream.lift_constants(manager.exported_program(method))
         for method, source in programs.items():
@@ -174,7 +196,7 @@ class Conversion:
         """Decompose a program as far as possible, but for some ops."""
         table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
         decomposed = self.apply(Stage.FUNCTIONAL, program.run_decompositions(table), method)
-        decomposed = Opset(self.compile_config, ops).decomposed(decomposed, table)
+        decomposed = Opset(self.settings.compile_config, ops).decomposed(decomposed, table)
         return self.apply(Stage.DECOMPOSED, decomposed, method)  # type: ignore[no-any-return]
 
     def _generated(
@@ -186,7 +208,7 @@ class Conversion:
             wishes.mark(node)
         # The manager verifies it once; ExecuTorch would after every step.
         with unbound(program):
-            return generate(upstream.unverified(self.compile_config), program, ops)
+            return generate(upstream.unverified(self.settings.compile_config), program, ops)
 
     def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
         """Return the nodes that were kept whole, can be decomposed, and that no plugin wants."""
@@ -197,14 +219,24 @@ class Conversion:
 
 
 def rebuilt(
-    manager: EdgeProgramManager,
-    programs: Mapping[str, ExportedProgram],
-    compile_config: EdgeCompileConfig,
-    constant_methods: Mapping[str, Any] | None,
+    manager: EdgeProgramManager, programs: Mapping[str, ExportedProgram], settings: Settings
 ) -> EdgeProgramManager:
     """Return a manager with the same settings and other programs, as `to_backend` does."""
     # The programs call delegates now, which the edge verifier doesn't know.
-    config = upstream.unverified(compile_config)
-    changed = EdgeProgramManager(dict(programs), copy.deepcopy(constant_methods), config)
+    config = upstream.unverified(settings.compile_config)
+    methods = copy.deepcopy(settings.constant_methods)
+    changed = EdgeProgramManager(dict(programs), methods, config)
     upstream.set_etrecord(changed, upstream.etrecord(manager))
     return changed
+
+
+def name_node(programs: Iterable[ExportedProgram], error: Exception) -> None:
+    """Raise an error about the node on which a conversion failed, if torch's error names one."""
+    names = set(_NODE.findall(str(error)))
+    for node in (node for program in programs for node in program.graph.nodes):
+        if node.name in names and node.op == "call_function":
+            raise LoweringError(
+                "edge conversion",
+                f"ExecuTorch failed on {op_name(node)}{where(node)} with {first_line(error)}",
+                "write it with other ops; the cause is chained below",
+            ) from error

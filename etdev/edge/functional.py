@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 
+from etdev.edge.simplify.values import looks_like
 from etdev.graph.ops import is_functional
-from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
+from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.writes import may_hand_on, written_through
 from etdev.schema.quirk import Apply, Stage
 from etdev.upstream.operators import OpOverload, base_name, functional_twin
@@ -30,17 +31,14 @@ _PLAIN_VIEWS = {
 
 
 def functional(program: ExportedProgram, method: str, apply: Apply) -> ExportedProgram:
-    """Make a program functional, so that plugins which want `silu` see it for `silu_`.
+    """Make an ATen program functional, so that plugins which want `silu` see it for `silu_`.
 
-    Args:
-        program: An ATen program; it is not changed.
-        method: Its name.
-        apply: Applies the quirks of a stage; the stage ATEN sees programs that torch has to trace.
+    Quirks of the stage ATEN are applied to programs that torch has to trace.
     """
     if _is_functional(program):
         return program
     if not _has_vmaps(program):
-        easier = with_new_values(_with_splits(program))
+        easier = _with_new_values(program)
         if _is_functional(easier):
             return easier
     program = apply(Stage.ATEN, program, method)
@@ -69,35 +67,25 @@ def _has_vmaps(program: ExportedProgram) -> bool:
     )
 
 
-def _with_splits(program: ExportedProgram) -> ExportedProgram:
-    """Replace `chunk` by `split`, which plugins may want whole, where the size is known."""
-    chunk = torch.ops.aten.chunk.default
-    chunks = program.graph.find_nodes(op="call_function", target=chunk)
-    return with_changed(program, filter(_has_known_size, chunks), _split)
-
-
-def _has_known_size(chunk: Node) -> bool:
-    tensor, _, dim = (*chunk.args, 0)[:3]
-    size = tensor.meta["val"].shape[dim]  # type: ignore[union-attr]
-    return isinstance(size, int) and size > 0 and not chunk.kwargs
-
-
-def _split(graph: Graph, chunk: Node) -> None:
-    tensor, number, dim = (*chunk.args, 0)[:3]
-    chunk.target = torch.ops.aten.split.Tensor
-    chunk.args = (tensor, -(-tensor.meta["val"].shape[dim] // number), dim)  # type: ignore[union-attr]
-
-
-def with_new_values(program: ExportedProgram) -> ExportedProgram:
-    """Replace in-place ops on values that no other node or caller sees.
-
-    Args:
-        program: An ATen program; it is not changed.
-    """
+def _with_new_values(program: ExportedProgram) -> ExportedProgram:
+    """Replace in-place ops on values that no other node or caller sees, and each `chunk`."""
     graph = copy_graph(program.graph)
     position = {node: index for index, node in enumerate(graph.nodes)}
-    changed = [node for node in graph.nodes if _replace(node, position)]
+    changed = [node for node in graph.nodes if _split(node) or _replace(node, position)]
     return rebuilt(program, graph) if changed else program
+
+
+def _split(chunk: Node) -> bool:
+    """Make a chunk of a known size a `split`, which plugins may want whole."""
+    if chunk.target != torch.ops.aten.chunk.default or chunk.kwargs:
+        return False
+    tensor, number, dim = (*chunk.args, 0)[:3]
+    size = tensor.meta["val"].shape[dim]  # type: ignore[union-attr]
+    if not isinstance(size, int) or not size:
+        return False
+    chunk.target = torch.ops.aten.split.Tensor
+    chunk.args = (tensor, -(-size // number), dim)  # type: ignore[operator]
+    return True
 
 
 def _replace(node: Node, position: dict[Node, int]) -> bool:
@@ -125,9 +113,4 @@ def _computes_anew(node: Node) -> bool:
 def _gives_alike(node: Node, twin: OpOverload) -> bool:
     """Return True if an op returns the dtype, sizes and strides of the tensor that is written."""
     args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda source: source.meta["val"])
-    wanted, given = node.meta["val"], twin(*args, **kwargs)
-    # Compared as text, since comparing symbolic sizes would fix them.
-    return given.dtype == wanted.dtype and all(
-        str(one) == str(other)
-        for one, other in ((given.shape, wanted.shape), (given.stride(), wanted.stride()))
-    )
+    return looks_like(twin(*args, **kwargs), node.meta["val"])

@@ -24,39 +24,34 @@ _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 @define(eq=False)
 class Wishes:
-    """The ops of one program that the plugins want whole.
+    """The ops of one ATen program that the plugins want whole; they are asked in claim order.
 
     Args:
-        program: ATen-dialect program of one method.
-        method: Its name.
-        plugins: The plugins to ask, in claim order.
-        shown: Ops that plugins want to be shown whole, which they aren't in control-flow branches.
         inside: Ops that stay whole in branches too, since a kernel of the runtime computes them.
         decomposed: Ops for which plugins have other formulas than torch and ExecuTorch.
+        ops: The ops of all wishes, each once.
     """
 
     program: ExportedProgram
     method: str
     plugins: Sequence[Plugin]
-    shown: dict[OpOverload, None] = field(init=False, factory=dict)
     inside: dict[OpOverload, None] = field(init=False, factory=dict)
     decomposed: dict[OpOverload, None] = field(init=False, factory=dict)
+    ops: list[OpOverload] = field(init=False)
     _by_plugin: dict[str, KeepWhole] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        # In branches of control flow these aren't shown to plugins.
+        shown: dict[OpOverload, None] = {}
         for plugin in self.plugins:
             wish = answers.keep_whole(plugin, self.program, self.method)
             if wish is None:
                 continue
             ops = tuple(op for op in wish.ops if not _becomes_another(op))
             self._by_plugin[plugin.name] = evolve(wish, ops=ops)
-            (self.inside if plugin.builtin else self.shown).update(dict.fromkeys(ops))
+            (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
             self.decomposed.update(dict.fromkeys(wish.decomposes))
-
-    @property
-    def ops(self) -> list[OpOverload]:
-        """The ops of all wishes, each once."""
-        return list({**self.shown, **self.inside, **self.decomposed})
+        self.ops = list({**shown, **self.inside, **self.decomposed})
 
     def mark(self, node: Node) -> bool:
         """Mark a node with the plugins that want it whole; return True if it has to stay so."""

@@ -29,14 +29,10 @@ from etdev.upstream.operators import OpOverload, overload_of
 
 
 class Opset:
-    """The ops that ExecuTorch takes.
+    """The ops that ExecuTorch takes: Core ATen, its caller's exceptions, and ops kept whole."""
 
-    Args:
-        config: Has the caller's exceptions; not changed.
-        kept: Ops that are kept whole for a plugin; the collection may grow later.
-    """
-
-    def __init__(self, config: EdgeCompileConfig, kept: Collection[Any] = ()) -> None:
+    def __init__(self, config: EdgeCompileConfig, kept: Collection[Any]) -> None:
+        # It may grow later.
         self._kept = kept
         self._check = EXIRATenDialectVerifier(
             core_aten_ops_exception_list=excepted(config),
@@ -55,26 +51,20 @@ class Opset:
         return True
 
     def decomposed(self, program: ExportedProgram, table: Table) -> ExportedProgram:
-        """Decompose the other ops of a program, as far as torch's tables go.
+        """Decompose the other ops of an ATen program, as far as torch's tables go.
 
-        Args:
-            program: ATen program, decomposed with the table; not changed.
-            table: ExecuTorch's own decompositions.
+        It was decomposed with ExecuTorch's own table, whose ops stay decomposed.
         """
-        tried: set[OpOverload] = set()
-        more: dict[OpOverload, Callable[..., Any]] = {}
         result = program
-        while wanted := [op for op in self._missing(result) if op not in tried]:
-            tried.update(wanted)
-            known = {op: pieces for op in wanted if (pieces := further_pieces(op))}
-            attempts = [known, *({op: pieces} for op, pieces in known.items())]
-            for attempt in attempts[: 1 if len(known) < 2 else None] if known else ():
-                # One of them may fail on this program; then they are tried one by one.
-                with suppress(Exception):
-                    result = result.run_decompositions({**table, **more, **attempt})
-                    more.update(attempt)
-                    if attempt is known:
-                        break
+        more: dict[OpOverload, Callable[..., Any]] = {}
+        while known := {
+            op: pieces
+            for op in self._missing(result)
+            if op not in more and (pieces := further_pieces(op))
+        }:
+            more.update(known)
+            with suppress(Exception):
+                result = result.run_decompositions({**table, **more})
         # A primitive has no kernel and would pass for a backend's own op. The refusal names the op
         # that the user wrote.
         return program if any(map(self._is_primitive, self._missing(result))) else result
@@ -92,11 +82,7 @@ class Opset:
         return op.namespace == "prims" and op not in self._kept
 
     def refuse_others(self, programs: Mapping[str, ExportedProgram]) -> None:
-        """Refuse edge-dialect programs with other ops.
-
-        Raises:
-            LoweringError: There are some; all of them are named, with the lines they come from.
-        """
+        """Refuse edge-dialect programs with other ops, all of which are named with their lines."""
         nodes = [
             node
             for program in programs.values()
@@ -104,7 +90,7 @@ class Opset:
             for node in calls_in(program.graph_module)
             if not (self.has(node.target) or wishers(node))
             or _is_unknown_flow(node)
-            or is_unknown_of_numbers(node)
+            or _is_unknown_of_numbers(node)
         ]
         if nodes:
             raise LoweringError(
@@ -115,7 +101,7 @@ class Opset:
             )
 
 
-def is_unknown_of_numbers(node: Node) -> bool:
+def _is_unknown_of_numbers(node: Node) -> bool:
     """Return True if a node computes a number in a way that ExecuTorch can't, such as a power.
 
     It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.fx import Node
 
 from etdev.edge.source import Method
 from etdev.errors import SourceError
@@ -42,13 +42,12 @@ class Reference:
     def module(self) -> torch.nn.Module:
         """Copy the module, with its state as it was; parameters that nothing writes are shared."""
         model = self.method.model
-        if isinstance(model, ExportedProgram):
-            return self._restored(duplicate(model.module(), self.state))
-        try:
-            return self._restored(duplicate(model, self.state))
-        except Exception:
+        if not isinstance(model, ExportedProgram):
             # Some modules can't be copied, such as those that hold locks or generators.
-            return self._restored(duplicate(self.program.module(), self.state))
+            with suppress(Exception):
+                return self._restored(duplicate(model, self.state))
+        program = model if isinstance(model, ExportedProgram) else self.program
+        return self._restored(duplicate(program.module(), self.state))
 
     def example(self) -> tuple[list[Any], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
@@ -58,15 +57,9 @@ class Reference:
         return leaves, structure
 
     def given(self, inputs: Any) -> list[list[Any]]:
-        """Return the leaves of some inputs: a tuple of arguments, a list of such tuples, or None.
-
-        Raises:
-            SourceError: They are not the arguments of this method.
-        """
-        if inputs is None:
-            return []
+        """Return the leaves of a tuple of arguments, a list of such tuples, or None."""
         calls = inputs if isinstance(inputs, list) else [inputs]
-        return [self._leaves(call) for call in calls]
+        return [self._leaves(call) for call in calls if call is not None]
 
     def _leaves(self, arguments: Any) -> list[Any]:
         own = (arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)
@@ -93,14 +86,10 @@ def written(program: ExportedProgram) -> Iterator[str]:
     constants = {spec.arg.name: spec.target for spec in signature.input_specs if spec.target}
     for node in program.graph.nodes:
         for argument in written_by(node):
-            yield constants.get(_base(argument).name, "")
-
-
-def _base(node: Node) -> Node:
-    """Return the node that a view is of, or the node itself."""
-    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
-        node = node.args[0]
-    return node
+            # An op may return its input, whatever its schema says.
+            while argument.op == "call_function" and argument.all_input_nodes:
+                argument = argument.all_input_nodes[0]
+            yield constants.get(argument.name, "")
 
 
 def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:
@@ -116,19 +105,15 @@ def called(
     """Call a module in PyTorch on copies of some inputs.
 
     Returns:
-        Its outputs and the inputs after the call, flat, in memory of their own.
+        Its outputs and the inputs after the call, flat and in memory of their own, without None,
+        which a .pte has neither as input nor as output.
     """
     own = _copies(leaves)
     arguments, keywords = pytree.tree_unflatten(own, structure)
     with torch.no_grad():
-        outputs = module(*arguments, **keywords)
-    return _copies(_given(pytree.tree_leaves(outputs))), _given(own)
+        outputs = _copies(pytree.tree_leaves(module(*arguments, **keywords)))
+    return [v for v in outputs if v is not None], [v for v in own if v is not None]
 
 
 def _copies(values: Sequence[Any]) -> list[Any]:
     return [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values]
-
-
-def _given(values: Sequence[Any]) -> list[Any]:
-    """Return the leaves without None, which a .pte has neither as input nor as output."""
-    return [value for value in values if value is not None]

@@ -44,14 +44,16 @@ class Method:
     dynamic_shapes: Any = None
 
     def export(self, quirks: Quirks) -> ExportedProgram:
-        """Export to an ATen program, without gradients; the model is not changed.
-
-        Args:
-            quirks: The faults of torch.export that are fixed or refused.
-        """
+        """Export to an ATen program, without gradients; the model is not changed."""
         method = quirks.apply(Stage.EXPORT, self, self.name)
         if isinstance(self.model, ExportedProgram):
-            return self._exported(self.model)
+            if self.dynamic_shapes is None:
+                return with_own_symbols(self.model)
+            raise SourceError(
+                self.name,
+                "is exported already, so dynamic_shapes has no effect",
+                "give them to torch.export.export",
+            )
         if self.inputs is None:
             raise SourceError(
                 self.name, "a module can't be exported without example inputs", "give inputs="
@@ -81,21 +83,8 @@ class Method:
         check(program)
         return program
 
-    def _exported(self, program: ExportedProgram) -> ExportedProgram:
-        if self.dynamic_shapes is not None:
-            raise SourceError(
-                self.name,
-                "is exported already, so dynamic_shapes has no effect",
-                "give them to torch.export.export",
-            )
-        return with_own_symbols(program)
-
     def eager(self, flat_inputs: Sequence[Any] | None = None) -> Any:
-        """Run the method in PyTorch.
-
-        Args:
-            flat_inputs: Inputs in the flat order of a .pte; the example inputs if None.
-        """
+        """Run the method in PyTorch, on flat inputs as of a .pte or on the example inputs."""
         arguments, keywords = self.example()
         if flat_inputs is not None:
             leaves, structure = pytree.tree_flatten((arguments, keywords))
@@ -121,11 +110,7 @@ class Method:
 
 
 def refuse_without_values(method: str, program: ExportedProgram) -> None:
-    """Refuse a program that has weights without values; it can be planned, but not compiled.
-
-    Raises:
-        SourceError: A weight has no values.
-    """
+    """Refuse a program that has weights without values; it can be planned, but not compiled."""
     for name, value in {**program.constants, **program.state_dict}.items():
         if isinstance(value, FakeTensor):
             what, cure = "it was made under FakeTensorMode", "make the model outside of it"
@@ -202,12 +187,9 @@ def _method(
         inputs, kwargs = (), {**inputs, **(kwargs or {})}
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
-    if inputs is None and kwargs:
-        inputs = ()
-    if inputs is not None and not isinstance(inputs, (tuple, list)):
-        raise SourceError(
-            name, f"example inputs are {type(inputs).__name__}", "give a tuple of tensors"
-        )
-    return Method(
-        name, model, None if inputs is None else tuple(inputs), dict(kwargs or {}), dynamic_shapes
-    )
+    if inputs is None and not kwargs:
+        return Method(name, model, dynamic_shapes=dynamic_shapes)
+    if not isinstance(inputs, (tuple, list, type(None))):
+        what = f"example inputs are {type(inputs).__name__}"
+        raise SourceError(name, what, "give a tuple of tensors")
+    return Method(name, model, tuple(inputs or ()), dict(kwargs or {}), dynamic_shapes)

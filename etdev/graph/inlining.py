@@ -80,8 +80,6 @@ class _Copy:
     """A copy of a graph with pieces in place of some ops.
 
     Args:
-        pieces: The pieces by op.
-        graph: The copy.
         copies: The node with the value of each node of the original.
         constants: The node with each constant of the pieces, by op and name in the pieces.
         op_of: The name of the op that each piece is of, by the piece's name.

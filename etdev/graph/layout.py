@@ -39,18 +39,17 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
     If no input of the user is channels last, all other constants become contiguous, too, so that
     every value has one layout.
 
-    Args:
-        program: Not changed; returned as it is if it has no such weight, or depends on the layout.
+    A program without such a weight, or one that depends on the layout, is returned as it is.
     """
-    stored, wanted = _stored(program), channels_last_weights(program)
+    wanted = channels_last_weights(program)
     if not wanted:
         return program
-    inputs = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    given = (inputs[n] for n in program.graph_signature.user_inputs if isinstance(n, str))
-    if any(is_channels_last(node.meta["val"]) for node in given):
-        stored = wanted
+    users = program.graph_signature.user_inputs
+    inputs = program.graph.find_nodes(op="placeholder")
+    if not any(n.name in users and is_channels_last(n.meta["val"]) for n in inputs):
+        wanted = _stored(program)
     try:
-        return traced_contiguous(program, {node.name for node in stored})
+        return traced_contiguous(program, {node.name for node in wanted})
     except (RuntimeError, ValueError):
         return program
 
@@ -61,9 +60,14 @@ def channels_last_weights(program: ExportedProgram) -> list[Node]:
     Args:
         program: An ATen program.
     """
-    weights = [weight for _, _, weight in _convolutions(program.graph)]
-    names = {source.name for weight in weights for source in _sources(weight)}
-    return [node for node in _stored(program) if node.name in names]
+    sources: set[Node] = set()
+    work = [weight for _, _, weight in _convolutions(program.graph)]
+    while work:
+        # A quantised weight is computed from integers.
+        if (source := work.pop()) not in sources:
+            sources.add(source)
+            work += source.all_input_nodes
+    return [node for node in _stored(program) if node in sources]
 
 
 def _stored(program: ExportedProgram) -> list[Node]:
@@ -82,11 +86,10 @@ def is_channels_last(value: object) -> bool:
 
 def is_known_order(order: Sequence[Any]) -> bool:
     """Return True if ExecuTorch's kernels know an order: contiguous or channels last."""
-    return is_contiguous_order(order) or tuple(order) == _LAST
+    return _is_ascending(order) or tuple(order) == _LAST
 
 
-def is_contiguous_order(order: Sequence[Any]) -> bool:
-    """Return True if an order of dimensions is the contiguous one."""
+def _is_ascending(order: Sequence[Any]) -> bool:
     return tuple(order) == tuple(range(len(order)))
 
 
@@ -100,10 +103,8 @@ def has_known_order(value: object) -> bool:
         return True
     if value.is_contiguous():
         return True
-    strides = value.stride()
-    if any(isinstance(stride, int) and stride == 0 for stride in strides):
-        return False
-    return is_known_order(dim_order_from_stride(strides))
+    expanded = any(isinstance(stride, int) and stride == 0 for stride in value.stride())
+    return not expanded and is_known_order(dim_order_from_stride(value.stride()))
 
 
 def has_plain_order(value: object) -> bool:
@@ -112,11 +113,10 @@ def has_plain_order(value: object) -> bool:
     The strides of dimensions with one element may stand for another order than torch's, as in a
     channels-last image with one row and one column.
     """
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return True
-    if not value.is_contiguous():
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    if not strided or not value.is_contiguous():  # type: ignore[attr-defined]
         return has_known_order(value)
-    return is_contiguous_order(dim_order_from_stride(value.stride()))
+    return _is_ascending(dim_order_from_stride(value.stride()))  # type: ignore[attr-defined]
 
 
 def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:
@@ -126,19 +126,8 @@ def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:
             yield node, node.args[0], node.args[1]
 
 
-def _sources(weight: Node) -> Iterator[Node]:
-    """Yield a weight and its sources, such as the integers of a quantised one."""
-    yield weight
-    for source in weight.all_input_nodes:
-        yield from _sources(source)
-
-
 def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
     """Trace an ATen program with some inputs and constants, and all volumes, contiguous.
-
-    Args:
-        program: Not changed.
-        names: Names of its placeholders.
 
     Raises:
         RuntimeError | ValueError: It can't be traced so.
@@ -149,7 +138,10 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
         if node.target == torch.ops.aten.view.default:
             # It would hold only in the layout from before; a reshape copies where it has to.
             node.target = torch.ops.aten.reshape.default
-        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), _known_format)
+        node.args, node.kwargs = map_aggregate(
+            (node.args, node.kwargs),
+            lambda each: torch.contiguous_format if each is torch.channels_last_3d else each,
+        )
         if node.name in names:
             value = node.meta["val"]
             node.meta["val"] = torch.empty_like(value, memory_format=torch.contiguous_format)
@@ -161,7 +153,3 @@ def traced_contiguous(program: ExportedProgram, names: Collection[str]) -> Expor
         parameter = isinstance(value, torch.nn.Parameter)
         home[target] = torch.nn.Parameter(plain, value.requires_grad) if parameter else plain
     return new.run_decompositions({})  # type: ignore[no-any-return]
-
-
-def _known_format(argument: Any) -> Any:
-    return torch.contiguous_format if argument is torch.channels_last_3d else argument

@@ -116,13 +116,10 @@ class MethodGraph:
         return followers
 
     def orphan(self, numbers: Iterable[int]) -> Node | None:
-        """Return a getitem whose op is not among the nodes, or None."""
+        """Return the first getitem whose op is not among the nodes, or None."""
         inside = set(numbers)
-        for number in sorted(inside):
-            node = self.nodes[number]
-            if node.target is operator.getitem and not inside.issuperset(self.inputs[number]):
-                return node
-        return None
+        items = (n for n in sorted(inside) if self.nodes[n].target is operator.getitem)
+        return next((self.nodes[n] for n in items if not inside.issuperset(self.inputs[n])), None)
 
     def reads(self, numbers: Iterable[int]) -> list[Node]:
         """Return the values that nodes read from outside, constants too, in order of first use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,8 +23,6 @@ from etdev.upstream.trees import pytree
 
 # A getitem of a delegate has the value of some op, but must not be taken for that op.
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
-
-
 # Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
 _KEPT = "EDGE_DO_NOT_DECOMP."
@@ -85,25 +84,19 @@ def describe(node: Node) -> Tensor:
     if not isinstance(value, torch.Tensor):
         return Tensor(node.name, SCALAR, (), 8)
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
-    return Tensor(node.name, dtype_name(value.dtype), shape, _upper_bytes(value))
+    bounds = [bound for size in value.shape if (bound := upper_bound(size)) is not None]
+    size_bytes = math.prod(bounds) * value.element_size() if len(bounds) == value.dim() else None
+    return Tensor(node.name, dtype_name(value.dtype), shape, size_bytes)
 
 
 def delegate_device(call: Node) -> Device:
-    """Return the device of the delegate that a node calls, by its `target_device` spec.
-
-    Raises:
-        DeviceError: The spec does not name a device.
-    """
+    """Return the device of the delegate that a node calls, by its `target_device` spec."""
     module = getattr(call.graph.owning_module, str(call.all_input_nodes[0].target))
     return target_device(call.name, module.compile_specs) or CPU
 
 
 def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
-    """Return the device that compile specs name, or None.
-
-    Raises:
-        DeviceError: They name several, or something that is not a device; `who` is for the message.
-    """
+    """Return the device that compile specs name, or None; `who` is for the error about others."""
     values = [spec.value for spec in specs if spec.key == TARGET_DEVICE]
     if len(set(values)) > 1:
         raise DeviceError(who, f"has {len(values)} target_device specs", "leave one")
@@ -113,16 +106,6 @@ def target_device(who: str, specs: Iterable[CompileSpec]) -> Device | None:
 def dtype_name(dtype: torch.dtype) -> str:
     """Return `float32` for torch.float32."""
     return str(dtype).removeprefix("torch.")
-
-
-def _upper_bytes(value: torch.Tensor) -> int | None:
-    total = value.element_size()
-    for size in value.shape:
-        bound = upper_bound(size)
-        if bound is None:
-            return None
-        total *= bound
-    return total
 
 
 def is_complex(node: Node) -> bool:

@@ -20,11 +20,8 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
     """Order nodes and partitions so that each comes after what it reads, else as in the graph.
 
     Walks from each node to its inputs; a partition is one stop on the way. Assertions about a
-    number come before its readers: later traces know its bounds from nowhere else.
-
-    Args:
-        graph: The method; placeholders and output have no place in the order.
-        partitions: Its partitions with their inputs; together they must be convex.
+    number come before its readers: later traces know its bounds from nowhere else. Placeholders and
+    the output have no place in the order.
     """
     nodes = {node.name: node for node in graph.nodes}
     home = {name: index for index, p in enumerate(partitions) for name in p.nodes}

@@ -26,13 +26,7 @@ from etdev.upstream.operators import OpOverload
 def generate(
     config: EdgeCompileConfig, program: ExportedProgram, ops: Sequence[OpOverload]
 ) -> ExportedProgram:
-    """Convert a decomposed program.
-
-    Args:
-        config: The conversion's.
-        program: ATen program, which may be changed.
-        ops: The ops that are kept whole.
-    """
+    """Convert a decomposed ATen program, which may be changed, with some ops kept whole."""
     # A dozen passes make a graph each, and only the last graph is made a program.
     program.graph.set_codegen(Interpreted())
     return edge_conversion(only_if_needed)(config, program, preserve_ops=ops)
@@ -51,12 +45,7 @@ def only_if_needed(step: Pass) -> Pass:
 
 
 def changes_nothing(step: Any, module: GraphModule) -> bool:
-    """Return True if it is certain that a pass hands on every op of a graph as it is.
-
-    Args:
-        step: The pass; it is not changed.
-        module: The graph's module; it is not changed.
-    """
+    """Return True if it is certain that a pass hands on every op of a graph as it is."""
     if not _only_looks_at_ops(type(step)):
         return False
     probe = copy.copy(step)

@@ -71,9 +71,8 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 
     torch would look for them in the results of the next trace.
     """
-    pending: list[Any] = []
-    if mode is not None and mode.shape_env is not None:
-        pending = mode.shape_env.pending_fresh_unbacked_symbols
+    env = mode.shape_env if mode else None
+    pending = env.pending_fresh_unbacked_symbols if env else []
     pending.clear()
     try:
         yield
@@ -85,9 +84,8 @@ def settled(mode: FakeTensorMode | None) -> Iterator[None]:
 def unbound(*programs: ExportedProgram) -> Iterator[None]:
     """Run passes of ExecuTorch, which trace but don't note the node that binds a new symbol."""
     with ExitStack() as stack:
-        for program in programs:
-            mode = fake_mode(program.graph.nodes)
-            if mode is not None and mode.shape_env is not None:
+        for mode in (fake_mode(program.graph.nodes) for program in programs):
+            if mode and mode.shape_env:
                 stack.enter_context(settled(mode))
                 stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
         yield

@@ -7,8 +7,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import Conversion
-from etdev.edge.expander import PluginExpander
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
@@ -51,7 +50,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     """Convert a program, and decompose what plugins want whole and don't claim."""
     config, apply = without_dim_order(), composition.quirks.apply
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
-    conversion = Conversion(composition.plugins, config, expander, False, False, apply)
+    conversion = Conversion(composition.plugins, Settings(config), expander, False, False, apply)
     manager = guarded(
         "edge conversion",
         lambda: conversion.to_edge({method: program}),

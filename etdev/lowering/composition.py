@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.causes import name_node
+from etdev.edge.conversion import name_node
 from etdev.errors import EtdevWarning, PluginError, RegistryError, shown
 from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts

@@ -8,8 +8,7 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import Conversion, Settings
-from etdev.edge.expander import PluginExpander
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified_pieces
@@ -86,10 +85,10 @@ class Decider:
         return references
 
     def _to_edge(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
-        settings, composed = self.settings, self.composition
+        composed = self.composition
         conversion = Conversion(
             composed.plugins,
-            settings.compile_config,
+            self.settings,
             self._expander,
             composed.simplify,
             apply=composed.quirks.apply,
@@ -98,11 +97,6 @@ class Decider:
         with self._stages.stage("edge"), during:
             return guarded(
                 "edge conversion",
-                lambda: conversion.to_edge(
-                    programs,
-                    constant_methods=settings.constant_methods,
-                    transform_passes=settings.transform_passes,
-                    generate_etrecord=settings.generate_etrecord,
-                ),
+                lambda: conversion.to_edge(programs),
                 lambda error: composed.name_cause(programs, error),
             )

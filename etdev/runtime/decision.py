@@ -44,5 +44,4 @@ class Decision:
 
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
         """Return the manager with other programs."""
-        config, constants = self.settings.compile_config, self.settings.constant_methods
-        return rebuilt(self.manager, programs, config, constants)
+        return rebuilt(self.manager, programs, self.settings)

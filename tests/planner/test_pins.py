@@ -5,7 +5,6 @@ What comes of them is in cases/pins.txt and cases/pins_whole.txt.
 
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import nets
@@ -15,7 +14,7 @@ from toys import Takes
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer, Pin, Plan, registry
-from etdev.edge.conversion import Conversion
+from etdev.edge.conversion import Conversion, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.expand import Expander
@@ -194,7 +193,7 @@ def several():
     """Plans the program under pins; it is converted, and what was kept whole decomposed, once."""
     lowerer, expander = Lowerer(PLUGINS), Expander()
     program = torch.export.export(Several(), PAIR[:1])
-    conversion = Conversion(lowerer.plugins, EdgeCompileConfig(), expander)
+    conversion = Conversion(lowerer.plugins, Settings(), expander)
     edge = conversion.to_edge({"forward": program}).exported_program()
     whole = take_marks(edge)
 
