@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,17 @@ from etdev.schema.caching import CacheSettings
 from etdev.schema.documents import CACHE
 from etdev.schema.report.sheet import Sheet, size
 
-
-def _folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    text = "The folder; by default the one that `etdev lower` uses."
-    location = click.option("--cache", "folder", metavar="DIR", help=text)
-    decorated: Callable[..., Any] = location(options.registry(options.debug(command)))
-    return decorated
+_LOCATION = options.together(
+    click.option(
+        "--cache",
+        "location",
+        metavar="DIR",
+        help="The folder; by default the one that `etdev lower` uses.",
+    ),
+    options.registry,
+    options.debug,
+)
+_ABOUT = ("plugin", "backend", "device", "nodes")
 
 
 @click.group("cache")
@@ -45,38 +49,45 @@ def command() -> None:
 
 @command.command(cls=Command)
 @options.as_json
-@_folder_options
-def info(as_json: bool, folder: str | None, registry: Path | None) -> None:
+@_LOCATION
+def info(**location: Any) -> None:
     """Show the cache's folder, its size, and the entries used last.
 
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
-    kept = _folder(folder, registry)
-    rows = [_row(kept, stored.key, stored.size_bytes, stored.used) for stored in kept.stored()]
+    kept = _folder(**location)
+    rows = [
+        {
+            "key": each.key,
+            "size_bytes": each.size_bytes,
+            "used": each.used,
+            **_about(kept, each.key),
+        }
+        for each in kept.stored()
+    ]
     total = sum(row["size_bytes"] for row in rows)
-    if as_json:
-        data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
-        results.document(CACHE.stamped({**data, "entries": rows}))
-        return
-    results.line(f"{kept.path}: {len(rows)} entries, {size(total)} of {size(kept.size_bytes)}")
-    cells = []
-    for row in reversed(rows[-20:]):
-        texts = [row[name] for name in ("plugin", "backend", "device", "nodes")]
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"]))
-        cells.append((*map(str, texts), size(row["size_bytes"]), used))
-    if cells:
-        columns = ("plugin", "backend", "device", "nodes", "size", "last used")
-        results.show([Sheet(columns, cells)], every=True)
+    cells = [
+        (
+            *(str(row[name]) for name in _ABOUT),
+            size(row["size_bytes"]),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(row["used"])),
+        )
+        for row in reversed(rows[-20:])
+    ]
+    line = f"{kept.path}: {len(rows)} entries, {size(total)} of {size(kept.size_bytes)}"
+    sheets = [Sheet((*_ABOUT, "size", "last used"), cells)] if cells else []
+    data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
+    results.give(lambda: CACHE.stamped({**data, "entries": rows}), [line, *sheets], every=True)
 
 
 @command.command(cls=Command)
-@_folder_options
-def verify(folder: str | None, registry: Path | None) -> None:
+@_LOCATION
+def verify(**location: Any) -> None:
     """Read every entry, and remove entries that are damaged or from another version.
 
     Exit codes: 0 if all are sound, 1 if some were removed or for an error, 2 for wrong usage.
     """
-    kept, removed, count = _folder(folder, registry), 0, 0
+    kept, removed, count = _folder(**location), 0, 0
     for stored, problem in kept.verify():
         count += 1
         if problem:
@@ -88,13 +99,13 @@ def verify(folder: str | None, registry: Path | None) -> None:
 
 
 @command.command(cls=Command)
-@_folder_options
-def clear(folder: str | None, registry: Path | None) -> None:
+@_LOCATION
+def clear(**location: Any) -> None:
     """Remove every entry, but no other file.
 
     Exit codes: 0, 1 for an error, 2 for wrong usage.
     """
-    kept = _folder(folder, registry)
+    kept = _folder(**location)
     results.line(f"{kept.path}: {kept.clear()} entries removed")
 
 
@@ -107,13 +118,13 @@ def _folder(location: str | None, registry: Path | None) -> Folder:
     return Folder(settings.path, settings.size_bytes)
 
 
-def _row(folder: Folder, key: str, size_bytes: int, used: float) -> dict[str, Any]:
-    row = {"key": key, "size_bytes": size_bytes, "used": used}
-    blank = dict.fromkeys(("plugin", "backend", "device", "nodes"), "?")
+def _about(folder: Folder, key: str) -> dict[str, Any]:
+    """Return what an entry says about itself, or the problem of reading it."""
+    blank = dict.fromkeys(_ABOUT, "?")
     data = folder.read(key)
     if data is None:
-        return {**row, **blank, "problem": "can't be read"}
+        return {**blank, "problem": "can't be read"}
     try:
-        return {**row, **blank, **Entry.from_bytes(data, key).about}
+        return {**blank, **Entry.from_bytes(data, key).about}
     except CacheError as error:
-        return {**row, **blank, "problem": error.what}
+        return {**blank, "problem": error.what}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from etdev.cli import options, results
+from etdev.cli import explain, options, results
 from etdev.cli.group import Command
-from etdev.cli.plans import read_plan
 from etdev.cli.progress import working
 from etdev.schema.device import Device
 from etdev.schema.documents import CHECK
@@ -23,12 +22,7 @@ from etdev.schema.documents import CHECK
 @options.registry
 @options.debug
 def command(
-    program: Path,
-    plan_file: Path | None,
-    target: str,
-    data: Path | None,
-    as_json: bool,
-    registry: Path | None,
+    program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
 ) -> None:
     """List the parts of a .pte that would not load or run on a target.
 
@@ -51,17 +45,14 @@ def command(
         from etdev.runtime.check import check, notes
 
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
-        plan = read_plan(plan_file) if plan_file else None
+        plan = explain.read_plan(plan_file) if plan_file else None
         problems = check(program, targets, plan, plugins, data)
         known = notes(program, plugins)
-    if as_json:
-        devices = [str(device) for device in targets]
-        body = {"program": str(program), "targets": devices, "problems": problems, "notes": known}
-        results.document(CHECK.stamped(body))
-    else:
-        for problem in problems or [f"loads and runs on {target}"]:
-            results.line(f"{program}: {problem}")
-        for note in known:
-            results.line(f"{program}: note: {note}")
+    body = {"program": str(program), "targets": list(map(str, targets))}
+    told = [*(problems or [f"loads and runs on {target}"]), *(f"note: {note}" for note in known)]
+    results.give(
+        lambda: CHECK.stamped({**body, "problems": problems, "notes": known}),
+        [f"{program}: {text}" for text in told],
+    )
     if problems:
         click.get_current_context().exit(1)

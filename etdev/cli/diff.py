@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from attrs import evolve, frozen
 
-from etdev.cli import options, plans, results
+from etdev.cli import options, results
+from etdev.cli.explain import read_plan
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError
-from etdev.schema.diff import outline as planned
+from etdev.schema.diff import outline
 from etdev.schema.difference import Difference, Gained, changed
 from etdev.schema.lock import Lock, is_lock
 from etdev.schema.plan import Plan
@@ -36,10 +38,7 @@ class _Side:
         """Return the numbers that plans and .pte files have in common."""
         if self.artifact:
             return self.artifact.outline()
-        return planned(self.plan) if self.plan else {}
-
-    def digest(self) -> str:
-        return f"sha256 {hashlib.sha256(self.file.read_bytes()).hexdigest()}"
+        return outline(self.plan) if self.plan else {}
 
 
 @click.command("diff", cls=Command)
@@ -48,7 +47,7 @@ class _Side:
 @options.all_rows
 @options.as_json
 @options.debug
-def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
+def command(before: Path, after: Path) -> None:
     """Show the changes from BEFORE to AFTER.
 
     Both are plans as JSON, .pte files, or locks that etdev lower wrote.
@@ -66,18 +65,15 @@ def command(before: Path, after: Path, every: bool, as_json: bool) -> None:
 
     Exit codes: 0 if nothing changed, 1 for a change or an error, 2 for wrong usage.
     """
-    if ".pte" not in (before.suffix, after.suffix):
-        difference = _difference(_read(before), _read(after))
-    else:
-        with working() as say:
+    # Only a .pte needs torch.
+    with working() if ".pte" in (before.suffix, after.suffix) else nullcontext() as say:
+        if say:
             say("read", f"{before} and {after}")
-            difference = _difference(_read(before), _read(after))
-    if as_json:
-        results.document(difference.to_dict())
-    elif difference:
-        results.show(presenters.difference(difference), every)
-    else:
-        results.line(f"{after}: no change from {before}")
+        difference = _difference(_read(before), _read(after))
+    told = (
+        presenters.difference(difference) if difference else [f"{after}: no change from {before}"]
+    )
+    results.give(difference.to_dict, told)
     if difference:
         click.get_current_context().exit(1)
 
@@ -86,7 +82,7 @@ def _read(file: Path) -> _Side:
     if file.suffix != ".pte" and (file.suffix == ".lock" or is_lock(file)):
         return _Side(file, lock=Lock.read(file))
     if file.suffix == ".json":
-        return _Side(file, plan=plans.read_plan(file))
+        return _Side(file, plan=read_plan(file))
     if file.suffix != ".pte":
         cure = "give the JSON of etdev plan, a .pte, or the lock of one"
         raise EtdevError(str(file), "is neither a plan, nor a .pte, nor a lock", cure)
@@ -98,29 +94,22 @@ def _read(file: Path) -> _Side:
 
 
 def _difference(before: _Side, after: _Side) -> Difference:
-    names = (str(before.file), str(after.file))
+    names = str(before.file), str(after.file)
     if before.lock and after.lock:
         return before.lock.diff(after.lock, *names)
-    for side in (before, after):
-        if side.lock:
-            cure = "give two locks, or two of plans and .pte files"
-            raise EtdevError(str(side.file), "is a lock, and the other is not", cure)
+    if before.lock or after.lock:
+        cure = "give two locks, or two of plans and .pte files"
+        raise EtdevError(names[0 if before.lock else 1], "is a lock, and the other is not", cure)
     difference = Difference(*names)
     if before.plan and after.plan:
         difference = evolve(before.plan.diff(after.plan), before=names[0], after=names[1])
     if before.artifact and after.artifact:
-        return _with_files(difference, before, after)
-    if before.plan and after.plan:
-        return difference
-    return evolve(difference, figures=changed(before.outline(), after.outline()))
-
-
-def _with_files(difference: Difference, before: _Side, after: _Side) -> Difference:
-    """Add the differences between two .pte files to those of their plans."""
-    first, second = (side.artifact.figures() for side in (before, after) if side.artifact)
-    more = [figure for figure in changed(first, second) if figure not in difference.figures]
-    difference = evolve(difference, figures=(*difference.figures, *more))
-    contents = Gained("contents", "", before.digest(), after.digest())
-    if not difference and contents.before != contents.after:
-        return evolve(difference, parts=(contents,))
+        figures = changed(before.artifact.figures(), after.artifact.figures())
+        more = [figure for figure in figures if figure not in difference.figures]
+        difference = evolve(difference, figures=(*difference.figures, *more))
+        digests = [f"sha256 {sha256(s.file.read_bytes()).hexdigest()}" for s in (before, after)]
+        if not difference and digests[0] != digests[1]:
+            return evolve(difference, parts=(Gained("contents", "", *digests),))
+    elif not (before.plan and after.plan):
+        return evolve(difference, figures=changed(before.outline(), after.outline()))
     return difference

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from etdev.cli import lowerers, options, plans, results
+from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.errors import EtdevError, close_to
-from etdev.schema import globs
 from etdev.schema.plan import Plan
 from etdev.schema.report import presenters
 from etdev.schema.report.explanation import Explanation, Query
@@ -20,9 +19,9 @@ from etdev.schema.report.explanation import Explanation, Query
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)
 @click.argument("what")
-@click.option("--node", metavar="GLOB", help="Only nodes of these names.")
-@click.option("--module", metavar="GLOB", help="Only nodes in these modules and their submodules.")
-@click.option("--op", metavar="GLOB", help="Only nodes of these ops, before or after export.")
+@options.glob("--node", help="Only nodes of these names.")
+@options.glob("--module", help="Only nodes in these modules and their submodules.")
+@options.glob("--op", help="Only nodes of these ops, before or after export.")
 @click.option("--plugin", metavar="NAME", help="Only nodes that this plugin was asked about.")
 @options.asked("--ask")
 @options.all_rows
@@ -34,8 +33,6 @@ def command(
     module: str | None,
     op: str | None,
     plugin: str | None,
-    every: bool,
-    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Explain which plugin owns which nodes, and why.
@@ -52,28 +49,14 @@ def command(
 
     Exit codes: 0 for an answer, 1 for an error, 2 for wrong usage.
     """
-    query = checked_query(node=node, module=module, op=op, plugin=plugin)
     if not what.endswith((".json", ".pte")):
         lowerers.check(what, **lowering)
     elif any(lowering.values()):
         raise click.UsageError("--ask, --device, --pin, --strict and --registry need a SOURCE")
+    query = Query(node=node, module=module, op=op, plugin=plugin)
     explanation = answered(Explanation(_plan(what, **lowering), query), what)
-    if as_json:
-        results.document(explanation.to_dict())
-    else:
-        results.show(presenters.explanation(explanation, every), every)
-
-
-def checked_query(**criteria: str | None) -> Query:
-    """Return the query of these options; all but the plugin are globs.
-
-    Raises:
-        BadParameter: An option is not a glob.
-    """
-    for name, pattern in criteria.items():
-        if name != "plugin" and pattern is not None and (fault := globs.fault(pattern)):
-            raise click.BadParameter(fault.removeprefix("is "), param_hint=f"--{name}")
-    return Query(**criteria)
+    every = bool(options.given("every"))
+    results.give(explanation.to_dict, presenters.explanation(explanation, every))
 
 
 def answered(explanation: Explanation, who: str = "plan") -> Explanation:
@@ -102,10 +85,22 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
     raise EtdevError(who, f"no node matches {query}", "leave one of them out")
 
 
+def read_plan(file: Path) -> Plan:
+    """Read the JSON of a plan."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
+    except UnicodeDecodeError as error:
+        cure = "write it with etdev plan --json"
+        raise EtdevError(str(file), "is not a plan (it is not text)", cure) from error
+    return Plan.from_json(text, str(file))
+
+
 def _plan(what: str, **lowering: Any) -> Plan:
     # The JSON of a plan needs no torch.
     if what.endswith(".json"):
-        return plans.read_plan(Path(what))
+        return read_plan(Path(what))
     with working() as say:
         if what.endswith(".pte"):
             say("read", what)

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
 from etdev.cli.options import given
-from etdev.cli.progress import complain, stage
-from etdev.cli.streams import own_stdout, results
+from etdev.cli.progress import complain
+from etdev.cli.streams import own_streams, results
 from etdev.errors import EtdevError, PluginError, first_line
 from etdev.registry import extensions
 from etdev.registry.extensions import COMMANDS, autoload
-
-# As a shell reports a process that Ctrl-C ended: 128 and the number of the signal.
-INTERRUPTED = 130
 
 
 class Command(click.Command):
     """A command that writes nothing but its results to stdout."""
 
     def invoke(self, context: click.Context) -> Any:
-        with own_stdout(context):
+        with own_streams(context, quiet=not given("debug") and not given("log_level")):
             return super().invoke(context)
 
 
 class Unusable(click.Command):
-    """A plugin's command that can't be used; calling it raises the reason.
-
-    Args:
-        name: Its name.
-        error: The reason.
-    """
+    """A plugin's command that can't be used; calling it raises the reason."""
 
     def __init__(self, name: str, error: PluginError) -> None:
         # Hidden, as the help lists it with the reason.
@@ -75,19 +67,17 @@ class Group(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_commands(context, formatter)
+        found = extensions.offers(COMMANDS) if autoload() else {}
+        own = [(offer, name) for name in self.files for offer in found.get(name, ())]
+        cure = "its entry point needs another name"
+        errors = [
+            PluginError(o.title, f"etdev has a command {n!r} of its own", cure) for o, n in own
+        ]
         commands = [self.get_command(context, name) for name in self.list_commands(context)]
-        errors = [command.error for command in commands if isinstance(command, Unusable)]
-        if errors := [*self._refused(), *errors]:
+        errors += [command.error for command in commands if isinstance(command, Unusable)]
+        if errors:
             with formatter.section("Unusable commands"):
                 formatter.write_dl([(error.who, f"{error.what}; {error.cure}") for error in errors])
-
-    def _refused(self) -> Iterator[PluginError]:
-        """Yield an error for each plugin's command that has the name of one of etdev's."""
-        found = extensions.offers(COMMANDS) if autoload() else {}
-        for name in self.files:
-            for offer in found.get(name, ()):
-                what = f"etdev has a command {name!r} of its own"
-                yield PluginError(offer.title, what, "its entry point needs another name")
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -99,9 +89,10 @@ class Group(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         except KeyboardInterrupt as interrupt:
             # The stage, then the plugin and the hook that answers.py adds.
-            where = ", ".join(filter(None, [stage(), *map(str, interrupt.args)]))
+            where = ", ".join(filter(None, [given("stage"), *map(str, interrupt.args)]))
             complain(f"interrupted: {where}".rstrip(": "), "red")
-            raise click.exceptions.Exit(INTERRUPTED) from None
+            # As a shell reports a process that Ctrl-C ended: 128 and the number of the signal.
+            raise click.exceptions.Exit(130) from None
         except Exception as error:
             if given("debug"):
                 traceback.print_exc()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -18,7 +17,7 @@ from etdev.cli.progress import working
 @options.all_rows
 @options.as_json
 @options.debug
-def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool) -> None:
+def command(program: Path) -> None:
     """Show the contents of a .pte, from the file alone.
 
     Shows inputs and outputs, delegates with their devices, planned memory, constants, and calls of
@@ -31,15 +30,11 @@ def command(program: Path, views: Mapping[str, Path], every: bool, as_json: bool
 
     Exit codes: 0 for success, 1 if the file can't be read, 2 for wrong usage.
     """
-    viewing.check(views)
+    viewing.check()
     with working() as say:
         say("read", str(program))
         from etdev.pte.read import read
 
         artifact = read(program)
-        if views:
-            viewing.write(views, viewing.of_artifact(program, artifact))
-    if as_json:
-        results.document(artifact.to_dict())
-    else:
-        results.show(tables.artifact(artifact), every)
+        viewing.write(lambda: viewing.of_artifact(program))
+    results.give(artifact.to_dict, tables.artifact(artifact))

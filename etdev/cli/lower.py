@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +64,6 @@ def command(
     with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
-    views: Mapping[str, Path],
-    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Lower SOURCE to a .pte.
@@ -87,16 +85,17 @@ def command(
     if edges and steps is None:
         raise click.UsageError("--edges needs --verify")
     lowerers.check(source, **lowering)
-    viewing.check(views)
+    viewing.check()
     lock_file = lock_file or (Path("etdev.lock") if locked else None)
     with working() as say:
         from etdev.cli import sources
         from etdev.lowering.locking import lock_of, setup_of
         from etdev.pte.read import read
 
-        lowerer = lowerers.lowerer(say, **lowering)
+        lowerer, known = lowerers.lowerer(say, **lowering), None
         if lock_file and locked:
-            Lock.read(lock_file).check_setup(setup_of(lowerer.compilation), lock_file)
+            known = Lock.read(lock_file)
+            known.check_setup(setup_of(lowerer.compilation), lock_file)
         elif lock_file:
             _check_new(lock_file)
         lowered = lowerer.lower(sources.methods(source, say))
@@ -104,25 +103,24 @@ def command(
         with unseen(output) as folder:
             written = lowered.save(folder / output.name, with_ledger=with_ledger)
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
-            lock = lock_of(lowerer.compilation, lowered, written) if lock_file else None
-            if lock and lock_file and locked:
-                Lock.read(lock_file).check(lock, lock_file)
-            if views:
-                seconds = lowered.stages.seconds
-                viewed = viewing.Viewed(
-                    lowered.plan, written.name, artifact=read(written), stages=seconds
-                )
-                viewing.write(views, viewed)
-            if lock and lock_file and not locked:
+            if lock_file:
+                lock = lock_of(lowerer.compilation, lowered, written)
+                if known:
+                    known.check(lock, lock_file)
+            seconds = lowered.stages.seconds
+            viewing.write(
+                lambda: viewing.Viewed(lowered.plan, output.name, read(written), stages=seconds)
+            )
+            if lock_file and not known:
                 write_text(lock_file, lock.to_json())
             publish((*written.parent.glob("*.ptd"), written), output)
-    if as_json:
-        results.document(_document(lowered, output, verification))
-        return
-    for line in _lines(lowered, output, verification):
-        results.line(f"{output}: {line}")
-    if not options.given("quiet"):
-        console().print(tables.stages(lowered.stages.seconds))
+    lines = _lines(lowered, output, verification)
+    results.give(
+        lambda: _document(lowered, output, verification),
+        [f"{output}: {line}" for line in lines],
+    )
+    if not (options.given("quiet") or options.given("as_json")):
+        console().print(tables.stages(seconds))
 
 
 def _check_new(lock_file: Path) -> None:
@@ -135,8 +133,7 @@ def _check_new(lock_file: Path) -> None:
 def _lines(lowered: Lowered, output: Path, verification: Verification | None) -> Iterator[str]:
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
-        delegates = len(method.partitions)
-        yield f"method {method.method}, {delegates} delegates, nodes: {owners}"
+        yield f"method {method.method}, {len(method.partitions)} delegates, nodes: {owners}"
     yield from tables.outcomes(lowered.outcomes)
     yield size(output.stat().st_size)
     yield from tables.verification(verification)
@@ -144,12 +141,8 @@ def _lines(lowered: Lowered, output: Path, verification: Verification | None) ->
 
 def _document(lowered: Lowered, output: Path, verification: Verification | None) -> dict[str, Any]:
     methods = [
-        {
-            "method": method.method,
-            "delegates": len(method.partitions),
-            "owned": method.ledger.owned(),
-        }
-        for method in lowered.plan.methods
+        {"method": m.method, "delegates": len(m.partitions), "owned": m.ledger.owned()}
+        for m in lowered.plan.methods
     ]
     return LOWERING.stamped(
         {

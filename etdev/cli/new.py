@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.scaffold import Names, guide, write
+from etdev.scaffold.names import Names
+from etdev.scaffold.project import guide, write
 from etdev.schema.documents import DISTRIBUTION, GUIDE
 
-
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    into = click.option(
+_OPTIONS = options.together(
+    click.argument("name"),
+    click.option(
         "--into",
         type=options.FILE,
         default=Path(),
         metavar="DIR",
         help="Parent of the distribution's folder; the current folder if left out.",
-    )
-    decorated: Callable[..., Any] = click.argument("name")(
-        into(options.as_json(options.debug(command)))
-    )
-    return decorated
+    ),
+    options.as_json,
+    options.debug,
+)
 
 
 @click.group("new")
@@ -50,8 +48,8 @@ def command() -> None:
 
 
 @command.command(cls=Command)
-@_options
-def plugin(name: str, into: Path, as_json: bool) -> None:
+@_OPTIONS
+def plugin(name: str, into: Path) -> None:
     """Write a plugin for a backend in ExecuTorch's runtime.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME. Names are
@@ -64,12 +62,12 @@ def plugin(name: str, into: Path, as_json: bool) -> None:
 
     Exit codes: 0 for success, 1 for an error, 2 for wrong usage.
     """
-    _write("plugin", Names.parse(name), into, as_json)
+    _write("plugin", Names.parse(name), into)
 
 
 @command.command(cls=Command)
-@_options
-def backend(name: str, into: Path, as_json: bool) -> None:
+@_OPTIONS
+def backend(name: str, into: Path) -> None:
     """Write a plugin with a backend of its own, and a simulator of this backend.
 
     NAME is the plugin's name in registries and plans; its distribution is etdev-NAME and its
@@ -84,13 +82,13 @@ def backend(name: str, into: Path, as_json: bool) -> None:
     """
     names = Names.parse(name)
     names.check_backend()
-    _write("backend", names, into, as_json)
+    _write("backend", names, into)
 
 
 @command.command("guide", cls=Command)
 @options.debug
 @options.as_json
-def print_guide(as_json: bool) -> None:
+def print_guide() -> None:
     """Print the guide for authors of plugins, in Markdown.
 
     It has an example, every hook, every field of a claim, the conformance kit, and how to publish.
@@ -101,19 +99,14 @@ def print_guide(as_json: bool) -> None:
 
     Exit codes: 0 for success, 2 for wrong usage.
     """
-    if as_json:
-        results.document(GUIDE.stamped({"guide": guide()}))
-    else:
-        results.line(guide())
+    results.give(lambda: GUIDE.stamped({"guide": guide()}), [guide()])
 
 
-def _write(kind: str, names: Names, into: Path, as_json: bool) -> None:
+def _write(kind: str, names: Names, into: Path) -> None:
     folder = write(kind, names, into)
     files = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
-    if as_json:
-        fields = {"kind": kind, "plugin": names.plugin, "distribution": names.distribution}
-        results.document(DISTRIBUTION.stamped({**fields, "folder": str(folder), "files": files}))
-        return
-    for file in files:
-        results.line(file)
-    results.line(f'\nplugin {names.plugin}; next: pip install --editable "{folder}[test]"')
+    about = {"kind": kind, "plugin": names.plugin, "distribution": names.distribution}
+    results.give(
+        lambda: DISTRIBUTION.stamped({**about, "folder": str(folder), "files": files}),
+        [*files, f'\nplugin {names.plugin}; next: pip install --editable "{folder}[test]"'],
+    )

@@ -8,6 +8,11 @@ from typing import Any
 
 import click
 
+from etdev.errors import PinError
+from etdev.schema import globs
+from etdev.schema.device import ANY_METHOD
+from etdev.schema.pins import Pin
+
 # The help of SOURCE; click gives arguments no help of their own.
 SOURCE = """
 SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
@@ -17,28 +22,27 @@ one of these. Example inputs are a tuple, a tensor, or a dict of keyword argumen
 would run code when it is loaded is refused without --trust.
 """
 FILE = click.Path(path_type=Path)
-LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
 def given(name: str) -> Any:
-    """Return an option's value, before or after the command's name; None if it was not given."""
+    """Return the value of an option that is no argument of the command; None if it is not given."""
     context = click.get_current_context(silent=True)
-    return context.find_root().meta.get(f"etdev.{name}") if context else None
+    return context.meta.get(f"etdev.{name}") if context else None
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
-        context.find_root().meta[f"etdev.{parameter.name}"] = value
+        context.meta[f"etdev.{parameter.name}"] = value
     if given("verbose") and given("quiet"):
         raise click.UsageError("-v and -q contradict each other")
-    return value
 
 
-def _remembered(*flags: str, **settings: Any) -> Callable[..., Any]:
-    return click.option(*flags, expose_value=False, callback=_remember, **settings)
+def remembered(*flags: str, callback: Any = _remember, **settings: Any) -> Callable[..., Any]:
+    """Return an option whose value `given` returns, instead of an argument of the command."""
+    return click.option(*flags, expose_value=False, callback=callback, **settings)
 
 
-def _together(options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def together(*options: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decorator that adds several options, listed in this order by --help."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,23 +61,55 @@ def _installed(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
     return [name for name in sorted(find_plugins(Registry())) if name.startswith(typed)]
 
 
-def asked(*flags: str) -> Callable[..., Any]:
+def _devices(_: object, __: object, values: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Read `["trt.forward=cuda:1"]` as devices per plugin and method."""
+    devices: dict[str, dict[str, str]] = {}
+    for value in values:
+        where, equals, device = value.partition("=")
+        plugin, _, method = where.partition(".")
+        if not equals or not plugin:
+            raise click.BadParameter(f"{value!r} is not PLUGIN=DEVICE", param_hint="--device")
+        devices.setdefault(plugin, {})[method or ANY_METHOD] = device
+    return devices
+
+
+def _pins(_: object, __: object, values: Sequence[str]) -> list[Pin]:
+    """Read `["op=aten.add.*:plugin=cpu"]` as pins."""
+    try:
+        return [Pin.parse(value) for value in values]
+    except PinError as error:
+        raise click.BadParameter(f"{error.what}; {error.cure}", param_hint="--pin") from None
+
+
+def _glob(_: object, parameter: click.Parameter, pattern: str | None) -> str | None:
+    if pattern is not None and (fault := globs.fault(pattern)):
+        raise click.BadParameter(fault.removeprefix("is "), param_hint=parameter.opts[0])
+    return pattern
+
+
+def glob(flag: str, **settings: Any) -> Callable[..., Any]:
+    """Return an option whose value is a glob."""
+    return click.option(flag, metavar="GLOB", callback=_glob, **settings)
+
+
+def asked(flag: str) -> Callable[..., Any]:
     """Return the option that names the plugins to ask."""
-    option: Callable[..., Any] = click.option(
-        *flags,
+    return click.option(
+        flag,
         "plugins",
         multiple=True,
+        callback=lambda _, __, names: list(names) or None,
         metavar="NAME",
         shell_complete=_installed,
         help="Ask this plugin; repeat it in claim order. All installed plugins if left out.",
     )
-    return option
 
 
 source = click.argument("source")
 program = click.argument("program", type=FILE)
 data = click.option("--data", type=FILE, help="The .ptd file, if it is not next to the .pte.")
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+all_rows = remembered("--all", "every", is_flag=True, help="Show every row of the tables.")
 registry = click.option(
     "--registry",
     type=FILE,
@@ -84,79 +120,73 @@ edges = click.option(
     is_flag=True,
     help="Verify NaN, infinities and the edge values of each dtype, too.",
 )
-all_rows = click.option("--all", "every", is_flag=True, help="Show every row of the tables.")
-debug = _together(
-    (
-        _remembered("-v", "--verbose", is_flag=True, help="Print every step."),
-        _remembered("-q", "--quiet", is_flag=True, help="Print only errors and warnings."),
-        _remembered(
-            "--log-level",
-            type=click.Choice(LOG_LEVELS, case_sensitive=False),
-            help="Show other libraries' logs from this level on.",
-        ),
-        _remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' warnings."),
-    )
+debug = together(
+    remembered("-v", "--verbose", is_flag=True, help="Print every step."),
+    remembered("-q", "--quiet", is_flag=True, help="Print only errors and warnings."),
+    remembered(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False),
+        help="Show other libraries' logs from this level on.",
+    ),
+    remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' warnings."),
 )
 # The options of a command that makes a Lowerer, without the one that names the plugins.
-ruling = _together(
-    (
-        click.option(
-            "--device",
-            "devices",
-            multiple=True,
-            metavar="PLUGIN[.METHOD]=DEVICE",
-            help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
-        ),
-        click.option(
-            "--pin",
-            "pins",
-            multiple=True,
-            metavar="KEY=GLOB:plugin=NAME",
-            help="Give nodes to one plugin only, such as module=encoder.layer.0:plugin=cpu or "
-            "node=aten_add_*:plugin=cpu, or to portable kernels: "
-            "op=aten._softmax.*:plugin=portable.",
-        ),
-        click.option(
-            "--strict",
-            is_flag=True,
-            default=None,
-            help="Refuse assumed devices, devices that a backend may not run on, and pins that "
-            "match no node or are not kept.",
-        ),
-        click.option(
-            "--simplify/--no-simplify",
-            default=None,
-            help="Remove redundant work before plugins are asked, as the registry does by default, "
-            "or keep it.",
-        ),
-        click.option(
-            "--cache",
-            metavar="DIR|URL",
-            help="Cache compiled partitions there; a URL is a shared cache behind the user's own.",
-        ),
-        click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
-        _remembered(
-            "--trust",
-            is_flag=True,
-            help="Load a .pt2 file even if loading it runs code that is in it.",
-        ),
-        registry,
-        debug,
-    )
+ruling = together(
+    click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        callback=_devices,
+        metavar="PLUGIN[.METHOD]=DEVICE",
+        help="Pin a plugin's partitions to a device, such as trt=cuda:1.",
+    ),
+    click.option(
+        "--pin",
+        "pins",
+        multiple=True,
+        callback=_pins,
+        metavar="KEY=GLOB:plugin=NAME",
+        help="Give nodes to one plugin only, such as module=encoder.layer.0:plugin=cpu or "
+        "node=aten_add_*:plugin=cpu, or to portable kernels: op=aten._softmax.*:plugin=portable.",
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        default=None,
+        help="Refuse assumed devices, devices that a backend may not run on, and pins that match "
+        "no node or are not kept.",
+    ),
+    click.option(
+        "--simplify/--no-simplify",
+        default=None,
+        help="Remove redundant work before plugins are asked, as the registry does by default, or "
+        "keep it.",
+    ),
+    click.option(
+        "--cache",
+        metavar="DIR|URL",
+        help="Cache compiled partitions there; a URL is a shared cache behind the user's own.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Compile every partition, and cache none."),
+    remembered(
+        "--trust",
+        is_flag=True,
+        help="Load a .pt2 file even if loading it runs code that is in it.",
+    ),
+    registry,
+    debug,
 )
-lowering = _together((asked("--plugin"), ruling))
-workers = _together(
-    (
-        click.option(
-            "--jobs",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Compile in up to N processes, this one among them. The .pte is the same.",
-        ),
-        click.option(
-            "--on-failure",
-            type=click.Choice(["error", "fallback"]),
-            help="Stop if a partition can't be compiled, or offer it to the next plugins.",
-        ),
-    )
+lowering = together(asked("--plugin"), ruling)
+workers = together(
+    click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Compile in up to N processes, this one among them. The .pte is the same.",
+    ),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["error", "fallback"]),
+        help="Stop if a partition can't be compiled, or offer it to the next plugins.",
+    ),
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from etdev.cli import explain, lowerers, nodes, options, results, tables, viewing
+from etdev.cli import lowerers, options, results, tables, viewing
+from etdev.cli.explain import answered
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.report import presenters
@@ -18,8 +17,8 @@ from etdev.schema.structuring import CONVERTER
 
 @click.command("plan", cls=Command, epilog=options.SOURCE)
 @options.source
-@click.option("--why", metavar="GLOB", help="Show only every plugin's verdict on these nodes.")
-@click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}.")
+@options.glob("--why", help="Show only every plugin's verdict on these nodes.")
+@viewing.node_data
 @click.option(
     "--forecast",
     "forecasting",
@@ -30,16 +29,7 @@ from etdev.schema.structuring import CONVERTER
 @options.all_rows
 @options.as_json
 @options.lowering
-def command(
-    source: str,
-    why: str | None,
-    folder: Path | None,
-    forecasting: bool,
-    views: Mapping[str, Path],
-    every: bool,
-    as_json: bool,
-    **lowering: Any,
-) -> None:
+def command(source: str, why: str | None, forecasting: bool, **lowering: Any) -> None:
     """Show which plugin gets which nodes of SOURCE, and why.
 
     Compiles nothing and needs no accelerator. `etdev check --plan` compares a .pte with the JSON,
@@ -57,35 +47,27 @@ def command(
     """
     if why and forecasting:
         raise click.UsageError("give --why or --forecast, not both")
-    query = explain.checked_query(node=why)
     lowerers.check(source, **lowering)
-    viewing.check(views)
-    if folder:
-        nodes.check(folder)
+    viewing.check()
     with working() as say:
         from etdev.cli import sources
 
         lowerer = lowerers.lowerer(say, **lowering)
         methods = sources.methods(source, say)
-        forecast = None
+        told, sheets = {}, []
         if forecasting:
             decision = lowerer.decide(methods)
             plan, forecast = decision.plan, lowerer.compilation.forecast(decision)
+            told, sheets = (
+                {"forecast": CONVERTER.unstructure(forecast)},
+                [tables.forecast(forecast)],
+            )
         else:
             plan = lowerer.plan(methods)
-    if folder:
-        nodes.write(plan, folder)
-    viewing.write(views, viewing.Viewed(plan, source))
-    if query != Query():
-        explanation = explain.answered(Explanation(plan, query))
-        if as_json:
-            results.document(explanation.to_dict())
-        else:
-            results.show(presenters.nodes(explanation, every), every)
-    elif as_json:
-        told = {} if forecast is None else {"forecast": CONVERTER.unstructure(forecast)}
-        results.document({**plan.to_dict(), **told})
+    viewing.write(lambda: viewing.Viewed(plan, source))
+    if why is not None:
+        explanation = answered(Explanation(plan, Query(node=why)))
+        every = bool(options.given("every"))
+        results.give(explanation.to_dict, presenters.nodes(explanation, every))
     else:
-        results.show(presenters.plan(plan), every)
-        if forecast is not None:
-            results.show([tables.forecast(forecast)], every)
+        results.give(lambda: {**plan.to_dict(), **told}, [*presenters.plan(plan), *sheets])

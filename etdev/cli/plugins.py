@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +14,6 @@ from etdev.errors import PluginError
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
-from etdev.schema.device import Probe
 from etdev.schema.documents import PLUGINS
 from etdev.schema.report.sheet import Sheet
 
@@ -26,7 +25,7 @@ from etdev.schema.report.sheet import Sheet
 @options.as_json
 @options.registry
 @options.debug
-def command(check: bool, as_json: bool, registry: Path | None) -> None:
+def command(check: bool, registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
     The status of a plugin that can't be used is the reason. Imports torch only where the registry
@@ -46,30 +45,31 @@ def command(check: bool, as_json: bool, registry: Path | None) -> None:
             # A Partitioner's module would import torch with all of its logs.
             import_torch()
         findings = discover(table)
-    if as_json:
-        results.document(PLUGINS.stamped({"plugins": [_row(finding) for finding in findings]}))
-    else:
-        results.show([_sheet(findings)])
-        if all(finding.plugin and finding.plugin.builtin for finding in findings):
-            console().print("no other plugin is installed; pip install etdev-cpu")
-    broken = [finding for finding in findings if finding.asked and not finding.plugin]
+    rows = list(map(_row, findings))
+    cells = [
+        (
+            row["name"],
+            f"{row['distribution']} {row['version']}".strip() or "-",
+            row["status"],
+            " ".join(row["devices"]) or "-",
+            " ".join(row["hooks"]) or "-",
+        )
+        for row in rows
+    ]
+    sheet = Sheet(("plugin", "distribution", "status", "devices", "hooks"), cells)
+    results.give(lambda: PLUGINS.stamped({"plugins": rows}), [sheet])
+    if all(finding.plugin and finding.plugin.builtin for finding in findings):
+        console().print("no other plugin is installed; pip install etdev-cpu")
+    broken = ", ".join(finding.name for finding in findings if finding.asked and not finding.plugin)
     if check and broken:
-        names = ", ".join(finding.name for finding in broken)
         where = table.path or "the registry"
-        raise PluginError(names, "can't be used", f"fix it, or remove it from {where}")
+        raise PluginError(broken, "can't be used", f"fix it, or remove it from {where}")
 
 
-def _sheet(findings: Sequence[Finding]) -> Sheet:
-    rows = []
-    for finding in findings:
-        origin = f"{finding.distribution} {finding.version}".strip() or "-"
-        devices, hooks = " ".join(_devices(finding)), " ".join(_hooks(finding))
-        rows.append((finding.name, origin, _status(finding), devices or "-", hooks or "-"))
-    return Sheet(("plugin", "distribution", "status", "devices", "hooks"), rows)
-
-
-def _row(finding: Finding) -> dict[str, object]:
-    status = _status(finding)
+def _row(finding: Finding) -> dict[str, Any]:
+    # A plugin that the registry leaves out was probed, and is still not available.
+    probed = finding.probed if finding.plugin else None
+    status = (probed.unfit or "ready") if probed else finding.problem
     return {
         "name": finding.name,
         "distribution": finding.distribution,
@@ -77,25 +77,6 @@ def _row(finding: Finding) -> dict[str, object]:
         "status": status,
         "ready": status == "ready",
         "asked": finding.asked,
-        "devices": _devices(finding),
-        "hooks": _hooks(finding),
+        "devices": [str(device) for device in probed.devices] if probed else [],
+        "hooks": list(finding.plugin.hooks) if finding.plugin else [],
     }
-
-
-def _status(finding: Finding) -> str:
-    probed = _probed(finding)
-    return (probed.unfit or "ready") if probed else finding.problem
-
-
-def _devices(finding: Finding) -> list[str]:
-    probed = _probed(finding)
-    return [str(device) for device in probed.devices] if probed else []
-
-
-def _hooks(finding: Finding) -> list[str]:
-    return list(finding.plugin.hooks) if finding.plugin else []
-
-
-def _probed(finding: Finding) -> Probe | None:
-    # A plugin that the registry leaves out was probed, and is still not available.
-    return finding.probed if finding.plugin else None

@@ -14,13 +14,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
 
 from etdev.cli.options import given
-from etdev.cli.streams import plain, without_noise
+from etdev.cli.streams import plain
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Listener, Step
 from etdev.upstream.process import loading, set_log_level
-
-Say = Listener
-_STAGE = "etdev.stage"
 
 
 def console() -> Console:
@@ -35,16 +32,11 @@ def complain(text: str, style: str = "", err: Console | None = None) -> None:
     shown.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def stage() -> str:
-    """Return the stage that the command has reached, with its detail; empty before the first."""
-    return str(click.get_current_context().find_root().meta.get(_STAGE, ""))
-
-
 def _note(stage: str, detail: str) -> str:
     """Keep the stage for the message of an interruption, and return it with its detail."""
     text = f"{stage} {detail}".rstrip()
     if context := click.get_current_context(silent=True):
-        context.find_root().meta[_STAGE] = text
+        context.meta["etdev.stage"] = text
     return text
 
 
@@ -59,46 +51,43 @@ class LiveStages(Progress):
         spent = TextColumn("{task.description} {task.elapsed:.1f} s", markup=False)
         super().__init__(SpinnerColumn(finished_text="✓"), spent, console=err, transient=True)
         self._stage = ""
-        self._stages: dict[str, TaskID] = {}
-        self._compiling: dict[str, TaskID] = {}
+        self._lines: dict[str, TaskID] = {}
         self._states: dict[str, str] = {}
 
     def __call__(self, stage: str, detail: str) -> None:
         """Begin a stage, or update its detail."""
         text = plain(_note(stage, detail))
-        if stage == self._stage:
-            self.update(self._stages[stage], description=text)
-            return
-        if self._stage:
-            self.update(self._stages[self._stage], description=self._stage, completed=1)
-        for task in self._compiling.values():
-            self.remove_task(task)
-        self._stage, self._compiling, self._states = stage, {}, {}
-        if stage in self._stages:
-            self.reset(self._stages[stage], description=text)
-        else:
-            self._stages[stage] = self.add_task(text, total=1)
+        if stage != self._stage:
+            if self._stage:
+                self.update(self._lines[self._stage], description=self._stage, completed=1)
+            for partition in self._states:
+                self._remove(partition)
+            self._stage, self._states = stage, {}
+            if stage in self._lines:
+                self.reset(self._lines[stage])
+        if stage not in self._lines:
+            self._lines[stage] = self.add_task(text, total=1)
+        self.update(self._lines[stage], description=text)
 
     def step(self, step: Step) -> None:
         """Update the state of a partition."""
         self._states[step.partition] = step.state
-        if (task := self._compiling.pop(step.partition, None)) is not None:
-            self.remove_task(task)
+        self._remove(step.partition)
         if step.state == "compiling":
-            self._compiling[step.partition] = self.add_task(f"  {plain(_described(step))},")
+            self._lines[step.partition] = self.add_task(f"  {plain(_described(step))},")
         elif step.state == "failed":
             complain(f"{_described(step)}, {step.seconds:.1f} s", "red", self.console)
         counts = sorted(Counter(self._states.values()).items())
         text = ", ".join(f"{count} {state}" for state, count in counts)
-        self.update(self._stages[self._stage], description=f"{self._stage} {text},")
+        self.update(self._lines[self._stage], description=f"{self._stage} {text},")
+
+    def _remove(self, partition: str) -> None:
+        if (line := self._lines.pop(partition, None)) is not None:
+            self.remove_task(line)
 
 
 class Lines:
-    """A line for each stage and each partition that fails; with -v for every step, with -q none.
-
-    Args:
-        err: The console.
-    """
+    """A line for each stage and each partition that fails; with -v for every step, with -q none."""
 
     def __init__(self, err: Console) -> None:
         self._err, self._verbose, self._quiet = err, given("verbose"), given("quiet")
@@ -120,22 +109,21 @@ class Lines:
 @contextmanager
 def quieted() -> Iterator[Console]:
     """Print etdev's warnings as lines, and hide those of other libraries unless asked for."""
-    debug = given("debug")
-    with warnings.catch_warnings(), without_noise(not debug and not given("log_level")):
-        if not debug:
+    err = console()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        complain(f"warning: {message}", "yellow", err)
+
+    with warnings.catch_warnings():
+        if not given("debug"):
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", EtdevWarning)
-        err = console()
-
-        def show(message: Warning | str, *_: object, **__: object) -> None:
-            complain(f"warning: {message}", "yellow", err)
-
         warnings.showwarning = show
         yield err
 
 
 @contextmanager
-def working() -> Iterator[Say]:
+def working() -> Iterator[Listener]:
     """Load PyTorch and ExecuTorch, and show the stages that the command goes through."""
     with quieted() as err:
         if given("quiet") or given("verbose") or not err.is_terminal:
@@ -148,7 +136,7 @@ def working() -> Iterator[Say]:
             yield stages
 
 
-def _load_torch(say: Say) -> None:
+def _load_torch(say: Listener) -> None:
     say("load", "PyTorch and ExecuTorch")
     with loading():
         import_torch()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,6 @@ from etdev.registry import load
 from etdev.schema.documents import QUIRKS
 from etdev.schema.report.sheet import Sheet
 
-if TYPE_CHECKING:
-    from etdev.schema.quirk import Quirk
-
 _COLUMNS = ("name", "stage", "upstream", "affects", "summary")
 
 
@@ -24,7 +20,7 @@ _COLUMNS = ("name", "stage", "upstream", "affects", "summary")
 @options.as_json
 @options.registry
 @options.debug
-def command(as_json: bool, registry: Path | None) -> None:
+def command(registry: Path | None) -> None:
     """List the faults of other projects that etdev fixes or refuses.
 
     Every lowering looks for the faults of the installed versions, stage by stage; the column
@@ -43,26 +39,20 @@ def command(as_json: bool, registry: Path | None) -> None:
         from etdev.registry.selection import select
 
         rows = [
-            {**_row(owner, row), "active": is_active(row.affects)}
+            {
+                "name": row.name,
+                "owner": owner,
+                "stage": ", ".join(stage.value for stage in row.stages),
+                "upstream": row.upstream,
+                "affects": row.affects,
+                "summary": row.summary,
+                "does": "fixes" if row.fix or row.during else "refuses",
+                "active": is_active(row.affects),
+            }
             for owner, row in rows_of(select(table, None))
         ]
-    if as_json:
-        results.document(QUIRKS.stamped({"quirks": rows}))
-        return
     cells = [
-        (*(str(row[column]) for column in _COLUMNS), "yes" if row["active"] else "-")
-        for row in rows
+        (*(str(row[name]) for name in _COLUMNS), "yes" if row["active"] else "-") for row in rows
     ]
-    results.show([Sheet((*_COLUMNS, "active"), cells)], every=True)
-
-
-def _row(owner: str, row: Quirk) -> dict[str, object]:
-    return {
-        "name": row.name,
-        "owner": owner,
-        "stage": ", ".join(stage.value for stage in row.stages),
-        "upstream": row.upstream,
-        "affects": row.affects,
-        "summary": row.summary,
-        "does": "fixes" if row.fix or row.during else "refuses",
-    }
+    sheet = Sheet((*_COLUMNS, "active"), cells)
+    results.give(lambda: QUIRKS.stamped({"quirks": rows}), [sheet], every=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
 
+from etdev.cli.options import given
 from etdev.cli.streams import plain, results
 from etdev.schema.report.sheet import ROWS, Sheet
 
@@ -16,9 +17,14 @@ from etdev.schema.report.sheet import ROWS, Sheet
 _PIPED = 160
 
 
-def line(text: str) -> None:
-    """Print a line."""
-    print(plain(text), file=results(), flush=True)
+def give(
+    data: Callable[[], Mapping[str, Any]], parts: Iterable[Sheet | str], every: bool = False
+) -> None:
+    """Print a result: with --json its document, else its tables and lines from top to bottom."""
+    if given("as_json"):
+        document(data())
+    else:
+        show(parts, every)
 
 
 def document(data: Mapping[str, Any]) -> None:
@@ -26,21 +32,8 @@ def document(data: Mapping[str, Any]) -> None:
     line(json.dumps(_finite(data), indent=2, allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
 def show(parts: Iterable[Sheet | str], every: bool = False) -> None:
-    """Print tables and lines.
-
-    Args:
-        parts: The tables and lines, from top to bottom.
-        every: Print all rows of the tables.
-    """
+    """Print tables and lines; all rows of the tables with `every` or --all."""
     stream = results()
     console = Console(file=stream, width=None if stream.isatty() else _PIPED, markup=False)
     for part in parts:
@@ -49,5 +42,18 @@ def show(parts: Iterable[Sheet | str], every: bool = False) -> None:
         else:
             rows = [tuple(map(plain, row)) for row in part.rows]
             sheet = Sheet(part.columns, rows, plain(part.title))
-            shown = sheet if every else sheet.first(ROWS, "; --all shows them")
+            shown = sheet if every or given("every") else sheet.first(ROWS, "; --all shows them")
             console.print(shown, highlight=False)
+
+
+def line(text: str) -> None:
+    """Print a line."""
+    print(plain(text), file=results(), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import evolve
 
-from etdev.cli import lowerers, nodes, options, outputs, profiling, results, tables, viewing
+from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
-from etdev.cli.progress import Say, working
+from etdev.cli.progress import working
 from etdev.errors import EtdevError
 from etdev.schema.documents import RUN
+from etdev.schema.report import presenters
 from etdev.schema.report.sheet import Sheet
+from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.edge.source import Method
-    from etdev.runtime.bisect import Bisection, Suspect
     from etdev.runtime.compare import Difference
     from etdev.runtime.verify import Verifier
-    from etdev.schema.profile import Profile
 
 # The largest absolute error that --bisect accepts of a delegate, without --tolerance.
 _TOLERANCE = 1e-3
@@ -56,8 +55,8 @@ _TOLERANCE = 1e-3
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
 @click.option("--profile", is_flag=True, help="Show where the time of a run goes.")
-@click.option("--trace", type=options.FILE, help="Write a trace for Perfetto or Chrome there.")
-@click.option("--node-data", "folder", type=options.FILE, help=f"{nodes.HELP}, and time.json.")
+@viewing.trace
+@viewing.node_data
 @viewing.options
 @options.all_rows
 @options.as_json
@@ -74,11 +73,6 @@ def command(
     data: Path | None,
     repeat: int,
     profile: bool,
-    trace: Path | None,
-    folder: Path | None,
-    views: Mapping[str, Path],
-    every: bool,
-    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Run a .pte in ExecuTorch's runtime.
@@ -98,13 +92,23 @@ def command(
     Exit codes: 0 for success; 1 for an error, an output above --tolerance, or a delegate that
     --bisect finds; 2 for wrong usage.
     """
-    _check_usage(check, tolerance, steps, edges, bisect, lowering)
-    profiling.check(profile, trace, folder, views)
+    needing = {"--bisect": bisect, "--tolerance": tolerance is not None, "--steps": steps}
+    for name, is_given in needing.items():
+        if is_given and check is None:
+            raise click.UsageError(f"{name} needs --check SOURCE")
+    if edges and steps is None:
+        raise click.UsageError("--edges needs --steps")
+    if not bisect and any(lowering.values()):
+        raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
+    if not profile and (views := [name for name in options.given("views") if name != "--trace"]):
+        flag = {"html": "--html", "--node-data": "--node-data"}.get(views[0], "--view")
+        raise click.UsageError(f"{flag} needs --profile")
+    viewing.check()
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
         lowerers.check_source(check)
-    model = decision = verification = measured = found = None
+    model = decision = verification = found = None
     differences: Sequence[Difference] = ()
     with working() as say:
         from etdev.cli import sources
@@ -115,7 +119,11 @@ def command(
 
         CHILD.start()
         if check:
-            model = sources.method(check, method, say)
+            methods = sources.methods(check, say)
+            if method not in methods:
+                what = f"has no method {method!r}"
+                raise EtdevError(check, what, f"it has {', '.join(methods)}")
+            model = methods[method]
             if bisect:
                 decision = lowerers.lowerer(say, **lowering).decide({method: model})
         if inputs:
@@ -123,48 +131,47 @@ def command(
         else:
             values = flat(model.example()) if model else random_inputs(program, method)
         if model and steps is not None:
-            given = {method: [values]} if inputs else None
             settings = {"steps": steps, "edges": edges, "tolerance": tolerance, "data": data}
             verifier = _verifier(program, model, decided=decision, listener=say, **settings)
-            verification = verifier.verify(given)
+            verification = verifier.verify({method: [values]} if inputs else None)
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
             say("check", str(check))
             expected = flat(model.eager(values))
             differences = compare(result.outputs, expected)
-        if profile or trace:
+        if profile or options.given("views"):
+            from etdev.pte.embedded_plan import find_ledger
+            from etdev.runtime.profile import profile as profiled
+
             say("profile", str(program))
-            measured = _profiled(program, values, method, repeat, data)
-            profiling.write(measured, program, trace, folder, views)
+            measured = profiled(program, values, method, repeat, data, find_ledger(program))
+            viewing.write(lambda: viewing.of_artifact(program, measured))
         if decision:
             from etdev.runtime.bisect import bisection
 
             most = _TOLERANCE if tolerance is None else tolerance
-            delegates = bisection(program, decision, method, values)
-            found = outputs.Bisected(_called(delegates, most, say), most, differences)
-            if found.guilty:
-                found = evolve(found, swapped=delegates.swapped(found.guilty, expected))
+            found = bisection(program, decision, method, values).search(most, expected, say)
     fields = {
         "program": str(program),
         "method": method,
-        **outputs.fields(result, differences),
+        **tables.run_fields(result, differences),
         "verification": tables.verification_fields(verification),
     }
     lines: list[Sheet | str] = [
         *tables.verification(verification),
-        *outputs.lines(result, differences),
+        *tables.run_lines(result, differences),
     ]
-    if measured and profile:
-        fields["profile"] = profiling.fields(measured)
-        lines += profiling.shown(measured)
+    if profile:
+        costs = {"runs": measured.runs, "costs": measured.costs, "modules": measured.modules}
+        fields["profile"] = CONVERTER.unstructure(costs)
+        lines += presenters.profile(measured)
+        if not measured.times:
+            lines.append("For plugins, modules and reasons, lower it --with-ledger.")
     if found:
-        fields["bisection"] = found.fields()
-        lines += found.lines()
-    if as_json:
-        results.document(RUN.stamped(fields))
-    else:
-        results.show(lines, every)
+        fields["bisection"] = tables.bisection_fields(found)
+        lines += tables.bisection_lines(found, differences)
+    results.give(lambda: RUN.stamped(fields), lines)
     if found and found.guilty:
         click.get_current_context().exit(1)
     for index, difference in enumerate(differences):
@@ -184,42 +191,3 @@ def _verifier(program: Path, model: Method, **settings: Any) -> Verifier:
     references = {model.name: Reference.of(model, model.export(Table(QUIRKS)))}
     plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
     return Verifier(program, references, plugins=plugins, **settings)
-
-
-def _profiled(
-    program: Path, values: Sequence[Any], method: str, repeat: int, data: Path | None
-) -> Profile:
-    """Profile a method, with the plan that the .pte carries if it does."""
-    from etdev.pte.embedded_plan import find_ledger
-    from etdev.runtime.profile import profile
-
-    return profile(program, values, method, repeat, data, find_ledger(program))
-
-
-def _called(delegates: Bisection, tolerance: float, say: Say) -> list[Suspect]:
-    """Call the delegates one by one, up to and with the first that departs from PyTorch."""
-    suspects: list[Suspect] = []
-    for suspect in delegates.suspects():
-        suspects.append(suspect)
-        say("bisect", f"{len(suspects)}/{len(delegates.plan.partitions)}")
-        if suspect.departs(tolerance):
-            break
-    return suspects
-
-
-def _check_usage(
-    check: str | None,
-    tolerance: float | None,
-    steps: int | None,
-    edges: bool,
-    bisect: bool,
-    lowering: Mapping[str, Any],
-) -> None:
-    given = {"--bisect": bisect, "--tolerance": tolerance is not None, "--steps": steps is not None}
-    if check is None and any(given.values()):
-        name = next(name for name, is_given in given.items() if is_given)
-        raise click.UsageError(f"{name} needs --check SOURCE")
-    if edges and steps is None:
-        raise click.UsageError("--edges needs --steps")
-    if not bisect and any(lowering.values()):
-        raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")

@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,35 +19,17 @@ from torch.export import ExportedProgram
 
 from etdev.cli.lowerers import FORMS, check_source
 from etdev.cli.options import given
-from etdev.cli.progress import Say
 from etdev.edge.pt2 import load_pt2
 from etdev.edge.source import Method, methods_of
-from etdev.errors import EtdevError, SourceError, first_line
+from etdev.errors import SourceError, first_line
+from etdev.schema.stages import Listener
 
-_RETURNS = "return (module, example inputs)"
 _OWN = str(Path(__file__).parents[1]) + os.sep
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
 
-def method(text: str, name: str, say: Say) -> Method:
-    """Load one method of the model that a SOURCE argument names.
-
-    Raises:
-        EtdevError: It has no such method.
-        SourceError: As `load`.
-    """
-    loaded = methods(text, say)
-    if name not in loaded:
-        raise EtdevError(text, f"has no method {name!r}", f"it has {', '.join(loaded)}")
-    return loaded[name]
-
-
-def methods(text: str, say: Say) -> dict[str, Method]:
-    """Load the model that a SOURCE argument names, as a stage of the command.
-
-    Raises:
-        SourceError: As `load`.
-    """
+def methods(text: str, say: Listener) -> dict[str, Method]:
+    """Load the model that a SOURCE argument names, as a stage of the command."""
     say("model", text)
     return load(text)
 
@@ -55,13 +37,8 @@ def methods(text: str, say: Say) -> dict[str, Method]:
 def load(text: str) -> dict[str, Method]:
     """Load the model that a SOURCE argument names.
 
-    Args:
-        text: `file.pt2`, `package.module:function` or `file.py:function`. The function takes no
-            arguments and returns (module, example inputs), optionally with dynamic shapes as a
-            third item, an ExportedProgram, or a dict of method name to one of these.
-
     Raises:
-        SourceError: It can't be found, raises, or returns something else.
+        SourceError: It can't be found, raises, or returns something else than the help says.
     """
     if text.endswith(".pt2"):
         return methods_of(load_pt2(Path(text), bool(given("trust"))))
@@ -74,60 +51,52 @@ def load(text: str) -> dict[str, Method]:
         return methods_of(value)
     bare = isinstance(value, nn.Module)
     what = "a module without example inputs" if bare else type(value).__name__
-    raise SourceError(text, f"returned {what}", _RETURNS)
+    raise SourceError(text, f"returned {what}", "return (module, example inputs)")
 
 
 def _module(text: str, place: str) -> ModuleType:
     try:
-        return _from_file(text, Path(place)) if place.endswith(".py") else _from_name(place)
-    except SourceError:
-        raise
-    except ModuleNotFoundError as error:
-        # A missing module may also be one that the user's code imports.
-        if f"{place}.".startswith(f"{error.name}.") and not _where(error):
-            raise SourceError(text, f"no module named {error.name!r}", FORMS) from error
-        raise _raised(text, "importing it", error) from error
+        if place.endswith(".py"):
+            return _from_file(Path(place))
+        # `python -m` puts the working directory on sys.path; an installed script doesn't.
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        return importlib.import_module(place)
     except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        # A missing module may also be one that the user's code imports.
+        if missing and f"{place}.".startswith(f"{missing}.") and not _where(error):
+            raise SourceError(text, f"no module named {missing!r}", FORMS) from error
         raise _raised(text, "importing it", error) from error
 
 
-def _from_name(name: str) -> ModuleType:
-    # `python -m` puts the working directory on sys.path; an installed script doesn't.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    return importlib.import_module(name)
-
-
-def _from_file(text: str, file: Path) -> ModuleType:
+def _from_file(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise SourceError(text, "can't be imported", FORMS)
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     # As when Python runs the file: it can import its neighbours, and its classes are found by name.
     sys.path.insert(0, str(file.parent.resolve()))
-    before = sys.modules.get(file.stem)
     sys.modules[file.stem] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
         # A module whose import failed must not be found by name.
         del sys.modules[file.stem]
-        if before is not None:
-            sys.modules[file.stem] = before
         raise
     return module
 
 
-def _function(text: str, module: ModuleType, name: str) -> Any:
-    function = getattr(module, name, None)
-    if not callable(function):
-        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        cure = f"it has {', '.join(sorted(public)[:8])}" if public else FORMS
-        raise SourceError(text, f"there is no function {name!r}", cure)
-    return function
+def _function(text: str, module: ModuleType, name: str) -> Callable[[], Any]:
+    function: Callable[[], Any] | None = getattr(module, name, None)
+    if callable(function):
+        return function
+    public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    cure = f"it has {', '.join(sorted(public)[:8])}" if public else FORMS
+    raise SourceError(text, f"there is no function {name!r}", cure)
 
 
-def _call(text: str, function: Any) -> Any:
+def _call(text: str, function: Callable[[], Any]) -> Any:
     # A model with random weights is then the same in `lower` and in `run --check`.
     torch.manual_seed(0)
     try:

@@ -8,68 +8,74 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import io
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any, TextIO, cast
+from typing import IO, Any, cast
 
 import click
 
 _KEY = "etdev.results"
-# Characters that a terminal would obey instead of showing: the C0 controls, which have pictures,
-# then C1, the marks that turn the direction of text, and halves of surrogate pairs.
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"}
-_UNSEEN = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
-_SHOWN = {**_PICTURES, 0x7F: "\u2421"}
-_SHOWN |= {code: "\ufffd" for codes in _UNSEEN for code in codes}
+# Characters that a terminal would obey instead of showing: controls, the marks that turn the
+# direction of text, and halves of surrogate pairs.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """Return a text with control characters made visible, as names in files may hold some."""
-    return text.translate(_SHOWN)
+    """Return a text without control characters, as names in files may hold some."""
+    return _OBEYED.sub("\ufffd", text)
 
 
 def results() -> IO[str]:
     """Return the stream for results: stdout as it was when the command began."""
     context = click.get_current_context(silent=True)
-    stream = context.find_root().meta.get(_KEY) if context else None
-    return stream or sys.stdout
+    return (context.meta.get(_KEY) if context else None) or sys.stdout
 
 
 @contextmanager
-def own_stdout(context: click.Context) -> Iterator[None]:
-    """Reserve stdout for results while a command runs, and again when Python exits."""
+def own_streams(context: click.Context, quiet: bool) -> Iterator[None]:
+    """Reserve stdout for results while a command runs, and again when Python exits.
+
+    Args:
+        context: The command's context.
+        quiet: Hide output that is not Python's, such as the logs of ExecuTorch's C++ runtime.
+    """
     # None if the caller closed it.
-    sys.stdout = sys.stdout or _nowhere()
-    sys.stderr = sys.stderr or _nowhere()
-    if _closed():
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or sys.stdout
+    if sys.__stdout__ is None or sys.__stderr__ is None:
+        # Descriptors 1 and 2 may be other files by now.
         yield
         return
-    printed = sys.stdout
-    results = _copy(1) if _descriptor(printed) == 1 else printed
-    context.find_root().meta[_KEY] = results
-    saved = os.dup(1)
+    out, err, saved = sys.stdout, sys.stderr, (os.dup(1), os.dup(2))
+    out.flush()
+    err.flush()
+    results = context.meta[_KEY] = _unmoved(out, 1)
+    # ExecuTorch's runtime for Python sends the logs of C++ through Python, too.
+    shown = cast(Any, WithoutLogs(_unmoved(err, 2))) if quiet else err
+    noise = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(2)
     try:
-        printed.flush()
-        os.dup2(2, 1)
-        sys.stdout = sys.stderr
+        os.dup2(noise, 1)
+        os.dup2(noise, 2)
+        sys.stdout = sys.stderr = shown
         yield
     finally:
-        sys.stdout = printed
-        with suppress(BrokenPipeError):
-            results.flush()
-        # Buffers may hold other prints, which have to go out while descriptor 1 is stderr.
-        for stream in (printed, sys.__stdout__):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()  # type: ignore[union-attr]
         _flush_c()
-        os.dup2(saved, 1)
-        os.close(saved)
-        if results is not printed:
+        if quiet:
+            shown.close()
+        sys.stdout, sys.stderr = out, err
+        os.dup2(saved[1], 2)
+        os.dup2(2, 1)
+        # Buffers may hold other prints, which have to go out while descriptor 1 is stderr.
+        for stream in (results, out, sys.__stdout__):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os.dup2(saved[0], 1)
+        for descriptor in (*saved, noise):
+            os.close(descriptor)
+        if results is not out:
             # Registered last, it runs before the exit functions of the model and of plugins.
             atexit.register(_give_up_stdout)
 
@@ -80,43 +86,10 @@ def _give_up_stdout() -> None:
     os.dup2(2, 1)
 
 
-@contextmanager
-def without_noise(quiet: bool) -> Iterator[None]:
-    """Hide output that is not Python's, such as the logs of ExecuTorch's C++ runtime."""
-    if not quiet or _closed():
-        yield
-        return
-    printed, real = sys.stderr, _descriptor(sys.stderr) == 2
-    saved = os.dup(1), os.dup(2)
-    redirected = sys.stdout is printed
-    with tempfile.TemporaryFile() as noise:
-        try:
-            printed.flush()
-            # ExecuTorch's runtime for Python sends the logs of C++ through Python, too.
-            sys.stderr = cast(TextIO, WithoutLogs(_copy(2) if real else printed))
-            if redirected:
-                sys.stdout = sys.stderr
-            for descriptor in (1, 2):
-                os.dup2(noise.fileno(), descriptor)
-            yield
-        finally:
-            sys.stderr.close()
-            _flush_c()
-            for descriptor, copy in zip((1, 2), saved, strict=True):
-                os.dup2(copy, descriptor)
-                os.close(copy)
-            sys.stderr = printed
-            if redirected:
-                sys.stdout = printed
-
-
 class WithoutLogs:
     """A text stream that drops the lines which ExecuTorch's C++ logs: `[method.cpp:12] ...`.
 
     They come in pieces, so that a line which begins like one is held back until it ends.
-
-    Args:
-        stream: The stream for everything else.
     """
 
     _LOG = re.compile(r"\[[\w.+-]+\.(?:cpp|cc|c|hpp|h):\d+\] ")
@@ -140,16 +113,8 @@ class WithoutLogs:
         if self._held and not self._LOG.match(self._held):
             self.stream.write(self._held)
         self._held = ""
-        self.stream.flush()
-
-
-def _closed() -> bool:
-    """Return True if descriptors 1 and 2 may be other files by now."""
-    return sys.__stdout__ is None or sys.__stderr__ is None
-
-
-def _nowhere() -> IO[str]:
-    return open(os.devnull, "w", encoding="utf-8")
+        with suppress(OSError, ValueError):
+            self.stream.flush()
 
 
 def _flush_c() -> None:
@@ -158,13 +123,10 @@ def _flush_c() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def _descriptor(stream: IO[str]) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError, io.UnsupportedOperation):
-        return None
-
-
-def _copy(descriptor: int) -> IO[str]:
-    """Return a new text stream to a copy of a descriptor."""
-    return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="replace", buffering=1)
+def _unmoved(stream: IO[str], descriptor: int) -> IO[str]:
+    """Return a stream that still writes to its file when the descriptor is another one."""
+    with suppress(OSError, ValueError):
+        if stream.fileno() == descriptor:
+            copy = os.dup(descriptor)
+            return os.fdopen(copy, "w", encoding="utf-8", errors="replace", buffering=1)
+    return stream

@@ -1,25 +1,27 @@
-"""Files that plugins write of a plan, such as the page of `--html`: the group `etdev.views`."""
+"""Files of a plan that a command writes beside its result, such as the page of `--html`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import wraps
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import field, frozen
 
-from etdev.errors import EtdevError, PluginError, first_line
+from etdev.cli.options import given, remembered, together
+from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
+from etdev.files import check_writable, publish, unseen, unwritable, write_text
 from etdev.registry import extensions
+from etdev.schema.node_data import node_data as data_of
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
     from etdev.schema.profile import Profile
 
-HTML = "html"
 _NOTE = "The file carries no ledger, so who was asked and why is not known: lower it --with-ledger."
 
 
@@ -44,105 +46,135 @@ class Viewed:
     note: str = ""
 
 
-class View(Protocol):
-    """The object or module that an entry point of the group `etdev.views` names."""
+class NodeData:
+    """A folder with Model Explorer's node data of a plan, which `--node-data` writes."""
+
+    def check(self, folder: Path) -> None:
+        check_writable(folder / "owner.json" if folder.is_dir() else folder)
+
+    def write(self, folder: Path, viewed: Viewed) -> None:
+        """Write all files or none."""
+        if viewed.note:
+            raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
+        is_new = not folder.is_dir()
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        try:
+            with unseen(folder / "owner.json") as hidden:
+                for name, data in data_of(viewed.plan, viewed.profile).items():
+                    write_text(hidden / f"{name}.json", json.dumps(data))
+                publish(hidden.iterdir(), folder / "owner.json")
+        except EtdevError:
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+
+
+class Trace:
+    """A file with every event of a run as Chrome's trace events, which `--trace` writes."""
 
     def check(self, file: Path) -> None:
-        """Check, before the long work begins, that the file can be made and written.
-
-        Raises:
-            EtdevError: A library that the view needs is missing, or the file can't be written.
-        """
+        check_writable(file)
 
     def write(self, file: Path, viewed: Viewed) -> None:
-        """Write the file.
+        events = [
+            {
+                "name": span.name,
+                "cat": "part" if span.within else "instruction",
+                "ph": "X",
+                "ts": span.start_us,
+                "dur": span.length_us,
+                "pid": 1,
+                "tid": 2 if span.within else 1,
+            }
+            for span in (viewed.profile.spans if viewed.profile else ())
+        ]
+        write_text(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
-        Raises:
-            EtdevError: It can't be written.
-        """
+
+# Views with an option of their own; `--view` names those of plugins.
+_OWN: Mapping[str, Any] = {"--node-data": NodeData(), "--trace": Trace()}
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --html and --view, which give a command the argument `views`: files by view."""
-
-    @wraps(command)
-    def called(*, html: Path | None, view: Sequence[str], **given: Any) -> Any:
-        named = [*([(HTML, html)] if html else []), *map(_parsed, view)]
-        if len(dict(named)) < len(named):
+def _add(context: click.Context, option: click.Parameter, value: object) -> None:
+    """Add the files of an option to the views of the command."""
+    views = context.meta.setdefault("etdev.views", {})
+    flag = option.opts[0]
+    own = flag if flag in _OWN else flag.removeprefix("--")
+    for text in value if isinstance(value, tuple) else [f"{own}={value}"] if value else []:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--view")
+        if name in views:
             raise click.UsageError("give one file for each view")
-        return command(views=dict(named), **given)
+        views[name] = Path(file)
 
-    page = click.option(
+
+options = together(
+    remembered(
         "--html",
-        type=click.Path(path_type=Path),
+        callback=_add,
+        metavar="FILE",
         help="Write an interactive page there for a browser; needs etdev[page].",
-    )
-    other = click.option(
+    ),
+    remembered(
         "--view",
+        callback=_add,
         multiple=True,
         metavar="NAME=FILE",
         help="Write a file with the view of that name, which a plugin adds; --html FILE is "
         "--view html=FILE.",
-    )
-    decorated: Callable[..., Any] = page(other(called))
-    return decorated
+    ),
+)
+node_data = remembered(
+    "--node-data",
+    callback=_add,
+    metavar="DIR",
+    help="Write node data for Model Explorer there: owner.json, device.json, reason.json, and "
+    "with --profile time.json.",
+)
+trace = remembered(
+    "--trace",
+    callback=_add,
+    metavar="FILE",
+    help="Write a trace of a run for Perfetto or Chrome there.",
+)
 
 
-def _parsed(text: str) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if not name or not equals or not file:
-        raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--view")
-    return name, Path(file)
-
-
-def check(views: Mapping[str, Path]) -> None:
-    """Check that every view is installed and its file can be written.
-
-    Raises:
-        EtdevError: A view is not installed, or its file can't be written.
-    """
-    for name, file in views.items():
+def check() -> None:
+    """Check that every view of the command is installed and its file can be written."""
+    for name, file in given("views").items():
         with _loaded(name) as view:
             view.check(file)
 
 
-def write(views: Mapping[str, Path], viewed: Viewed) -> None:
-    """Write every view.
-
-    Raises:
-        EtdevError: A file can't be written.
-    """
-    for name, file in views.items():
-        with _loaded(name) as view:
-            view.write(file, viewed)
+def write(viewed: Callable[[], Viewed]) -> None:
+    """Write every view of the command; what is viewed is made only if there is a view."""
+    if views := given("views"):
+        known = viewed()
+        for name, file in views.items():
+            with _loaded(name) as view:
+                view.write(file, known)
 
 
-def of_artifact(
-    program: Path, artifact: Artifact | None = None, profile: Profile | None = None
-) -> Viewed:
-    """Return a .pte with the plan in it, or with the part of the plan that the .pte shows.
-
-    Args:
-        program: The .pte.
-        artifact: Its contents, if they were read before.
-        profile: The profile of a run.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
-    """
+def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:
+    """Return a .pte with the plan in it, or with the part of the plan that the .pte shows."""
     from etdev.pte.embedded_plan import find_ledger
     from etdev.pte.instructions import seen
     from etdev.pte.read import read
 
     known = find_ledger(program)
     plan, note = known or seen(program), "" if known else _NOTE
-    return Viewed(plan, program.name, artifact or read(program), profile, note=note)
+    return Viewed(plan, program.name, read(program), profile, note=note)
 
 
 @contextmanager
-def _loaded(name: str) -> Iterator[View]:
+def _loaded(name: str) -> Iterator[Any]:
     """Load a view, and name it in errors that it does not raise on purpose."""
-    view = extensions.load(extensions.VIEWS, name, _fault)
+    view: Any = _OWN.get(name) or extensions.load(extensions.VIEWS, name, _fault)
     try:
         yield view
     except EtdevError:

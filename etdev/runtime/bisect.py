@@ -34,26 +34,20 @@ from etdev.runtime.run import execute
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
+from etdev.schema.stages import Listener
 from etdev.upstream.call import guarded
 from etdev.upstream.edge import unverified
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = unverified(EdgeCompileConfig())
 
-# Emits a partition as a program of its own, from its program and its inputs.
+# Emits a partition as a program of its own, from its program and its inputs; None if it can't be.
 Emit = Callable[[Partition, ExportedProgram, Sequence[Any]], bytes | None]
 
 
 @frozen(eq=False)
 class Trial:
-    """A part of a method as a program of its own.
-
-    Args:
-        partition: The part.
-        program: The bytes of its .pte.
-        inputs: The values that eager PyTorch has for its inputs.
-        expected: The values that eager PyTorch computes for its outputs.
-    """
+    """A part of a method as a .pte of its own, with its inputs and outputs in eager PyTorch."""
 
     partition: Partition
     program: bytes
@@ -82,13 +76,28 @@ class Suspect:
         return self.difference.exceeds(tolerance)
 
 
+@frozen(eq=False)
+class Search:
+    """The delegates up to the first that departs from eager PyTorch by more than a tolerance.
+
+    Args:
+        suspects: The delegates that were called.
+        tolerance: Largest absolute error of a delegate that agrees.
+        guilty: The last one if it departs; None if all agree.
+        swapped: Errors of the outputs with portable kernels in its place, if they run its ops.
+    """
+
+    suspects: Sequence[Suspect]
+    tolerance: float
+    guilty: Suspect | None = None
+    swapped: Sequence[Difference] | None = None
+
+
 @define(eq=False)
 class Bisection:
     """A method of a .pte whose delegates can be called one by one.
 
     Args:
-        decision: The decision that the .pte was made by.
-        plan: The method's plan.
         compiled: The .pte's delegates by partition name.
         inputs: The method's inputs, flat.
         state: Values of its buffers before the call, by name; the program's for those left out.
@@ -109,11 +118,29 @@ class Bisection:
         """Call every delegate of the plan by itself, in the order in which they run."""
         for trial in self.delegates():
             found = compare(execute(trial.program, trial.inputs), trial.expected)
-            worst = max(range(len(found)), key=lambda index: _badness(found[index]))
+            errors = [difference.max_error for difference in found]
+            # nan is the worst.
+            worst = max(range(len(found)), key=lambda i: (errors[i] != errors[i], errors[i]))
             names = set(trial.partition.nodes)
             inside = (node for node in self.program.graph.nodes if node.name in names)
             output = trial.partition.outputs[worst].name
             yield Suspect(trial.partition, modules_of(inside), output, found[worst])
+
+    def search(self, tolerance: float, expected: Sequence[Any], say: Listener) -> Search:
+        """Call the delegates up to the first that departs, and run the method without that one.
+
+        Args:
+            tolerance: Largest absolute error of a delegate that agrees.
+            expected: Outputs of the method in eager PyTorch, flat.
+            say: Called with the progress.
+        """
+        called: list[Suspect] = []
+        for suspect in self.suspects():
+            called.append(suspect)
+            say("bisect", f"{len(called)}/{len(self.plan.partitions)}")
+            if suspect.departs(tolerance):
+                return Search(called, tolerance, suspect, self.swapped(suspect, expected))
+        return Search(called, tolerance)
 
     def delegates(self) -> Iterator[Trial]:
         """Make a trial of every delegate of the plan, in the order in which they run."""
@@ -121,12 +148,6 @@ class Bisection:
         return self.trials(partitions, self._emit_delegate)
 
     def trials(self, partitions: Sequence[Partition], emit: Emit) -> Iterator[Trial]:
-        """Make a trial of each partition.
-
-        Args:
-            partitions: Disjoint parts of the method.
-            emit: Emits one; None if it can't stand alone.
-        """
         ends = [(*partition.inputs, *partition.outputs) for partition in partitions]
         values = self._eager({tensor.name for tensors in ends for tensor in tensors})
         pieces = Split(self.program, partitions)
@@ -137,15 +158,7 @@ class Bisection:
                 yield Trial(partition, emitted, inputs, expected)
 
     def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
-        """Run the whole method with one partition on portable kernels, and compare it with eager.
-
-        Args:
-            suspect: The delegate to do without.
-            expected: Outputs of eager PyTorch, flat.
-
-        Returns:
-            A difference per output; None if no portable kernels run its ops.
-        """
+        """Compare the outputs with one delegate on portable kernels; None if none run its ops."""
         try:
             return compare(self._without(suspect.partition), expected)
         except LoweringError:
@@ -215,10 +228,6 @@ def bisection(
         method: Name of the method.
         inputs: Its inputs, flat.
         state: Values of its buffers before the call, by name, if they are not the first ones.
-
-    Raises:
-        RunError: The .pte differs from the decision's plan, or keeps its data in a .ptd.
-        ArtifactError: The .pte can't be read.
     """
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
@@ -257,9 +266,3 @@ class _Recorder(Interpreter):
             # A parameter that enters a delegate as an input is a plain tensor to the runtime.
             self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
         return value
-
-
-def _badness(difference: Difference) -> float:
-    """Return the error, with nan as the worst."""
-    error = difference.max_error
-    return float("inf") if error != error else error

@@ -25,22 +25,16 @@ def culprit(bisection: Bisection, tolerance: Tolerance) -> str | None:
     """Name the first delegate, else the first portable kernel, that fails or departs from eager.
 
     Each gets eager PyTorch's values for its inputs, so none is blamed for an earlier one.
-
-    Returns:
-        Its name and what is wrong with it; None if each is right by itself.
     """
     for trial in chain(bisection.delegates(), _kernels(bisection)):
-        if problem := _problem(trial, tolerance):
+        (method,) = methods_in(trial.program)
+        outcome = run_method(trial.program, method, [trial.inputs])
+        problem = outcome.failure
+        if not problem:
+            problem = mismatch(outcome.values[0].outputs, trial.expected, tolerance)
+        if problem:
             return f"{_name(bisection, trial.partition)}: {problem}"
     return None
-
-
-def _problem(trial: Trial, tolerance: Tolerance) -> str | None:
-    (method,) = methods_in(trial.program)
-    outcome = run_method(trial.program, method, [trial.inputs])
-    if outcome.failure:
-        return outcome.failure
-    return mismatch(outcome.values[0].outputs, trial.expected, tolerance)
 
 
 def _name(bisection: Bisection, partition: Partition) -> str:
@@ -53,8 +47,12 @@ def _name(bisection: Bisection, partition: Partition) -> str:
 def _kernels(bisection: Bisection) -> Iterator[Trial]:
     """Make a trial of each op that no delegate owns."""
     owned = {name for partition in bisection.plan.partitions for name in partition.nodes}
-    nodes = [node for node in bisection.program.graph.nodes if _is_kernel(node, owned)]
-    partitions = [_partition(bisection.plan.method, node) for node in nodes]
+    partitions = [
+        _partition(bisection.plan.method, node)
+        for node in bisection.program.graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
+        if node.name not in owned and node.users
+    ]
 
     def emit(_: Partition, program: ExportedProgram, __: Sequence[Any]) -> bytes | None:
         try:
@@ -64,11 +62,6 @@ def _kernels(bisection: Bisection) -> Iterator[Trial]:
             return None
 
     return bisection.trials(partitions, emit)
-
-
-def _is_kernel(node: Node, owned: set[str]) -> bool:
-    call = node.op == "call_function" and node.target is not operator.getitem
-    return call and node.name not in owned and bool(node.users)
 
 
 def _partition(method: str, node: Node) -> Partition:

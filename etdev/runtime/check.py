@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from etdev.errors import DeviceError
+from etdev.graph.nodes import target_device
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
 from etdev.pte.ptd import without_data
@@ -53,16 +54,8 @@ def check(
 def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
     """List facts that users should know before they load a .pte, though they are no problems.
 
-    Args:
-        path: The .pte.
-        plugins: Plugins that can read which data a delegate's payload looks up.
-
-    Returns:
-        A line for each delegate that runs native code of the file, and for memory that Python's
-        loaders plan differently.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
+    Each delegate that runs native code of the file has a line, and so has memory that Python's
+    loaders plan differently.
     """
     artifact = read(Path(path), plugins)
     lines, native = [], set(artifact.native)
@@ -74,22 +67,17 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
             if places:
                 name = f"method {method.name}: delegate {index} ({delegate.backend_id})"
                 lines.append(f"{name} runs native code of this file, in {', '.join(places)}")
-        lines += _loaders(method)
+        devices = sorted({arena.device for arena in method.arenas if not arena.device.is_cpu})
+        if devices:
+            lines.append(
+                f"method {method.name}: memory is planned on {', '.join(map(str, devices))}; "
+                "executorch.runtime, the Python loader that etdev run uses, plans all memory on "
+                "the host, so load it with ExecuTorch's Module"
+            )
     lines += [
         f"{key} is a shared library, and no plugin here knows whose" for key in sorted(native)
     ]
     return lines
-
-
-def _loaders(method: MethodArtifact) -> Iterable[str]:
-    devices = sorted({arena.device for arena in method.arenas if not arena.device.is_cpu})
-    if devices:
-        names = ", ".join(map(str, devices))
-        yield (
-            f"method {method.name}: memory is planned on {names}; executorch.runtime, the Python "
-            "loader that etdev run uses, plans all memory on the host, so load it with "
-            "ExecuTorch's Module"
-        )
 
 
 def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
@@ -123,8 +111,6 @@ def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[st
 
 def _contradictions(delegate: Delegate) -> Iterable[str]:
     """Name contradictions between a delegate's payload, its compile specs and its device labels."""
-    from etdev.graph.nodes import target_device
-
     if delegate.fault:
         yield delegate.fault
     labels = "/".join(str(device) for device in delegate.devices)

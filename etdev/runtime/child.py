@@ -38,12 +38,7 @@ LIMIT_S = 1800.0
 
 @frozen(eq=False)
 class Outcome:
-    """The result of a function that ran in a child process.
-
-    Args:
-        values: The values that it yielded.
-        failure: Why it did not finish, in words; None if it did.
-    """
+    """The values that a function yielded in a child process, and why it did not finish if so."""
 
     values: Sequence[Any]
     failure: str | None = None
@@ -75,13 +70,7 @@ class Child:
     def run(
         self, function: Callable[..., Iterator[Any]], *args: Any, limit_s: float = LIMIT_S
     ) -> Outcome:
-        """Run a generator function in the process and collect the values that it yields.
-
-        Args:
-            function: A function of an importable module.
-            args: Its arguments, which are pickled.
-            limit_s: Time after which the process is killed.
-        """
+        """Run a generator function in the process and collect the values that it yields."""
         call = _pickled((function, args))
         values: list[Any] = []
         with self._lock:

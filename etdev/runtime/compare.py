@@ -51,6 +51,9 @@ class Difference:
         # Negated, since nan is above nothing.
         return not self.max_error <= tolerance
 
+    def __str__(self) -> str:
+        return f"max error {self.max_error:.3g} (largest value {self.max_value:.3g})"
+
 
 @frozen
 class Tolerance:
@@ -74,12 +77,7 @@ class Tolerance:
 
 
 def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:
-    """Return the tolerance of a method.
-
-    Args:
-        program: Its exported program.
-        rounded: Names of the dtypes that its backends round float32 to.
-    """
+    """Return the tolerance of a method."""
     nodes = [node for module in graph_modules(program.graph_module) for node in module.graph.nodes]
     quantised = any(str(node.target).partition(".")[0] in _NAMESPACES for node in nodes)
     values = pytree.tree_leaves([node.meta.get("val") for node in nodes])
@@ -97,11 +95,7 @@ def flat(value: Any) -> list[Any]:
 
 
 def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]:
-    """Measure how far each output is from eager.
-
-    Raises:
-        RunError: The number of outputs or a shape differs.
-    """
+    """Measure how far each output is from eager."""
     if len(outputs) != len(expected):
         raise RunError("check", f"{len(outputs)} outputs against {len(expected)} of eager", _CURE)
     return [_difference(i, a, b) for i, (a, b) in enumerate(zip(outputs, expected, strict=True))]
@@ -110,14 +104,7 @@ def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]
 def mismatch(
     values: Sequence[Any], expected: Sequence[Any], tolerance: Tolerance, kind: str = "output"
 ) -> str | None:
-    """Describe how values depart from eager PyTorch's; None if they are within the tolerance.
-
-    Args:
-        values: Values of the runtime.
-        expected: Values of eager PyTorch.
-        tolerance: Errors that they may have.
-        kind: How the text calls them.
-    """
+    """Describe how values depart from eager PyTorch's; None if they are within the tolerance."""
     values = [value for value in values if value is not None]
     if len(values) != len(expected):
         return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"

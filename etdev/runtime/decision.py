@@ -21,7 +21,6 @@ class Decision:
     """A plan and everything that is needed to compile it, or to compare a .pte with it.
 
     Args:
-        plan: The plan.
         programs: Edge-dialect program per method, with exactly the plan's nodes.
         references: The methods in eager PyTorch.
         manager: ExecuTorch's manager of the edge-dialect programs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,7 @@ from etdev.schema.report.sheet import size
 
 
 def load_inputs(path: str | Path) -> list[Any]:
-    """Load inputs from a file that `torch.save` wrote: a tensor or a list of values.
-
-    Raises:
-        SourceError: The file is missing or holds something else.
-    """
+    """Load inputs from a file that `torch.save` wrote: a tensor or a list of values."""
     try:
         value = torch.load(path, weights_only=True)
     except Exception as error:
@@ -48,11 +44,7 @@ def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> l
 
 
 def method_of(artifact: Artifact, name: str) -> MethodArtifact:
-    """Find a method of a .pte by its name.
-
-    Raises:
-        RunError: The .pte has no method of this name.
-    """
+    """Find a method of a .pte by its name."""
     methods = {method.name: method for method in artifact.methods}
     if name not in methods:
         raise RunError(artifact.path, f"has no method {name!r}", f"it has {', '.join(methods)}")
@@ -60,30 +52,29 @@ def method_of(artifact: Artifact, name: str) -> MethodArtifact:
 
 
 def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
-    """Reject inputs on which the runtime would fail with an error code, or which it would misread.
-
-    Raises:
-        RunError: Their number, a dtype or a shape differs from the method's.
-    """
+    """Reject inputs that the runtime would misread, or on which it would fail with a code."""
     who = f"method {method.name!r}"
     if len(inputs) != len(method.inputs):
         what = f"takes {len(method.inputs)} inputs, got {len(inputs)}"
         raise RunError(who, what, _signature(method))
     for index, (given, wanted) in enumerate(zip(inputs, method.inputs, strict=True)):
         if wanted.kind == "Tensor" and not _fits(given, wanted):
-            raise RunError(who, f"input {index} is {_describe(given)}", _signature(method))
+            text = repr(given)
+            if isinstance(given, torch.Tensor):
+                text = f"{dtype_name(given.dtype)} {_sizes(given.shape)}"
+            raise RunError(who, f"input {index} is {text}", _signature(method))
 
 
 def check_memory(method: MethodArtifact) -> None:
     """Reject a method whose planned memory and inputs this machine can't hold.
 
     The runtime would allocate it, and the system would kill this process or another one.
-
-    Raises:
-        RunError: The method needs more than the machine has.
     """
-    planned = sum(arena.size_bytes for arena in method.arenas)
-    needed = planned + sum(_bytes_of(method.inputs))
+    needed = sum(arena.size_bytes for arena in method.arenas)
+    for value in method.inputs:
+        dtype = getattr(torch, value.dtype, None) if value.dtype else None
+        if isinstance(dtype, torch.dtype):
+            needed += dtype.itemsize * math.prod(max(count, 0) for count in value.sizes)
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -102,21 +93,14 @@ def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:
 
     The runtime reads memory in that order, whatever the strides of the tensor are.
     """
-    return [_laid_out(value, wanted) for value, wanted in zip(inputs, method.inputs, strict=True)]
-
-
-def _laid_out(value: Any, wanted: Value) -> Any:
-    if not isinstance(value, torch.Tensor) or value.dim() != len(wanted.order):
-        return value
-    dense = value.detach().permute(wanted.order).clone(memory_format=torch.contiguous_format)
-    return dense.permute([wanted.order.index(dim) for dim in range(value.dim())])
-
-
-def _bytes_of(values: Iterable[Value]) -> Iterable[int]:
-    for value in values:
-        dtype = getattr(torch, value.dtype, None) if value.dtype else None
-        if isinstance(dtype, torch.dtype):
-            yield dtype.itemsize * math.prod(max(count, 0) for count in value.sizes)
+    made = list(inputs)
+    for index, (value, wanted) in enumerate(zip(inputs, method.inputs, strict=True)):
+        if isinstance(value, torch.Tensor) and value.dim() == len(wanted.order):
+            dense = (
+                value.detach().permute(wanted.order).clone(memory_format=torch.contiguous_format)
+            )
+            made[index] = dense.permute([wanted.order.index(dim) for dim in range(value.dim())])
+    return made
 
 
 def _fits(given: Any, wanted: Value) -> bool:
@@ -129,19 +113,13 @@ def _fits(given: Any, wanted: Value) -> bool:
 
 
 def _signature(method: MethodArtifact) -> str:
-    return "it takes " + (", ".join(_text(value) for value in method.inputs) or "none")
-
-
-def _text(value: Value) -> str:
-    if value.kind != "Tensor":
-        return value.kind.lower()
-    return f"{value.dtype} {'up to ' if value.dynamic else ''}{_sizes(value.sizes)}"
-
-
-def _describe(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    return f"{dtype_name(value.dtype)} {_sizes(value.shape)}"
+    texts = [
+        f"{value.dtype} {'up to ' if value.dynamic else ''}{_sizes(value.sizes)}"
+        if value.kind == "Tensor"
+        else value.kind.lower()
+        for value in method.inputs
+    ]
+    return f"it takes {', '.join(texts) or 'none'}"
 
 
 def _sizes(sizes: Sequence[int]) -> str:

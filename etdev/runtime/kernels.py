@@ -22,12 +22,7 @@ _QUANTISED = "quantized_decomposed::"
 
 @frozen
 class Missing:
-    """Backends and kernels of a method that the runtime lacks.
-
-    Args:
-        backends: Backend ids.
-        kernels: Operators with their overloads, such as `aten::avg_pool3d.out`.
-    """
+    """Backends and kernels of a method that the runtime lacks, such as `aten::avg_pool3d.out`."""
 
     backends: tuple[str, ...]
     kernels: tuple[str, ...]
@@ -78,9 +73,6 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
     """Warn of every op that the runtime has no kernel for, with the source lines it comes from.
 
     Copies between devices are left out, because their kernels come with the device's runtime.
-
-    Raises:
-        RunError: There is one, and `strict` is set.
     """
     try:
         import executorch.runtime  # noqa: F401

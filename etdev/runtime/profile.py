@@ -34,20 +34,7 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
     data: Path | None = None,
     plan: Plan | None = None,
 ) -> Profile:
-    """Run a method once to warm up, then `repeat` times with ExecuTorch's event tracer.
-
-    Args:
-        path: The .pte.
-        inputs: Its inputs, flat.
-        method: Name of the method.
-        repeat: Number of timed runs.
-        data: Its .ptd; None searches its folder if it needs one.
-        plan: Its plan, for partitions, modules and reasons.
-
-    Raises:
-        ArtifactError: The file is not a .pte, or its .ptd is missing.
-        RunError: The runtime can't load it, refuses the inputs, or writes no readable trace.
-    """
+    """Run a method once to warm up, then `repeat` times with ExecuTorch's event tracer."""
     dump = trace(path, inputs, method, repeat, data)
     try:
         events = _events(dump)
@@ -104,29 +91,24 @@ def _costs(timed: Sequence[_Timed], plan: MethodPlan | None) -> Iterator[Cost]:
         cost = Cost(step.name, step.kind, len(group), sum(ms for _, ms in group))
         if step.delegate is None:
             yield _of_kernel(cost, plan)
+            continue
+        name = _name(step, plan)
+        found = [p for p in plan.partitions if p.name == name] if plan else []
+        if plan and found:
+            nodes = set(found[0].nodes)
+            modules = dict.fromkeys(e.module for e in plan.ledger if e.node in nodes and e.module)
+            yield evolve(cost, name=name, plugin=found[0].plugin, modules=tuple(modules))
         else:
-            yield _of_delegate(cost, step, plan)
-
-
-def _of_delegate(cost: Cost, step: Step, plan: MethodPlan | None) -> Cost:
-    name = _name(step, plan)
-    found = [p for p in plan.partitions if p.name == name] if plan else []
-    if not plan or not found:
-        return evolve(cost, name=f"{cost.name} #{step.delegate}")
-    nodes = set(found[0].nodes)
-    modules = dict.fromkeys(e.module for e in plan.ledger if e.node in nodes and e.module)
-    return evolve(cost, name=name, plugin=found[0].plugin, modules=tuple(modules))
+            yield evolve(cost, name=f"{cost.name} #{step.delegate}")
 
 
 def _of_kernel(cost: Cost, plan: MethodPlan | None) -> Cost:
     entries = _fallbacks(plan).get(_op(cost.name), []) if plan else []
-    reasons = dict.fromkeys(
-        f"{verdict.plugin}: {verdict.text or verdict.code}"
-        for entry in entries
-        for verdict in entry.verdicts
-    )
+    reasons = (f"{v.plugin}: {v.text or v.code}" for entry in entries for v in entry.verdicts)
     modules = dict.fromkeys(entry.module for entry in entries if entry.module)
-    return evolve(cost, plugin="portable", modules=tuple(modules), reasons=tuple(reasons))
+    return evolve(
+        cost, plugin="portable", modules=tuple(modules), reasons=tuple(dict.fromkeys(reasons))
+    )
 
 
 def _times(timed: Sequence[_Timed], plan: MethodPlan) -> Iterator[tuple[str, float]]:

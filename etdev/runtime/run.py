@@ -22,12 +22,7 @@ from etdev.runtime.worker import Program, run_calls, trace_calls
 
 @frozen(eq=False)
 class Run:
-    """Outputs of one method and how long it took.
-
-    Args:
-        outputs: Outputs of the method, flat.
-        latency_ms: Wall time of each timed call in milliseconds.
-    """
+    """Outputs of one method, flat, and the wall time of each timed call."""
 
     outputs: tuple[Any, ...]
     latency_ms: tuple[float, ...]
@@ -45,19 +40,7 @@ def run(
     repeat: int = 1,
     data: Path | None = None,
 ) -> Run:
-    """Execute a method once to warm up, then `repeat` times with a clock.
-
-    Args:
-        path: A .pte file.
-        inputs: Its inputs, flat: tensors, ints, floats and bools.
-        method: Name of the method.
-        repeat: Number of timed calls.
-        data: Its .ptd; None searches its folder if it needs one.
-
-    Raises:
-        ArtifactError: The file is not a .pte, or its .ptd is missing.
-        RunError: The runtime can't load it, refuses the inputs, or crashes.
-    """
+    """Execute a method once to warm up, then `repeat` times with a clock."""
     facts, program = _checked(path, inputs, method, data)
     outcome = CHILD.run(run_calls, program, [laid_out(facts, inputs)], repeat)
     call = _value(outcome, path, facts)
@@ -70,9 +53,6 @@ def trace(
     """Execute a method once to warm up, then `repeat` times with ExecuTorch's event tracer.
 
     Arguments and errors are those of `run`.
-
-    Returns:
-        The ETDump, with the warm-up as its first run.
     """
     facts, program = _checked(path, inputs, method, data)
     outcome = CHILD.run(trace_calls, program, laid_out(facts, inputs), repeat + 1)
@@ -84,11 +64,7 @@ def trace(
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
-    """Call a method of a program in memory once and return its outputs.
-
-    Raises:
-        RunError: The runtime refused it, or crashed.
-    """
+    """Call a method of a program in memory once and return its outputs."""
     facts = {known.name: known for known in methods_in(program)}[method]
     outcome = run_method(program, facts, [inputs])
     if outcome.failure is not None:
@@ -105,15 +81,7 @@ def run_method(
 ) -> Outcome:
     """Load a method and call it with each of some inputs; its state is carried from call to call.
 
-    Args:
-        source: Path of the .pte, or its bytes.
-        facts: The method.
-        calls: Inputs of each call, flat.
-        data: Its .ptd, if it has one.
-        limit_s: Time after which a program that hangs is killed.
-
-    Returns:
-        A CallResult for each call that finished, and why the next one did not.
+    The values of the outcome are a CallResult for each call that finished.
     """
     program = _program(source, facts, data)
     inputs = [laid_out(facts, call) for call in calls]
@@ -140,11 +108,7 @@ def _program(source: Path | bytes, facts: MethodArtifact, data: Path | None) -> 
 
 
 def _value(outcome: Outcome, path: str | Path, facts: MethodArtifact) -> Any:
-    """Return the only value of a function that ran in the child process.
-
-    Raises:
-        RunError: It failed.
-    """
+    """Return the only value of a function that ran in the child process."""
     if outcome.failure is None:
         return outcome.values[0]
     backends = ", ".join(sorted({delegate.backend_id for delegate in facts.delegates}))

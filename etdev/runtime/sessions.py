@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from etdev.edge.reference import Reference, called, duplicate
 from etdev.errors import VerifyError
 from etdev.runtime.compare import Tolerance, mismatch
-from etdev.runtime.samples import Samples
+
+# Edge values of every float dtype; its largest, smallest and tiniest numbers are added to them.
+_FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0)
+
+# The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
+_BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
+
+# torch and ExecuTorch write a missing bound in several ways, all of them above this.
+_UNBOUNDED = 2**40
 
 
 @frozen(eq=False)
 class Call:
-    """A call in eager PyTorch.
-
-    Args:
-        inputs: Its inputs, flat, None included.
-        outputs: Its outputs, flat.
-        after: Its inputs after it, flat.
-        state: Values of mutated buffers and parameters before it, by name.
-    """
+    """A call in eager PyTorch: flat inputs, outputs, inputs after it, and the state before it."""
 
     inputs: Sequence[Any]
     outputs: Sequence[Any]
@@ -35,19 +40,9 @@ class Call:
 def sessions_of(
     reference: Reference, given: Sequence[Sequence[Any]], steps: int, edges: bool
 ) -> list[list[Call]]:
-    """Call a method in eager PyTorch.
+    """Call a method in eager PyTorch, first with the given inputs, then with fresh ones.
 
-    Args:
-        reference: The method.
-        given: Inputs of the first calls; those of later calls are made like them.
-        steps: Number of calls in the first session.
-        edges: Add sessions with the edge values of each dtype.
-
-    Returns:
-        A session whose calls carry the state on, then a session for each edge value.
-
-    Raises:
-        VerifyError: Eager PyTorch can't run the method.
+    Return a session whose calls carry the state on, then, with `edges`, one for each edge value.
     """
     example, structure = reference.example()
     samples = Samples(reference.program, list(given[-1]) if given else example)
@@ -99,3 +94,153 @@ def _session(
             module = trial
             break
     return calls
+
+
+@define(eq=False)
+class Samples:
+    """A generator of inputs for the calls of a method.
+
+    The first call has the example inputs. Later ones have fresh values between the smallest and the
+    largest of the example, so that an index stays one. Every dynamic size is first at its upper
+    bound, then at its lower one, then in between.
+    """
+
+    program: ExportedProgram
+    example: Sequence[Any]
+    _generator: torch.Generator = field(factory=lambda: torch.Generator().manual_seed(0))
+
+    def attempts(self, step: int) -> Iterator[list[Any]]:
+        """Yield inputs for a step, each closer to the example than the one before.
+
+        Nothing says which values a model accepts: a position may have to be below a length.
+        """
+        if step:
+            yield self._fresh(self._sizes(step))
+            yield [self._like(value, integers=False) for value in self.example]
+        yield list(self.example)
+
+    def edges(self) -> Iterator[list[list[Any]]]:
+        """Yield attempts for each edge value of the dtypes, whose inputs contain that value.
+
+        In the second attempt, integers are as in the example, since they may be indices. The last
+        inputs have all dynamic sizes at their minimum, if one of them may be 0.
+        """
+        for index in range(len(_FLOATS) + 3):
+            yield [
+                [self._sprinkled(value, index, integers) for value in self.example]
+                for integers in (True, False)
+            ]
+        least = self._least_sizes()
+        if 0 in least.values():
+            yield [self._fresh(least)]
+
+    def _fresh(self, sizes: dict[Any, int]) -> list[Any]:
+        values = self._values()
+        if len(values) != len(self.example):
+            return [self._like(value) for value in self.example]
+        return [
+            self._like(value, _resolved(fake, sizes))
+            for value, fake in zip(self.example, values, strict=True)
+        ]
+
+    def _values(self) -> list[Any]:
+        """Return the fake value of every input, with its symbolic sizes."""
+        fakes = {node.name: node.meta.get("val") for node in self.program.graph.nodes}
+        specs = self.program.graph_signature.input_specs
+        inputs = [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
+        return [fakes.get(getattr(argument, "name", "")) for argument in inputs]
+
+    def _sizes(self, step: int) -> dict[Any, int]:
+        """Choose a value for every symbolic size."""
+        sizes, given = {}, self._given_sizes()
+        for symbol, bounds in self.program.range_constraints.items():
+            low = max(int(bounds.lower), 1) if bounds.lower > -_UNBOUNDED else 1
+            upper = int(bounds.upper) if bounds.upper < _UNBOUNDED else given.get(symbol, 2)
+            high = max(low, upper)
+            between = int(torch.randint(low, high + 1, (), generator=self._generator))
+            sizes[symbol] = {1: high, 2: low}.get(step, between)
+        return sizes
+
+    def _least_sizes(self) -> dict[Any, int]:
+        """Return the minimum of every symbolic size of the inputs."""
+        ranges = self.program.range_constraints
+        symbols = {symbol for size in self._given_sizes() for symbol in size.free_symbols}
+        known = {symbol: ranges[symbol].lower for symbol in symbols if symbol in ranges}
+        return {symbol: int(lower) if lower > 0 else 0 for symbol, lower in known.items()}
+
+    def _given_sizes(self) -> dict[Any, int]:
+        """Return the symbolic sizes of the inputs, with the numbers that the example has."""
+        pairs = zip(self.example, self._values(), strict=False)
+        tensors = [(a, b) for a, b in pairs if isinstance(a, Tensor) and isinstance(b, Tensor)]
+        sizes: list[tuple[Any, int]] = [
+            (size, known)
+            for value, fake in tensors
+            for size, known in zip(fake.shape, value.shape, strict=False)
+        ]
+        return {size.node.expr: known for size, known in sizes if isinstance(size, torch.SymInt)}
+
+    def _like(self, value: Any, shape: Any = None, integers: bool = True) -> Any:
+        """Make a fresh value like a given one, of another shape if one is given."""
+        if not isinstance(value, Tensor):
+            return value if shape is None else shape
+        sizes = tuple(value.shape) if shape is None else shape
+        if value.is_floating_point():
+            known = value.detach()[value.isfinite()].to(torch.float64)
+            low, high = map(float, known.aminmax()) if known.numel() else (0.0, 0.0)
+            # Different numbers show more than the same one in every place.
+            low, high = (-2.0, 2.0) if low == high else (low, high)
+            made = torch.rand(sizes, generator=self._generator, dtype=torch.float64)
+            return _ordered((made * (high - low) + low).to(value.dtype), value)
+        if value.is_complex() or (not integers and sizes == tuple(value.shape)):
+            return value.clone()
+        # torch has no minimum of most unsigned integers.
+        numbers = value.numpy(force=True)
+        low, high = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
+        if value.dtype == torch.bool:
+            low, high = 0, 1
+        # randint's end is exclusive, and int64's largest value has no successor.
+        high = min(high, torch.iinfo(torch.int64).max - 1)
+        made = torch.randint(low, high + 1, sizes, generator=self._generator)
+        return _ordered(made.to(value.dtype), value)
+
+    def _sprinkled(self, value: Any, index: int, integers: bool) -> Any:
+        """Make a fresh value with an edge value of its dtype in the first and some other places."""
+        fresh = self._like(value, integers=integers)
+        if not isinstance(fresh, Tensor) or not fresh.numel():
+            return fresh
+        if fresh.dtype == torch.bool or fresh.is_complex():
+            return fresh
+        if not fresh.is_floating_point() and not integers:
+            return fresh
+        edges = _edges(fresh.dtype)
+        places = torch.rand(fresh.shape, generator=self._generator) < 1 / 8
+        places.view(-1)[0] = True
+        fresh[places] = edges[index % len(edges)]
+        return fresh
+
+
+def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
+    if dtype.is_floating_point:
+        facts = torch.finfo(dtype)
+        return (*_FLOATS, facts.max, facts.min, facts.tiny)
+    bounds = torch.iinfo(dtype)
+    return (bounds.min, bounds.max, 0, 1, *((-1,) if bounds.min else ()))
+
+
+def _resolved(fake: Any, sizes: dict[Any, int]) -> Any:
+    """Return the shape of a fake tensor, or a symbolic number, with a value for every symbol."""
+    if isinstance(fake, Tensor):
+        return tuple(_number(size, sizes) for size in fake.shape)
+    return _number(fake, sizes) if isinstance(fake, torch.SymInt) else None
+
+
+def _number(size: Any, sizes: dict[Any, int]) -> int:
+    return int(size.node.expr.subs(sizes)) if isinstance(size, torch.SymInt) else int(size)
+
+
+def _ordered(fresh: Tensor, example: Tensor) -> Tensor:
+    """Sort fresh values if the example's ascend, as the boundaries of `bucketize` have to."""
+    if not example.dim() or example.shape[-1] < 3 or example.dtype not in _BOUNDARIES:
+        return fresh
+    ascends = bool((example[..., 1:] > example[..., :-1]).all())
+    return fresh.sort(-1).values if ascends else fresh

@@ -44,21 +44,18 @@ class Verification:
     tolerances: Mapping[str, Tolerance]
     unverified: tuple[str, ...]
 
+    @property
+    def tolerance(self) -> float:
+        """The largest relative tolerance of all methods."""
+        return max((known.relative for known in self.tolerances.values()), default=0.0)
+
 
 @frozen(eq=False)
 class Verifier:
-    """Comparison of a .pte with eager PyTorch.
+    """Comparison of a .pte with eager PyTorch; `Lowered.verify` explains the options.
 
     Args:
-        path: The .pte.
-        references: Its methods in eager PyTorch, or some of them.
-        steps: Number of calls of each method, which carry its state on.
-        edges: Also call it with NaN, infinities and the edge values of each dtype, and with dynamic
-            sizes of 0 where their range has that, each time with its initial state.
-        tolerance: Relative tolerance, instead of the one that compare.py gives.
-        data: Its .ptd; None searches next to it.
-        decided: Its decision, which is used to name the delegate or kernel that is wrong.
-        listener: Called with the progress.
+        decided: Decision of the .pte, which is used to name the delegate or kernel that is wrong.
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
     """
 
@@ -73,17 +70,7 @@ class Verifier:
     plugins: Sequence[Plugin] = ()
 
     def verify(self, inputs: Any = None, strict: bool = False) -> Verification:
-        """Run all methods and compare them.
-
-        Args:
-            inputs: Arguments of the first call as a tuple, or of several as a list of tuples; by
-                method in a dict if there are several. Those of later calls are made like them.
-            strict: Raise an error for a method that can't be verified.
-
-        Raises:
-            VerifyError: A value differs, or a call fails or crashes the runtime.
-            ArtifactError: The .pte can't be read.
-        """
+        """Run all methods and compare them."""
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
@@ -120,7 +107,11 @@ class Verifier:
             for step, call in enumerate(session):
                 if problem := _problem(outcome, step, call, tolerance):
                     where = f"edge values {index - 1}" if index else f"step {step}"
-                    raise self._error(facts, f"{where}: {problem}", call, tolerance)
+                    cause = self._cause(facts, call, tolerance)
+                    cure = (
+                        "don't ship it; leave out the plugin or op that is at fault, or report this"
+                    )
+                    raise VerifyError(f"method {name!r}", f"{where}: {problem}{cause}", cure)
         return sum(map(len, sessions))
 
     def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
@@ -129,19 +120,10 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _error(
-        self, facts: MethodArtifact, problem: str, call: Call, tolerance: Tolerance
-    ) -> VerifyError:
-        self._say(facts.name, "search for the cause")
-        return VerifyError(
-            f"method {facts.name!r}",
-            f"{problem}{self._cause(facts, call, tolerance)}",
-            "don't ship it; leave out the plugin or op that is at fault, or report this",
-        )
-
     def _cause(self, facts: MethodArtifact, call: Call, tolerance: Tolerance) -> str:
         if self.decided is None:
             return ""
+        self._say(facts.name, "search for the cause")
         try:
             inputs = _flat(call.inputs, facts)
             calls = bisection(self.path, self.decided, facts.name, inputs, call.state)
@@ -156,11 +138,7 @@ class Verifier:
 
 
 def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
-    """Return why a method can't be verified on this machine; None if it can.
-
-    Raises:
-        VerifyError: The runtime has no kernel for one of its ops.
-    """
+    """Return why a method can't be verified on this machine; None if it can."""
     lacks = missing(facts)
     if lacks.kernels:
         raise VerifyError(

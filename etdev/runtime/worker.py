@@ -16,14 +16,7 @@ from etdev.upstream.versions import load_program
 
 @frozen(eq=False)
 class Program:
-    """A method of a program, as the runtime loads it.
-
-    Args:
-        source: Path of the `.pte`, or its bytes.
-        method: The method.
-        data: Path of its `.ptd`, if it has one.
-        libraries: Libraries of kernels that it may need.
-    """
+    """A method of a .pte, with its .ptd and the libraries of kernels that it may need."""
 
     source: Path | bytes
     method: str
@@ -39,13 +32,7 @@ class Program:
 
 @frozen(eq=False)
 class CallResult:
-    """The result of a call.
-
-    Args:
-        outputs: Its outputs, flat; those of the last repetition.
-        inputs: Its inputs after the call, which may have written to them.
-        latency_ms: Wall time of each repetition in milliseconds.
-    """
+    """Outputs of a call, its inputs after it, and the wall time of each repetition."""
 
     outputs: Sequence[Any]
     inputs: Sequence[Any]
@@ -55,13 +42,7 @@ class CallResult:
 def run_calls(
     program: Program, calls: Sequence[Sequence[Any]], repeat: int
 ) -> Iterator[CallResult]:
-    """Load a method and call it with each of some inputs; state is carried from call to call.
-
-    Args:
-        program: The program and method.
-        calls: Inputs of each call, flat.
-        repeat: How often each call is repeated for its latency.
-    """
+    """Load a method and call it with each of some inputs; state is carried from call to call."""
     # The method reads the program's memory as long as it runs.
     loaded = program.load()
     method = loaded.load_method(program.method)

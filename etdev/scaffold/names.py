@@ -31,11 +31,7 @@ class Names:
 
     @classmethod
     def parse(cls, text: str) -> Names:
-        """Return the names of a plugin; `etdev-npu` is the distribution of `npu`.
-
-        Raises:
-            PluginError: No distribution can have the name, or it is taken.
-        """
+        """Return the names of a plugin; `etdev-npu` is the distribution of `npu`."""
         try:
             name: str = canonicalize_name(text, validate=True)
         except InvalidName:
@@ -74,11 +70,7 @@ class Names:
         return f"{self.stem}Backend"
 
     def check_backend(self) -> None:
-        """Refuse a backend that ExecuTorch would find twice, since it finds them by class name.
-
-        Raises:
-            PluginError: ExecuTorch's wheel has a backend of that name.
-        """
+        """Refuse a backend that ExecuTorch would find twice, since it finds them by class name."""
         taken = {name.lower(): name for name in _backends()}
         if known := taken.get(self.backend.lower()):
             what = f"ExecuTorch has a backend {known} already"

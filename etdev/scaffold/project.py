@@ -23,18 +23,12 @@ _ENDING = ".txt"
 
 
 def write(kind: str, names: Names, parent: Path) -> Path:
-    """Write the distribution of a new plugin.
+    """Write the distribution of a new plugin, or nothing of it, and return its folder.
 
     Args:
         kind: One of `KINDS`.
         names: Its names.
         parent: The parent of its folder; made if it is missing.
-
-    Returns:
-        Its folder.
-
-    Raises:
-        EtdevError: The folder exists or can't be written; then nothing is written.
     """
     folder = parent / names.distribution
     if folder.exists() or folder.is_symlink():
@@ -67,13 +61,8 @@ def guide() -> str:
 
 def rendered(kind: str, names: Names) -> dict[str, str]:
     """Return the text of each file of a distribution, by its path."""
-    values = {
-        "plugin": names.plugin,
-        "distribution": names.distribution,
-        "package": names.package,
-        "stem": names.stem,
-        "backend": names.backend,
-    }
+    keys = ("plugin", "distribution", "package", "stem", "backend")
+    values = {key: getattr(names, key) for key in keys}
     texts: dict[str, str] = {}
     for layer in KINDS[kind]:
         for path, text in _templates(files(__package__) / "templates" / layer):

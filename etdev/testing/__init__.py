@@ -4,8 +4,8 @@
 """
 
 from etdev.testing.contract import CHECKS, Check
-from etdev.testing.requirements import Requirements
 from etdev.testing.scoreboard import Scoreboard, run
 from etdev.testing.simulation import Simulation
+from etdev.testing.subject import Requirements
 
 __all__ = ["CHECKS", "Check", "Requirements", "Scoreboard", "Simulation", "run"]

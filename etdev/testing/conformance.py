@@ -28,10 +28,9 @@ import torch
 from etdev.files import write_text
 from etdev.testing.contract import CHECKS, Check
 from etdev.testing.execution import Calls
-from etdev.testing.requirements import Requirements
 from etdev.testing.scoreboard import Result, Scoreboard, result_of
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Subject
+from etdev.testing.subject import Requirements, Subject
 
 
 class PluginConformance:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 
 from etdev.errors import EtdevError, first_line
-from etdev.testing import global_settings
+from etdev.testing import global_settings, programs
 from etdev.testing.subject import Skipped, Subject
 
 
@@ -40,25 +39,9 @@ class Broken(AssertionError):
         self.check = check
 
 
-_GRAPH: list[str] = []
-
-
-@contextmanager
-def on(program: Any) -> Iterator[None]:
-    """Note the program that a check uses, for the message."""
-    graph = program.graph if hasattr(program, "graph") else ""
-    _GRAPH[:] = [str(graph).strip()]
-    yield
-
-
 def perform(check: Check, subject: Subject) -> None:
-    """Make a check.
-
-    Raises:
-        Broken: The plugin breaks this part of the contract.
-        Skipped: The check does not apply, or the compiled program can't be run.
-    """
-    _GRAPH.clear()
+    """Make a check; raise `Broken` if the plugin breaks it, and `Skipped` if it can't be made."""
+    programs.prepare()
     subject.unrun = ""
     settings = global_settings.read()
     try:
@@ -66,7 +49,10 @@ def perform(check: Check, subject: Subject) -> None:
     except Skipped:
         raise
     except Exception as error:
-        raise Broken(check, "\n".join(_GRAPH), error) from error
+        graph = "".join(str(program.graph).strip() for program in programs.used)
+        # A plugin that breaks a rule may have changed the programs.
+        programs.forget()
+        raise Broken(check, graph, error) from error
     finally:
         # The next check must not depend on what a plugin changed during this one.
         global_settings.put_back(settings)

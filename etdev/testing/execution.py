@@ -12,6 +12,7 @@ from executorch.runtime import Runtime
 from etdev.files import scratch
 from etdev.lowering.lowered import Lowered
 from etdev.pte.read import read
+from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_method
 from etdev.testing.fakes import FAKE
@@ -26,14 +27,9 @@ _LIMIT_S = 120.0
 
 
 def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run | None, str]:
-    """Return a function that runs a lowered program, with state carried from call to call.
+    """Return a function that runs a lowered program, and the backends that it simulates.
 
-    Args:
-        lowered: The lowered program.
-        simulators: Simulators of backends that ExecuTorch's runtime lacks.
-
-    Returns:
-        The function and the backends that it simulates, or None and the backends that it can't run.
+    None and the names of the backends, if any can't be run.
     """
     backends = {partition.backend_id for partition in lowered.plan.partitions}
     known = Runtime.get().backend_registry
@@ -62,11 +58,5 @@ def assert_eager(run: Run, model: torch.nn.Module, calls: Calls, tolerance: floa
     for step, (inputs, outputs) in enumerate(zip(calls, run(calls), strict=True), 1):
         with torch.no_grad():
             expected = pytree.tree_leaves(model(*inputs))
-        for output, value in zip(outputs, expected, strict=True):
-            scale = float(value[value.isfinite()].abs().max()) if value.isfinite().any() else 1.0
-            try:
-                torch.testing.assert_close(
-                    output, value, rtol=0, atol=tolerance * max(scale, 1.0), equal_nan=True
-                )
-            except AssertionError as error:
-                raise AssertionError(f"step {step}: {' '.join(str(error).split())}") from None
+        problem = mismatch(outputs, expected, Tolerance(tolerance))
+        assert not problem, f"step {step}: {problem}"

@@ -17,14 +17,7 @@ from attrs import field, frozen
 
 @frozen
 class Setting:
-    """A setting of this process that users' code relies on.
-
-    Args:
-        name: Its name in messages.
-        read: Function that returns its value.
-        write: Function that sets its value.
-        shown: Messages show its values.
-    """
+    """A setting of this process that users' code relies on; messages show its values if `shown`."""
 
     name: str
     read: Callable[[], Any] = field(eq=False)

@@ -10,6 +10,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from etdev.lowerer import Lowerer
+from etdev.registry import Registry
 from etdev.testing.fakes import Accelerator
 
 X, Y = torch.linspace(-2, 2, 8).reshape(2, 4), torch.linspace(1, 3, 8).reshape(2, 4)
@@ -86,37 +87,53 @@ def methods() -> dict[str, Any]:
     return {"forward": (Layer().eval(), (X,)), "other": (Pointwise(), (X, Y))}
 
 
-@functools.cache
-def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
-    """Export a module once to an ATen program.
+# The program that the current check used last, for its message.
+used: list[ExportedProgram] = []
 
-    Args:
-        kind: Class of one of these modules.
-        dynamic: Give its inputs 1 to 8 rows.
-    """
+
+def noted(program: ExportedProgram) -> ExportedProgram:
+    """Note a program as the one that the current check uses."""
+    used[:] = [program]
+    return program
+
+
+def prepare() -> None:
+    """Export all programs before a check, in which a plugin may change settings of torch."""
+    for kind in PROGRAMS:
+        _exported(kind, False)
+    used.clear()
+
+
+def forget() -> None:
+    """Forget the programs, so that they are made again."""
+    _exported.cache_clear()
+    _delegated.cache_clear()
+
+
+def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
+    """Return the ATen program of one of these modules; dynamic inputs have 1 to 8 rows."""
+    return noted(_exported(kind, dynamic))
+
+
+@functools.cache
+def _exported(kind: Any, dynamic: bool) -> ExportedProgram:
     inputs = (X, Y) if kind is Pointwise else (X,)
     shapes = tuple({0: BATCH} for _ in inputs) if dynamic else None
     with torch.no_grad():
         return torch.export.export(kind().eval(), inputs, dynamic_shapes=shapes)
 
 
-@functools.cache
-def delegated(kind: Any = Pointwise) -> ExportedProgram:
-    """Return an edge program that has delegates, which get their weights as inputs.
+def delegated(kind: Any) -> ExportedProgram:
+    """Return an edge program whose products are delegates, which get their weights as inputs."""
+    return noted(_delegated(kind))
 
-    Args:
-        kind: Class of one of these modules; its products are the delegates.
-    """
+
+@functools.cache
+def _delegated(kind: Any) -> ExportedProgram:
     earlier = Accelerator("earlier", ops=("mul",), constants=False)
-    lowered = Lowerer([earlier], registry=_empty(), cache=False).lower(exported(kind))
+    lowered = Lowerer([earlier], registry=Registry(), cache=False).lower(exported(kind))
     program: ExportedProgram = lowered.edge.exported_program()
     return program
-
-
-def _empty() -> Any:
-    from etdev.registry import Registry
-
-    return Registry()
 
 
 # The smallest first, so that the first failure is the simplest.

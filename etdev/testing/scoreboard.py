@@ -13,9 +13,8 @@ from etdev.hookspecs import API
 from etdev.testing import checks as checks
 from etdev.testing.contract import CHECKS, Broken, Check, perform
 from etdev.testing.execution import Calls
-from etdev.testing.requirements import Requirements
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Skipped, Subject
+from etdev.testing.subject import Requirements, Skipped, Subject
 
 # A plugin that can't plan fails every check; this one gives the reason.
 FIRST = "claims"

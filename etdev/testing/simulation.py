@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from attrs import define
@@ -24,9 +24,6 @@ from etdev.errors import RunError
 from etdev.lowering.lowered import Lowered
 from etdev.runtime.run import execute
 from etdev.testing.fakes import FAKE
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # Runs a payload: `simulate(payload, inputs)` returns its outputs. With an argument `data` it gets
 # the delegate's named data, bytes by key, and with `compile_specs` the compile specs.
@@ -53,7 +50,7 @@ class Simulation:
         lowered: Lowered,
         simulators: Mapping[str, Simulator] = MappingProxyType({}),
         method: str = "forward",
-    ) -> Self:
+    ) -> Simulation:
         """Make a simulation of a lowered method."""
         program = lowered.edge.exported_program(method)
         held = {**program.constants, **program.state_dict}
@@ -79,11 +76,7 @@ class Simulation:
         return returned
 
     def call(self, module: LoweredBackendModule, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Call a delegate.
-
-        Raises:
-            RunError: It has no simulator, and ExecuTorch's runtime does not have its backend.
-        """
+        """Call a delegate."""
         if module.backend_id == FAKE:
             # Its payload is always the same.
             outputs: Sequence[Any] = module.original_module.module()(*inputs)

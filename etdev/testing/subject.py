@@ -1,4 +1,4 @@
-"""The subject of the checks: a plugin with its requirements, and ways to plan and run with it."""
+"""The subject of the checks: a plugin, its requirements, and ways to plan and run with it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from attrs import define, field
+from attrs import define, field, fields, frozen
 from torch.export import ExportedProgram
 
 from etdev.lowerer import Lowerer
@@ -16,12 +16,45 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
 from etdev.schema.plan import MethodPlan
 from etdev.testing.execution import Calls, Run, assert_eager, runner
-from etdev.testing.requirements import Requirements
 from etdev.testing.simulation import Simulator
 
 
 class Skipped(Exception):
     """A check that does not apply; the text is the reason."""
+
+
+@frozen
+class Requirements:
+    """Requirements that a plugin has to meet; its report lists those below the defaults.
+
+    Args:
+        reasons: It gives a reason for every node that it doesn't claim.
+        compiles: Its backend's compiler works on this machine.
+        quick_probe: Its probe answers within a second.
+        same_bytes: Its compiler gives the same bytes for the same partition.
+        other_process: It can be sent to another process and plans there with another hash seed.
+        tolerance: Largest error relative to the largest value of an output.
+        dtypes: Dtypes of the inputs that values are compared for.
+        special: NaN and infinities give the values of PyTorch.
+    """
+
+    reasons: bool = True
+    compiles: bool = True
+    quick_probe: bool = True
+    same_bytes: bool = True
+    other_process: bool = True
+    tolerance: float = 1e-5
+    dtypes: tuple[str, ...] = ("float32", "float16", "int32", "int64")
+    special: bool = True
+
+    @property
+    def opt_outs(self) -> tuple[str, ...]:
+        """The requirements below their defaults, such as `tolerance = 0.01`."""
+        usual = Requirements()
+        values = {field.name: getattr(self, field.name) for field in fields(Requirements)}
+        if set(usual.dtypes) <= set(self.dtypes):
+            del values["dtypes"]
+        return tuple(f"{n} = {v}" for n, v in values.items() if v != getattr(usual, n))
 
 
 @define(eq=False)
@@ -30,9 +63,6 @@ class Subject:
 
     Args:
         make: Makes it, a new one each time.
-        requirements: Requirements that it has to meet.
-        simulators: Simulators of its backends that ExecuTorch's runtime lacks.
-        models: Models of its author's own, and calls of each.
         notes: Notes of the report on the current check.
         unrun: Backends that a check compiled for and that can't run here.
     """
@@ -61,16 +91,17 @@ class Subject:
         """The plugin's name."""
         return self.plugin.name
 
+    def unfit(self, plugin: Plugin | None = None) -> str:
+        """Return why the plugin can't compile here; empty if it can."""
+        if not self.requirements.compiles:
+            return "requirements.compiles is off"
+        reason = answers.probe(plugin or self.plugin).unfit
+        return f"it can't compile here: {reason}" if reason else ""
+
     def compiling(self) -> None:
         """Skip the check if the plugin can't compile here."""
-        if not self.requirements.compiles:
-            raise Skipped("requirements.compiles is off")
-        if reason := answers.probe(self.plugin).unfit:
-            raise Skipped(f"it can't compile here: {reason}")
-
-    def can_compile(self, plugin: Plugin) -> bool:
-        """Return True if its backend's compiler works here."""
-        return self.requirements.compiles and not answers.probe(plugin).unfit
+        if reason := self.unfit():
+            raise Skipped(reason)
 
     def compare(
         self,
@@ -82,10 +113,8 @@ class Subject:
     ) -> bool:
         """Lower a program and compare its calls with those of a model, if the plugin claims nodes.
 
-        A program that can't run here is compiled all the same, since the compiler may fail.
-
-        Returns:
-            True if the plugin claims nodes of the program.
+        A program that can't run here is compiled all the same, since the compiler may fail. Return
+        True if the plugin claims nodes of the program.
         """
         if not self.owned(lowerer.plan(program)["forward"]):
             return False

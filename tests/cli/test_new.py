@@ -9,7 +9,7 @@ import pytest
 from shell import fails, invoke, succeeds
 
 from etdev.registry.toml_reader import tomllib
-from etdev.scaffold import KINDS
+from etdev.scaffold.project import KINDS
 
 
 def files(folder):

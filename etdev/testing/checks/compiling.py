@@ -9,7 +9,7 @@ from executorch.exir.lowered_backend_module import get_lowered_submodules
 from etdev.errors import PluginError
 from etdev.registry import answers
 from etdev.schema.device import Device
-from etdev.testing.contract import contract, on
+from etdev.testing.contract import contract
 from etdev.testing.programs import Layer, exported
 from etdev.testing.subject import Skipped, Subject
 
@@ -24,8 +24,7 @@ def devices(subject: Subject) -> None:
     if not plan.partitions:
         raise Skipped("it claims nothing of the program")
     subject.compiling()
-    with on(exported(Layer)):
-        program = lowerer.lower(exported(Layer)).edge.exported_program()
+    program = lowerer.lower(exported(Layer)).edge.exported_program()
     owners = {partition.backend_id: partition for partition in plan.partitions}
     for _, module, _ in get_lowered_submodules(program.graph_module):
         payload, own = bytes(module.processed_bytes), owners[module.backend_id].device
@@ -43,11 +42,10 @@ def failures(subject: Subject) -> None:
     lowerer = subject.lowerer()
     plugin, *_ = lowerer.plugins
     own = [p.device for p in lowerer.plan(exported(Layer)).partitions]
-    if not own or not subject.can_compile(plugin):
+    if not own or subject.unfit():
         raise Skipped("it can't compile here")
-    with on(exported(Layer)):
-        _fails(plugin, own[0])
-        lowerer.lower(exported(Layer))
+    _fails(plugin, own[0])
+    lowerer.lower(exported(Layer))
 
 
 def _fails(plugin: Any, device: Device) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 
 from etdev.testing import programs
-from etdev.testing.contract import contract, on
+from etdev.testing.contract import contract
 from etdev.testing.fakes import Accelerator, unbuildable
 from etdev.testing.programs import Layer, Pointwise, Scaled, exported
 from etdev.testing.subject import Skipped, Subject
@@ -22,10 +22,9 @@ from etdev.testing.subject import Skipped, Subject
 def beside_others(subject: Subject) -> None:
     alone = subject.owned(subject.lowerer().plan(exported(Pointwise))["forward"])
     rivals = (Accelerator("rival", ops=("mul",)), Accelerator("other", ops=("sub",)))
-    with on(exported(Pointwise)):
-        for order in permutations((None, *rivals)):
-            place = order.index(None)
-            _check_order(subject, alone, order[:place], order[place + 1 :])
+    for order in permutations((None, *rivals)):
+        place = order.index(None)
+        _check_order(subject, alone, order[:place], order[place + 1 :])
 
 
 def _check_order(
@@ -46,13 +45,12 @@ def _check_order(
     "the host drops groups that lost a node, and keeps the other groups",
 )
 def torn_claims(subject: Subject) -> None:
-    compiles = subject.can_compile(subject.plugin)
+    unfit = subject.unfit()
     for kind in (Pointwise, Layer):
         program = exported(kind)
         for node in sorted(subject.owned(subject.lowerer().plan(program)["forward"])):
             lowerer = subject.lowerer(first=[Accelerator("rival", nodes=(node,))])
-            with on(program):
-                _ = lowerer.lower(program) if compiles else lowerer.plan(program)
+            _ = lowerer.plan(program) if unfit else lowerer.lower(program)
 
 
 @contract(
@@ -63,14 +61,13 @@ def foreign_delegates(subject: Subject) -> None:
     for kind in (Pointwise, Scaled):
         program = programs.delegated(kind)
         weights = set(program.graph_signature.inputs_to_parameters)
-        with on(program):
-            plan = subject.lowerer().plan(program)["forward"]
-            said = [entry for entry in plan.ledger if entry.foreign]
-            wrong = [v for e in said for v in e.verdicts if v.code == "foreign"]
-            assert not wrong, "it claims the call of a delegate"
-            mine = [p for p in plan.partitions if p.plugin == subject.name]
-            held = weights & {constant.name for p in mine for constant in p.constants}
-            assert not held, f"it claims {min(held, default='')}, which only a delegate reads"
+        plan = subject.lowerer().plan(program)["forward"]
+        said = [entry for entry in plan.ledger if entry.foreign]
+        wrong = [v for e in said for v in e.verdicts if v.code == "foreign"]
+        assert not wrong, "it claims the call of a delegate"
+        mine = [p for p in plan.partitions if p.plugin == subject.name]
+        held = weights & {constant.name for p in mine for constant in p.constants}
+        assert not held, f"it claims {min(held, default='')}, which only a delegate reads"
 
 
 @contract(
@@ -83,10 +80,9 @@ def others_failures(subject: Subject) -> None:
         raise Skipped("it claims nothing of the program")
     subject.compiling()
     rival = unbuildable("rival")
-    with on(exported(Pointwise)):
-        lowerer = subject.lowerer(first=[rival], on_failure="fallback")
-        lowered = lowerer.lower(exported(Pointwise))
-        owned = subject.owned(lowered.plan["forward"])
-        assert owned == alone, f"it got {sorted(owned)} of {sorted(alone)}"
-        modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
-        assert modules, "nothing was compiled"
+    lowerer = subject.lowerer(first=[rival], on_failure="fallback")
+    lowered = lowerer.lower(exported(Pointwise))
+    owned = subject.owned(lowered.plan["forward"])
+    assert owned == alone, f"it got {sorted(owned)} of {sorted(alone)}"
+    modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
+    assert modules, "nothing was compiled"

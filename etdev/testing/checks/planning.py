@@ -11,7 +11,7 @@ from etdev.graph.snapshot import Snapshot
 from etdev.hookspecs import API
 from etdev.registry import answers
 from etdev.testing import global_settings
-from etdev.testing.contract import contract, on
+from etdev.testing.contract import contract
 from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared, exported
 from etdev.testing.subject import Skipped, Subject
 
@@ -43,8 +43,7 @@ def api(subject: Subject) -> None:
 )
 def claims(subject: Subject) -> None:
     for kind in PROGRAMS:
-        with on(exported(kind)):
-            subject.lowerer().plan(exported(kind))
+        subject.lowerer().plan(exported(kind))
 
 
 @contract(
@@ -54,7 +53,7 @@ def claims(subject: Subject) -> None:
 def callers_own(subject: Subject) -> None:
     program = exported(Layer)
     before, out = Snapshot.of(program), io.StringIO()
-    with on(program), contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out):
         subject.lowerer().plan(program)
     changed = before.difference(program)
     assert not changed, f"{changed} changed"
@@ -92,9 +91,7 @@ def _setting_changes(subject: Subject) -> list[str]:
         lambda *_: before.append(global_settings.read()), after
     )
     try:
-        with on(exported(Layer)):
-            compiles = subject.can_compile(plugin)
-            _ = (lowerer.lower if compiles else lowerer.plan)(exported(Layer))
+        _ = (lowerer.plan if subject.unfit(plugin) else lowerer.lower)(exported(Layer))
     finally:
         stop()
         late = global_settings.put_back(all_before)
@@ -109,7 +106,6 @@ def reasons(subject: Subject) -> None:
     if not subject.requirements.reasons:
         raise Skipped("requirements.reasons is off")
     for kind in (Pointwise, Layer, Shared):
-        with on(exported(kind)):
-            ledger = subject.lowerer().plan(exported(kind))["forward"].ledger
-            silent = [e.node for e in ledger for v in e.verdicts if v.code == "silent"]
-            assert not silent, f"it gives no reason for {', '.join(silent)}"
+        ledger = subject.lowerer().plan(exported(kind))["forward"].ledger
+        silent = [e.node for e in ledger for v in e.verdicts if v.code == "silent"]
+        assert not silent, f"it gives no reason for {', '.join(silent)}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
 from typing import Any
 
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 
-from etdev.testing import programs, seeds
-from etdev.testing.contract import contract, on
+from etdev.lowerer import Lowerer
+from etdev.registry import Registry
+from etdev.runtime.child import Child
+from etdev.testing import programs
+from etdev.testing.contract import contract
 from etdev.testing.programs import PROGRAMS, Layer, Pointwise, exported
 from etdev.testing.subject import Skipped, Subject
 
@@ -18,12 +23,11 @@ from etdev.testing.subject import Skipped, Subject
 )
 def repeatable(subject: Subject) -> None:
     for kind in (Pointwise, Layer):
-        with on(exported(kind)):
-            lowerer = subject.lowerer()
-            plans = [lowerer.plan(exported(kind)) for _ in range(2)]
-            plans.append(subject.lowerer().plan(exported(kind)))
-            texts = {plan.to_json() for plan in plans}
-            assert len(texts) == 1, f"it got {len(texts)} different plans"
+        lowerer = subject.lowerer()
+        plans = [lowerer.plan(exported(kind)) for _ in range(2)]
+        plans.append(subject.lowerer().plan(exported(kind)))
+        texts = {plan.to_json() for plan in plans}
+        assert len(texts) == 1, f"it got {len(texts)} different plans"
 
 
 @contract(
@@ -33,14 +37,35 @@ def repeatable(subject: Subject) -> None:
 def hash_seeds(subject: Subject) -> None:
     if not subject.requirements.other_process:
         raise Skipped("requirements.other_process is off")
-    here = {kind: subject.lowerer().plan(exported(kind)).to_json() for kind in PROGRAMS}
+    for kind, there in zip(PROGRAMS, _planned_elsewhere(subject.make()), strict=True):
+        here = subject.lowerer().plan(exported(kind)).to_json()
+        assert there == here, _difference(here, there)
+
+
+def _planned_elsewhere(plugin: object) -> list[str]:
+    """Return the plans of all programs, made in a process with another seed of text's hashes."""
+    away = "it can't be sent to another process"
     try:
-        there = seeds.plans(subject.make(), PROGRAMS)
-    except seeds.Stays as error:
-        raise Skipped(f"it can't be sent to another process: {error}") from error
+        # It comes with loky, and can send classes that a test module defines.
+        import cloudpickle
+
+        data = cloudpickle.dumps(plugin)
+    except Exception as error:
+        raise Skipped(f"{away}: {error}") from error
+    child = Child("the plugin", {"PYTHONHASHSEED": "4711"})
+    try:
+        outcome = child.run(_plans, data)
+    finally:
+        child.close()
+    if outcome.failure is not None:
+        raise Skipped(f"{away}: {outcome.failure}")
+    return list(outcome.values)
+
+
+def _plans(data: bytes) -> Iterator[str]:
     for kind in PROGRAMS:
-        with on(exported(kind)):
-            assert there[kind] == here[kind], _difference(here[kind], there[kind])
+        plugin: Any = pickle.loads(data)
+        yield Lowerer([plugin], registry=Registry()).plan(exported(kind)).to_json()
 
 
 def _difference(here: str, there: str) -> str:
@@ -61,9 +86,8 @@ def same_bytes(subject: Subject) -> None:
     if not subject.owned(subject.lowerer().plan(exported(Layer))["forward"]):
         raise Skipped("it claims nothing of the program")
     subject.compiling()
-    with on(exported(Layer)):
-        first, second = (_payloads(subject) for _ in range(2))
-        assert first == second, "compiled twice, its delegates have other bytes"
+    first, second = (_payloads(subject) for _ in range(2))
+    assert first == second, "compiled twice, its delegates have other bytes"
 
 
 def _payloads(subject: Subject) -> list[bytes]:
@@ -82,9 +106,9 @@ def methods(subject: Subject) -> None:
     turned = subject.lowerer().plan(dict(reversed(both.items())))
     for name, one in both.items():
         alone = subject.lowerer().plan({name: one})[name]
-        kind: Any = type(one[0])
-        with on(exported(kind)):
-            apart = [(p.nodes, p.constants, p.device) for p in alone.partitions]
-            for other in (plan, turned):
-                own = [(p.nodes, p.constants, p.device) for p in other[name].partitions]
-                assert own == apart, f"method {name!r} gets another plan next to another method"
+        # For the message, as these programs are exported by the lowerer.
+        exported(type(one[0]))
+        apart = [(p.nodes, p.constants, p.device) for p in alone.partitions]
+        for other in (plan, turned):
+            own = [(p.nodes, p.constants, p.device) for p in other[name].partitions]
+            assert own == apart, f"method {name!r} gets another plan next to another method"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from etdev.testing import programs
-from etdev.testing.contract import contract, on
+from etdev.testing.contract import contract
 from etdev.testing.fakes import Accelerator
 from etdev.testing.programs import Branch, Counter, Layer, Pointwise, Scaled, Shared, exported
 from etdev.testing.subject import Skipped, Subject
@@ -19,8 +19,7 @@ _HALF = 5e-3
 
 def _values(subject: Subject, kind: Any, *calls: Any, dynamic: bool = False) -> bool:
     program = exported(kind, dynamic)
-    with on(program):
-        return subject.compare(subject.lowerer(), program, kind().eval(), calls)
+    return subject.compare(subject.lowerer(), program, kind().eval(), calls)
 
 
 def _something(*compared: bool) -> None:
@@ -44,10 +43,9 @@ def own_models(subject: Subject) -> None:
         raise Skipped("no models are given")
     for model, calls in subject.models:
         with torch.no_grad():
-            program = torch.export.export(model.eval(), tuple(calls[0]))
-        with on(program):
-            compared = subject.compare(subject.lowerer(), program, model, calls)
-            assert compared, f"it claims nothing of {type(model).__name__}"
+            program = programs.noted(torch.export.export(model.eval(), tuple(calls[0])))
+        compared = subject.compare(subject.lowerer(), program, model, calls)
+        assert compared, f"it claims nothing of {type(model).__name__}"
 
 
 @contract(
@@ -62,10 +60,9 @@ def values_beside_others(subject: Subject) -> None:
     backend = "FakeAccelerator" if simulated else "XnnpackBackend"
     rival = Accelerator("rival", ops=("mul.Tensor",), backend=backend)
     program = exported(Pointwise)
-    with on(program):
-        lowerers = subject.lowerer(rival), subject.lowerer(first=[rival])
-        calls = [(X, Y), (Y, X)]
-        _something(*[subject.compare(one, program, Pointwise(), calls) for one in lowerers])
+    lowerers = subject.lowerer(rival), subject.lowerer(first=[rival])
+    calls = [(X, Y), (Y, X)]
+    _something(*[subject.compare(one, program, Pointwise(), calls) for one in lowerers])
 
 
 @contract(
@@ -108,12 +105,11 @@ def dtypes(subject: Subject) -> None:
     for name in subject.requirements.dtypes:
         dtype = getattr(torch, name)
         inputs = (X.to(dtype), Y.to(dtype))
-        program = torch.export.export(Pointwise(), inputs)
+        program = programs.noted(torch.export.export(Pointwise(), inputs))
         calls = [inputs]
         if subject.requirements.special and dtype.is_floating_point:
             odd = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0]] * 2, dtype=dtype)
             calls += [(odd, inputs[1]), (inputs[0], odd)]
-        with on(program):
-            half = _HALF if dtype == torch.float16 else 0.0
-            compared.append(subject.compare(subject.lowerer(), program, Pointwise(), calls, half))
+        half = _HALF if dtype == torch.float16 else 0.0
+        compared.append(subject.compare(subject.lowerer(), program, Pointwise(), calls, half))
     _something(*compared)

@@ -82,8 +82,6 @@ def command(  # noqa: PLR0913 - an argument for each option
     store: Path | None,
     no_store: bool,
     show: bool,
-    every: bool,
-    as_json: bool,
     **lowering: Any,
 ) -> None:
     """Measure which plugins are fastest for SOURCE.
@@ -107,7 +105,7 @@ def command(  # noqa: PLR0913 - an argument for each option
     if store and no_store:
         raise click.UsageError("give --store or --no-store, not both")
     if show:
-        _show(output, store, every, as_json)
+        _show(output, store)
         return
     if source is None or output is None:
         raise click.UsageError("give SOURCE and -o FILE.pte, or --show")
@@ -129,26 +127,24 @@ def command(  # noqa: PLR0913 - an argument for each option
             **lowerers.arguments(**lowering),
             listener=say,
         )
-    _print(tuning.report, output, every, as_json)
+    _print(tuning.report, output)
 
 
-def _show(output: Path | None, store: Path | None, every: bool, as_json: bool) -> None:
+def _show(output: Path | None, store: Path | None) -> None:
     if output is not None:
-        _print(Outputs(output).read_report(), output, every, as_json)
+        _print(Outputs(output).read_report(), output)
         return
-    if as_json:
+    if options.given("as_json"):
         raise click.UsageError("--show --json needs -o")
     for line in _kept_lines(Store(store or default_folder())):
         results.line(line)
 
 
-def _print(report: Report, output: Path, every: bool, as_json: bool) -> None:
-    if as_json:
-        results.document(TUNING.stamped(CONVERTER.unstructure(report)))
-        return
-    results.show(_sheets(report), every)
-    for line in _lines(report, Outputs(output)):
-        results.line(line)
+def _print(report: Report, output: Path) -> None:
+    results.give(
+        lambda: TUNING.stamped(CONVERTER.unstructure(report)),
+        [*_sheets(report), *_lines(report, Outputs(output))],
+    )
 
 
 def _split(text: str) -> tuple[str, Path, float]:
