@@ -27,7 +27,7 @@ from etdev.lowering.completion import completed
 from etdev.lowering.composition import Composition, compose
 from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
-from etdev.quirks.sizes import narrowed_since, widen
+from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.budget import Budget
@@ -114,7 +114,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         mark_initial(list(initial_values(program, self._zero)))
         # Without whole ops: a partitioner may not change the graph, so no plugin can be shown the
         # pieces of one.
-        sized = widen(program, narrowed_since(program, self._ranges))
+        sized = widen(program, narrowed_ranges(program, self._ranges))
         plan, _ = self._composition.planner().plan(sized, self._method, {})
         # A pin that matches nothing here may be for another method.
         self._composition.rules.check([plan])

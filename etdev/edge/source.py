@@ -67,7 +67,7 @@ class Method:
             )
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
-            with torch.no_grad(), quirks.during(Stage.EXPORT, [method]) as check:
+            with torch.no_grad(), quirks.during(Stage.EXPORT, method) as checks:
                 program = torch.export.export(
                     self.model, method.inputs, method.kwargs, dynamic_shapes=self.dynamic_shapes
                 )
@@ -80,7 +80,8 @@ class Method:
                 f"torch.export failed: {first_line(error)}",
                 "see the cause, or export it yourself and give the ExportedProgram",
             ) from error
-        check(program)
+        for check in checks:
+            check(program)
         return program
 
     def eager(self, flat_inputs: Sequence[Any] | None = None) -> Any:

@@ -16,14 +16,15 @@ Its constructor checks little, so these are the rules that ExecuTorch relies on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
-from torch.export.graph_signature import ExportGraphSignature
-from torch.fx import Graph, Node
+from torch.export.graph_signature import ExportGraphSignature, OutputSpec
+from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
 from etdev.schema.simplification import Simplification
@@ -43,22 +44,57 @@ def copy_graph(graph: Graph, copied: Graph | None = None) -> Graph:
     return copied
 
 
-def with_changed(
-    program: ExportedProgram, nodes: Iterable[Node], change: Callable[[Graph, Node], None]
-) -> ExportedProgram:
-    """Change some nodes in a copy of a program; inputs and results stay.
+def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
+    """Copy a program whose graph and branches may be changed; it shares weights and symbols."""
+    copied = rebuilt(program, copy_graph(program.graph))
+    for name, branch in list(copied.graph_module.named_children()):
+        if isinstance(branch, GraphModule):
+            setattr(copied.graph_module, name, copy.deepcopy(branch))
+    return copied
 
-    `change` is given a copy of the graph and a copied node; calls that it makes come before the
-    node. Without nodes the program itself is returned.
+
+def with_changed(
+    program: ExportedProgram, found: Sequence[Any], change: Callable[[Node, Any], None]
+) -> ExportedProgram:
+    """Change some nodes in a copy of a program, also in the graphs of control flow.
+
+    `found` are nodes, or values with a `node`; without any the program itself is returned. `change`
+    is given a copied node and what was found; calls that it makes come before the node.
     """
-    names = {node.name for node in nodes}
-    if not names:
+    if not found:
         return program
-    graph = copy_graph(program.graph)
-    for node in [node for node in graph.nodes if node.name in names]:
-        with graph.inserting_before(node):
-            change(graph, node)
-    return rebuilt(program, graph)
+    copied = with_own_graphs(program)
+    modules = dict(copied.graph_module.named_modules())
+    copies: dict[Node, Node] = {}
+    # A branch that nothing calls any more is not copied.
+    for name, module in program.graph_module.named_modules():
+        if isinstance(module, GraphModule) and name in modules:
+            own: Any = modules[name].graph
+            copies.update(zip(module.graph.nodes, own.nodes, strict=True))
+    for each in found:
+        if node := copies.get(getattr(each, "node", each)):
+            with node.graph.inserting_before(node):
+                change(node, each)
+    for module in modules.values():
+        if isinstance(module, GraphModule):
+            module.recompile()
+    return copied
+
+
+def without_inputs(
+    program: ExportedProgram,
+    graph: Graph,
+    names: Collection[str],
+    outputs: Sequence[OutputSpec] | None = None,
+) -> ExportedProgram:
+    """Make a program of a graph without some inputs that nothing reads; the graph is changed."""
+    for node in graph.find_nodes(op="placeholder"):
+        if node.name in names:
+            graph.erase_node(node)
+    before = program.graph_signature
+    inputs = [spec for spec in before.input_specs if getattr(spec.arg, "name", None) not in names]
+    outputs = before.output_specs if outputs is None else outputs
+    return rebuilt(program, graph, ExportGraphSignature(inputs, list(outputs)))
 
 
 def rebuilt(

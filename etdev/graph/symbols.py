@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 from torch.types import PySymType
 
 from etdev.graph.nodes import graph_modules
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import with_own_graphs
 from etdev.upstream.exported import in_shape_env
 from etdev.upstream.fake_tensors import (
     FakeTensor,
@@ -53,15 +53,6 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     copied = with_own_graphs(program)
     for module in graph_modules(copied.graph_module):
         own.renew(module.graph)
-    return copied
-
-
-def with_own_graphs(program: ExportedProgram) -> ExportedProgram:
-    """Copy a program whose graph and branches may be changed; it shares weights and symbols."""
-    copied = rebuilt(program, copy_graph(program.graph))
-    for name, branch in list(copied.graph_module.named_children()):
-        if isinstance(branch, GraphModule):
-            setattr(copied.graph_module, name, copy.deepcopy(branch))
     return copied
 
 

@@ -36,8 +36,7 @@ def completed(program: ExportedProgram, method: str, composition: Composition) -
         EtdevError: As for `Lowerer`, if it would be refused there.
     """
     own = with_own_symbols(program)
-    during = composition.quirks.during(Stage.SOURCE, [own])
-    with settled(fake_mode(own.graph.nodes)), during, warnings.catch_warnings():
+    with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():
         # They are given once more for the edge program that is partitioned.
         warnings.simplefilter("ignore", EtdevWarning)
         decided = _decided(own, method, composition)

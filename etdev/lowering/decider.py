@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from attrs import define, field
 from executorch.exir import EdgeProgramManager
 from torch.export import ExportedProgram
@@ -93,8 +94,8 @@ class Decider:
             composed.simplify,
             apply=composed.quirks.apply,
         )
-        during = composed.quirks.during(Stage.SOURCE, programs.values())
-        with self._stages.stage("edge"), during:
+        # torch can't trace some programs while gradients are on, such as a scan of integers.
+        with self._stages.stage("edge"), torch.no_grad():
             return guarded(
                 "edge conversion",
                 lambda: conversion.to_edge(programs),

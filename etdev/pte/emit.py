@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from attrs import frozen
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 from executorch.exir.passes.propagate_device_config import PropagateDeviceConfig
@@ -135,7 +136,8 @@ def emit(
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
     completed = _completed(config, skips, away, quirks)
-    with quirks.during(Stage.PLANNED, programs), unbound(*programs), warnings.catch_warnings():
+    # Statistics of a batch norm that is trained would require gradients, which torch refuses.
+    with torch.no_grad(), unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:

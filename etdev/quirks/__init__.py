@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from etdev.quirks import (
-    attributes,
-    branch_memory,
     buffers,
-    checks,
     control_flow,
     dtypes,
     emission,
-    examples,
+    export,
     interface,
     loop,
     memory_format,
@@ -24,21 +21,18 @@ from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 __all__ = ["QUIRKS", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
-    *examples.QUIRKS,
-    *attributes.QUIRKS,
+    *export.QUIRKS,
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
     *control_flow.QUIRKS,
     *memory_format.QUIRKS,
     *sizes.QUIRKS,
     *mutation.QUIRKS,
-    *checks.QUIRKS,
     *state.QUIRKS,
     *buffers.QUIRKS,
     *dtypes.QUIRKS,
     # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
     *loop.QUIRKS,
-    *branch_memory.QUIRKS,
     *emission.QUIRKS,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,48 +44,41 @@ def make_buffers(program: ExportedProgram, found: Sequence[Result]) -> ExportedP
         else spec
         for spec in signature.output_specs
     ]
-    return _copied(program, ExportGraphSignature(inputs, outputs))
+    return rebuilt(program, copy_graph(program.graph), ExportGraphSignature(inputs, outputs))
 
 
-def _copied(
-    program: ExportedProgram, signature: ExportGraphSignature | None = None
-) -> ExportedProgram:
-    """Return a copy of a program whose nodes' metadata and whose values may be changed."""
-    graph, module = copy_graph(program.graph), program.graph_module
-    return rebuilt(program, graph, signature or program.graph_signature, module)
-
-
-def _written_buffers(program: ExportedProgram) -> Iterator[Node]:
-    signature = program.graph_signature
-    written = set(signature.buffers_to_mutate.values())
-    targets = signature.inputs_to_buffers
+def _written_buffers(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
+    """Yield the inputs that are written buffers, with their targets."""
+    written = set(program.graph_signature.buffers_to_mutate.values())
+    targets = program.graph_signature.inputs_to_buffers
     for node in program.graph.find_nodes(op="placeholder"):
-        if targets.get(node.name) in written:
-            yield node
+        if (target := targets.get(node.name)) in written:
+            yield node, str(target)
+
+
+def _with_values(
+    program: ExportedProgram, found: Sequence[Node], change: Callable[[Node, torch.Tensor], Any]
+) -> ExportedProgram:
+    """Change the values of some buffers, and perhaps their nodes, in a copy of a program."""
+    names = {node.name for node in found}
+    program = rebuilt(program, copy_graph(program.graph))
+    for node, target in _written_buffers(program):
+        if node.name in names:
+            # A buffer that isn't persistent is among the constants.
+            values: Any = program.state_dict if target in program.state_dict else program.constants
+            values[target] = change(node, values[target])
+    return program
 
 
 def gradient_buffers(program: ExportedProgram) -> list[Node]:
     """Return the written buffers that require gradients."""
-    return [node for node in _written_buffers(program) if node.meta["val"].requires_grad]
+    return [node for node, _ in _written_buffers(program) if node.meta["val"].requires_grad]
 
 
-def detach(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Free buffers of gradients."""
-    names, program = {node.name for node in found}, _copied(program)
-    for node in _written_buffers(program):
-        if node.name in names:
-            node.meta["val"] = node.meta["val"].detach()
-            _set(program, node, lambda value: value.detach())
-    return program
-
-
-def _set(
-    program: ExportedProgram, buffer: Node, change: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """Change the value of a buffer; one that isn't persistent is among the constants."""
-    target = program.graph_signature.inputs_to_buffers[buffer.name]
-    values: Any = program.state_dict if target in program.state_dict else program.constants
-    values[target] = change(values[target])
+def _detach(node: Node, value: torch.Tensor) -> torch.Tensor:
+    """Free a buffer of gradients."""
+    node.meta["val"] = node.meta["val"].detach()
+    return value.detach()
 
 
 def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Iterator[Node]:
@@ -95,8 +89,7 @@ def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Itera
         zero: Targets of buffers that are known to start with zeros.
     """
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
-    for node in _written_buffers(program):
-        target = program.graph_signature.inputs_to_buffers[node.name]
+    for node, target in _written_buffers(program):
         starts_zero = target in zero or is_zero(values[target])
         if _INITIAL in node.meta or (_is_read(node) and not starts_zero):
             yield node
@@ -121,14 +114,10 @@ def mark_initial(nodes: Sequence[Node]) -> None:
         node.meta[_INITIAL] = True
 
 
-def store_initial(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Store what buffers hold now, though the model may run before the .pte is written."""
-    names, program = {node.name for node in found}, _copied(program)
-    for node in _written_buffers(program):
-        if node.name in names:
-            mark_initial([node])
-            _set(program, node, lambda value: value.detach().clone())
-    return program
+def _store(node: Node, value: torch.Tensor) -> torch.Tensor:
+    """Store what a buffer holds now, though the model may run before the .pte is written."""
+    mark_initial([node])
+    return value.detach().clone()
 
 
 WRITTEN_PARAMETERS = Quirk(
@@ -150,7 +139,7 @@ GRADIENT_BUFFERS = Quirk(
     "_insert_copy",
     affects="executorch<1.6",
     find=gradient_buffers,
-    fix=detach,
+    fix=partial(_with_values, change=_detach),
 )
 INITIAL_VALUES = Quirk(
     name="initial-values",
@@ -160,7 +149,7 @@ INITIAL_VALUES = Quirk(
     "buffers with et_init_buffer in their metadata",
     affects="executorch<1.6",
     find=initial_values,
-    fix=store_initial,
+    fix=partial(_with_values, change=_store),
 )
 # Written parameters are buffers for the rows after them.
 QUIRKS = (WRITTEN_PARAMETERS, GRADIENT_BUFFERS, INITIAL_VALUES)

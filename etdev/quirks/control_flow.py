@@ -1,199 +1,74 @@
-"""Control flow whose branches torch can't trace, or whose values ExecuTorch overwrites."""
+"""Control flow that ExecuTorch can't trace or emit, or whose values it overwrites."""
 
 from __future__ import annotations
 
-import copy
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    TensorArgument,
-)
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, Node
 
-from etdev.graph.nodes import graph_modules
-from etdev.graph.ops import is_functional
-from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.symbols import fake_mode, with_own_graphs
+from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.ops import is_flow, is_functional
+from etdev.graph.rebuild import with_changed
+from etdev.graph.signature import renamed
+from etdev.graph.symbols import fake_mode
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.fake_tensors import FakeTensorMode
-from etdev.upstream.operators import OpOverload, schema_of
+from etdev.upstream.operators import OpOverload, edge_ops, schema_of
 
+aten = torch.ops.aten
 _HIGHER = torch.ops.higher_order
 _MAP = _HIGHER.map_impl
-# The last argument of each are the values that its branches are given after all others.
-_FLOW = (_HIGHER.cond, _MAP, _HIGHER.scan, _HIGHER.while_loop, _HIGHER.associative_scan)
+# In the edge dialect, and in ATen.
+_VIEWS = ("aten.view_copy.default", "aten.reshape.default")
+# A tensor written out in a branch; more elements come from a table.
+_MOST_WRITTEN = 64
 
-_GIVEN = "branch_constant_"
+
+def _held_tensor(node: Node) -> torch.Tensor | None:
+    """Return the tensor of its graph module that a node reads, if it reads one."""
+    held = getattr(node.graph.owning_module, str(node.target), None)
+    return held if node.op == "get_attr" and isinstance(held, torch.Tensor) else None
 
 
 def branch_constants(program: ExportedProgram) -> list[Node]:
     """Return the nodes of branches that read a tensor which the branch holds."""
     branches = graph_modules(program.graph_module)[1:]
-    return [node for branch in branches for node in _held(branch)]
+    return [n for b in branches for n in b.graph.nodes if _held_tensor(n) is not None]
 
 
-def give_constants(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
-    """Give branches the tensors that they hold, as constants of the program."""
-    copied = with_own_graphs(program)
+def write_out(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Compute tensors that branches hold from their numbers.
+
+    Raises:
+        ValueError: A tensor has too many numbers.
+    """
     mode = fake_mode(program.graph.nodes)
-    assert mode is not None
-    _give(copied.graph_module, mode)
-    return _lifted(copied)
 
+    def write(node: Node, held: Node) -> None:
+        value = _held_tensor(held)
+        assert value is not None
+        assert mode is not None
+        if value.numel() > _MOST_WRITTEN:
+            raise ValueError(f"it has {value.numel()} numbers")
+        call = node.graph.call_function
+        dtype: dict[str, Any] = {"dtype": value.dtype}
+        numbers = [call(aten.full.default, ([], n), dtype) for n in value.flatten().tolist()]
+        made = call(aten.stack.default, (numbers,)) if numbers else None
+        made = call(aten.view.default, (made, list(value.shape))) if made else None
+        made = made or call(aten.full.default, (list(value.shape), 0), dtype)
+        for each in numbers:
+            each.meta["val"] = mode.from_tensor(value.new_empty(()), static_shapes=True)
+        made.meta["val"] = mode.from_tensor(value, static_shapes=True)
+        node.replace_all_uses_with(made)
+        node.graph.erase_node(node)
+        # Another node may read it.
+        if not node.graph.find_nodes(op="get_attr", target=node.target):
+            delattr(node.graph.owning_module, str(node.target))
 
-def _held(module: GraphModule) -> list[Node]:
-    nodes = module.graph.find_nodes(op="get_attr")
-    return [node for node in nodes if isinstance(_value(module, node), torch.Tensor)]
-
-
-def _value(module: GraphModule, node: Node) -> Any:
-    return getattr(module, str(node.target), None)
-
-
-def _give(module: GraphModule, mode: FakeTensorMode) -> None:
-    """Have a module hold what its branches hold, and give it to them."""
-    for node in [node for node in module.graph.nodes if node.target in _FLOW]:
-        sources = [s for s in node.all_input_nodes if s.op == "get_attr"]
-        branches = [b for s in sources if isinstance(b := _value(module, s), GraphModule)]
-        for branch in branches:
-            _give(branch, mode)
-        for branch in branches:
-            for held in _held(branch):
-                _give_one(module, node, branches, (branch, held), mode)
-        for branch in branches:
-            branch.recompile()
-    module.recompile()
-
-
-def _give_one(
-    module: GraphModule,
-    node: Node,
-    branches: list[GraphModule],
-    held: tuple[GraphModule, Node],
-    mode: FakeTensorMode,
-) -> None:
-    """Have a module hold what one of its branches holds; the others are given it, too."""
-    owner, inner = held
-    value = _value(owner, inner)
-    buffers = module.named_buffers(recurse=False, remove_duplicate=False)
-    name = f"_given_{sum(key.startswith('_given_') for key, _ in buffers)}"
-    module.register_buffer(name, value)
-    with module.graph.inserting_before(node):
-        outer = module.graph.get_attr(name)
-    outer.meta["val"] = mode.from_tensor(value, static_shapes=True)
-    *others, given = node.args
-    node.args = (*others, (*given, outer) if isinstance(given, tuple) else [*given, outer])  # type: ignore[misc]
-    for branch in branches:
-        before = branch.graph.find_nodes(op="placeholder")
-        with branch.graph.inserting_before(_first_after(branch, before)):
-            entry = branch.graph.placeholder(f"given_{len(before)}")
-        entry.meta["val"] = outer.meta["val"]
-        if branch is owner:
-            inner.replace_all_uses_with(entry)
-            branch.graph.erase_node(inner)
-    if not owner.graph.find_nodes(op="get_attr", target=inner.target):
-        delattr(owner, str(inner.target))
-
-
-def _first_after(branch: GraphModule, inputs: list[Node]) -> Node:
-    """Return the node that the inputs of a branch end before."""
-    first: Node = next(node for node in branch.graph.nodes if node not in inputs)
-    return first
-
-
-def _lifted(program: ExportedProgram) -> ExportedProgram:
-    """Make the tensors that a program's graph holds constants of it."""
-    graph = copy_graph(program.graph)
-    signature = program.graph_signature
-    specs = list(signature.input_specs)
-    constants: dict[str, torch.Tensor] = {}
-    known = sum(str(spec.target).startswith(_GIVEN) for spec in specs)
-    users = [i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT]
-    place = users[0] if users else len(specs)
-    for held in _held(program.graph_module):
-        node = next(n for n in graph.nodes if n.name == held.name)
-        target = f"{_GIVEN}{known + len(constants)}"
-        placeholders = graph.find_nodes(op="placeholder")
-        before = placeholders[place] if place < len(placeholders) else node
-        with graph.inserting_before(before):
-            entry = graph.placeholder(f"c_{target}")
-        entry.meta["val"] = node.meta["val"]
-        node.replace_all_uses_with(entry)
-        graph.erase_node(node)
-        constants[target] = _value(program.graph_module, held)
-        spec = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(entry.name), target)
-        specs.insert(place, spec)
-        place += 1
-    given = ExportGraphSignature(specs, list(signature.output_specs))
-    return rebuilt(program, graph, given, program.graph_module, constants)
-
-
-def _has_several_results(node: Node) -> bool:
-    return len(node.meta["val"]) > 1
-
-
-@frozen(eq=False)
-class Mapped:
-    """A map over several tensors."""
-
-    node: Node
-    number: int
-
-
-def maps_over_several(program: ExportedProgram) -> Iterator[Mapped]:
-    """Yield the maps over several tensors."""
-    for module in graph_modules(program.graph_module):
-        for node in module.graph.find_nodes(op="call_function", target=_MAP):
-            if len(node.args[1]) > 1:
-                yield Mapped(node, len(node.args[1]))
-
-
-def split_maps(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Map once for each result that is read, with what it needs of the body."""
-    # A body may have such maps itself, and is copied for each result.
-    for node in reversed(found):
-        module: Any = node.graph.owning_module
-        body: Any = node.args[0]
-        for item in list(node.users):
-            _give_its_own(module, node, item)
-        module.graph.erase_node(node)
-        if not body.users:
-            module.graph.erase_node(body)
-            module.delete_submodule(body.target)
-        module.recompile()
-    return program
-
-
-def _give_its_own(module: GraphModule, node: Node, item: Node) -> None:
-    """Let one result of a map be that of a map of its own."""
-    index: Any = item.args[1]
-    body: Any = node.args[0]
-    name = f"{node.name}_body_{index}"
-    setattr(module, name, _with_one_result(getattr(module, body.target), index))
-    with module.graph.inserting_before(node):
-        own = module.graph.get_attr(name)
-        single = module.graph.call_function(_MAP, (own, *node.args[1:]), dict(node.kwargs))
-    single.meta = {**node.meta, "val": (node.meta["val"][index],)}
-    item.args = (single, 0)
-    assert item.target is operator.getitem
-
-
-def _with_one_result(body: GraphModule, index: int) -> GraphModule:
-    """Return a body with one of its results, without nodes that only other results need."""
-    single = copy.deepcopy(body)
-    output = single.graph.output_node()
-    output.args = ((output.args[0][index],),)  # type: ignore[index]
-    single.graph.eliminate_dead_code()
-    single.recompile()
-    return single
+    return with_changed(program, found, write)
 
 
 def _writes_outside(node: Node) -> bool:
@@ -216,6 +91,105 @@ def writing_branches(program: ExportedProgram) -> list[Node]:
     return [node for branch in branches for node in branch.graph.nodes if _writes_outside(node)]
 
 
+def _maps_several(node: Node) -> bool:
+    """Return True if a map is over several tensors, or has several results."""
+    return len(node.args[1]) > 1 or len(node.meta["val"]) > 1  # type: ignore[arg-type]
+
+
+def misplaced_views(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the views, in the bodies of maps and scans, of a value that is carried or captured.
+
+    ExecuTorch gives bodies memory for all their inputs, and a view of one is read there, though
+    only rows are ever put there: what is carried or captured stays where it is.
+    """
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            if node.target not in (_MAP, _HIGHER.scan):
+                continue
+            # map_impl(body, rows, captured), scan(body, carried, rows, captured)
+            given = [len(values) for values in node.args[1:]]
+            first = sum(given[:-2])
+            branch: Any = module.get_submodule(node.args[0].target)
+            inputs = branch.graph.find_nodes(op="placeholder")
+            for bound in (*inputs[:first], *inputs[first + given[-2] :]):
+                yield from (user for user in bound.users if op_name(user) in _VIEWS)
+
+
+def copy_viewed(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Copy the values that are viewed."""
+    permute = _op(program, "permute_copy" if program.dialect == "EDGE" else "permute")
+    for view in found:
+        source = view.all_input_nodes[0]
+        with view.graph.inserting_before(view):
+            # ExecuTorch checks branches, and takes one of two ops for a clone by its settings.
+            same = (source, list(range(source.meta["val"].dim())))
+            copied = view.graph.call_function(permute, same)
+        copied.meta = {"val": source.meta["val"]}
+        view.replace_input_with(source, copied)
+    return _recompiled(program)
+
+
+def overwritten_results(program: ExportedProgram) -> Iterator[Node]:
+    """Yield the results of control flow that are viewed, or that another flow overwrites."""
+    for module in graph_modules(program.graph_module):
+        position = {node: index for index, node in enumerate(module.graph.nodes)}
+        flows = [index for node, index in position.items() if is_flow(node.target)]
+        for flow, result in _results(module.graph):
+            last = _last_read(result, position)
+            later = any(position[flow] < index <= last for index in flows)
+            viewed = any(op_name(user) in _VIEWS for user in result.users)
+            if viewed or (later and flow.target is _HIGHER.cond):
+                yield result
+
+
+def _results(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the tensors that are results of control flow, each after its flow."""
+    for flow in graph.nodes:
+        for result in flow.users if is_flow(flow.target) else ():
+            value = result.meta.get("val")
+            if result.target is operator.getitem and isinstance(value, torch.Tensor):
+                yield flow, result
+
+
+def _last_read(node: Node, position: Mapping[Node, int]) -> int:
+    """Return the position of the last node that reads a value, or a view of it."""
+    return max(
+        (
+            max(position[user], _last_read(user, position) if op_name(user) in _VIEWS else 0)
+            for user in node.users
+        ),
+        default=position[node],
+    )
+
+
+def clone_results(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Clone results of flows right after them."""
+    names, op = {}, _op(program, "clone")
+    for result in found:
+        with result.graph.inserting_after(result):
+            clone = result.graph.call_function(op, (result,))
+        clone.meta = {"val": result.meta["val"]}
+        result.replace_all_uses_with(clone)
+        clone.args = (result,)
+        if result.graph is program.graph:
+            names[result.name] = clone.name
+    specs = program.graph_signature.output_specs
+    specs[:] = [renamed(spec, names) for spec in specs]
+    return _recompiled(program)
+
+
+def _op(program: ExportedProgram, name: str) -> Any:
+    """Return an op in the dialect of a program."""
+    ops = edge_ops.edge.aten if program.dialect == "EDGE" else aten
+    return getattr(ops, name).default
+
+
+def _recompiled(program: ExportedProgram) -> ExportedProgram:
+    for module in graph_modules(program.graph_module):
+        module.recompile()
+    return program
+
+
 BRANCH_CONSTANTS = Quirk(
     name="branch-constants",
     stage=(Stage.SOURCE, Stage.LOOP),
@@ -224,7 +198,11 @@ BRANCH_CONSTANTS = Quirk(
     upstream="not reported; torch/_export/passes/lift_constants_pass.py, lift_constants_pass",
     affects="torch<2.15",
     find=branch_constants,
-    fix=give_constants,
+    fix=write_out,
+    refusal=Refusal(
+        "a branch or a loop's body holds a tensor, which ExecuTorch can't trace ({why})",
+        "register it as a buffer of the module",
+    ),
 )
 BRANCH_WRITES = Quirk(
     name="branch-writes",
@@ -238,15 +216,6 @@ BRANCH_WRITES = Quirk(
         "a branch or a loop's body writes to what is outside with {ops}, which ExecuTorch can't do",
         "return the new value from every branch, and write it after torch.cond",
     ),
-)
-MAPS_OF_SEVERAL_RESULTS = Quirk(
-    name="maps-of-several-results",
-    stage=(Stage.LOOP, Stage.PLANNED),
-    summary="A torch.map with several results can't be emitted.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_map",
-    affects="executorch<1.6",
-    find=Nodes((_MAP,), _has_several_results, branches=True),
-    fix=split_maps,
 )
 WHILE_LOOPS = Quirk(
     name="while-loops",
@@ -263,20 +232,52 @@ WHILE_LOOPS = Quirk(
 MAPS_OVER_SEVERAL_TENSORS = Quirk(
     name="maps-over-several-tensors",
     stage=Stage.PLANNED,
-    summary="A torch.map over several tensors can't be emitted.",
+    summary="A torch.map over several tensors, or with several results, can't be emitted.",
     upstream="not reported; executorch/exir/emit/_emitter.py, _emit_map",
     affects="executorch<1.6",
-    find=maps_over_several,
+    find=Nodes((_MAP,), _maps_several, branches=True),
     refusal=Refusal(
-        "ExecuTorch can't map over {found.number} tensors at once, and no plugin took "
-        "{found.node.name}{where}",
+        "ExecuTorch can't map over several tensors or to several results, and no plugin took "
+        "{found.name}{where}",
         "concatenate them, or write it with torch's scan",
     ),
+)
+MISPLACED_VIEWS = Quirk(
+    name="misplaced-views",
+    stage=(Stage.PLANNED, Stage.LOOP),
+    summary="The body of a map or scan that views what it captures or carries reads the memory of "
+    "an input that is never written.",
+    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    affects="executorch<1.6",
+    find=misplaced_views,
+    fix=copy_viewed,
+    in_loop=Refusal(
+        "ExecuTorch would read {found.all_input_nodes[0].name} in the wrong place, which the body "
+        "of a map or scan is given and {found.name} views{where}",
+        "lower with etdev.Lowerer, which copies it first",
+    ),
+    undefined=True,
+)
+OVERWRITTEN_RESULTS = Quirk(
+    name="overwritten-results",
+    stage=(Stage.PLANNED, Stage.LOOP),
+    summary="The result of a torch.cond is overwritten by the branches of the next one, and a view "
+    "of any flow's result is read where nothing was put.",
+    upstream="not reported; executorch/exir/memory_planning.py, _apply_algo_to_submodules",
+    affects="executorch<1.6",
+    find=overwritten_results,
+    fix=clone_results,
+    in_loop=Refusal(
+        "ExecuTorch would overwrite {found.name}, the result of control flow, or misplace its view",
+        "lower with etdev.Lowerer, which keeps it",
+    ),
+    undefined=True,
 )
 QUIRKS = (
     BRANCH_CONSTANTS,
     BRANCH_WRITES,
-    MAPS_OF_SEVERAL_RESULTS,
     WHILE_LOOPS,
     MAPS_OVER_SEVERAL_TENSORS,
+    MISPLACED_VIEWS,
+    OVERWRITTEN_RESULTS,
 )

@@ -11,7 +11,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from etdev.graph.nodes import is_complex
-from etdev.quirks.changes import changed
+from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 
 aten = torch.ops.aten
@@ -73,7 +73,7 @@ def _computes_complex(node: Node) -> bool:
     return node.op == "call_function" and is_complex(node)
 
 
-_convert_inputs = partial(changed, change=_promote)
+_convert_inputs = partial(with_changed, change=_promote)
 MIXED_DTYPES = Quirk(
     name="mixed-dtypes",
     stage=Stage.DECOMPOSED,

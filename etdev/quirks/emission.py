@@ -18,7 +18,6 @@ from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 from etdev.upstream.trees import pytree
 
-_SCAN = torch.ops.higher_order.scan
 _QUANTISED = "quantized_decomposed."
 # Ops of sizes have no out variants and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
@@ -85,18 +84,6 @@ def copy_at_once(module: GraphModule, nodes: Sequence[Node]) -> GraphModule:
     return module
 
 
-def written_statistics(program: ExportedProgram) -> list[Node]:
-    """Return the buffers that a method writes and a batch norm reads."""
-    buffers = program.graph_signature.inputs_to_buffers
-    written = set(program.graph_signature.buffers_to_mutate.values())
-    return [
-        node
-        for node in program.graph.find_nodes(op="placeholder")
-        if buffers.get(node.name) in written
-        and any(op_name(user).startswith("aten._native_batch_norm") for user in node.users)
-    ]
-
-
 def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
     """Import the portable kernels of quantised ops, which registers their out variants."""
     importlib.import_module("executorch.kernels.quantized")
@@ -155,25 +142,6 @@ NON_BLOCKING_COPIES = Quirk(
     find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
     fix=copy_at_once,
 )
-SCAN_GRADIENTS = Quirk(
-    name="scan-gradients",
-    stage=(Stage.SOURCE, Stage.PLANNED),
-    summary="A `scan` that carries integers can't be traced while gradients are on.",
-    upstream="not reported; torch/_higher_order_ops/scan.py, ScanAutogradOp",
-    affects="torch<2.15",
-    find=Nodes(ops=(_SCAN,), branches=True),
-    during=lambda _: torch.no_grad(),
-)
-BATCH_NORM_GRADIENTS = Quirk(
-    name="batch-norm-gradients",
-    stage=Stage.PLANNED,
-    summary="Written statistics of a batch norm require gradients once a delegate's output is "
-    "written to them, and torch refuses such statistics.",
-    upstream="not reported; exir/pass_base.py, ExportPass.call_delegate",
-    affects="executorch<1.6",
-    find=written_statistics,
-    during=lambda _: torch.no_grad(),
-)
 QUANTISED_KERNELS = Quirk(
     name="quantised-kernels",
     stage=Stage.PLANNED,
@@ -200,8 +168,6 @@ MISSING_OUT_VARIANTS = Quirk(
 )
 QUIRKS: tuple[Quirk, ...] = (
     QUANTISED_KERNELS,
-    SCAN_GRADIENTS,
-    BATCH_NORM_GRADIENTS,
     UNKNOWN_ORDERS,
     # After the orders are settled, since it compares with them.
     UNWRITTEN_ORDERS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -11,7 +12,6 @@ from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
-    ExportGraphSignature,
     InputKind,
     InputSpec,
     OutputKind,
@@ -25,9 +25,10 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 from etdev.errors import SourceError
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.ops import ORDERED
+from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import renamed, unwritten_constants
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.exported import with_parts
 from etdev.upstream.trees import pytree
 
@@ -103,54 +104,44 @@ def empty_weights(program: ExportedProgram) -> list[Node]:
 
 def make_empty(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     """Make each of them where it is read first."""
-    empty = {node.name for node in found}
-    graph, names = copy_graph(program.graph), {}
-    for node in graph.find_nodes(op="placeholder"):
-        if node.name in empty:
-            value = node.meta["val"]
-            first = min(node.users, default=graph.output_node())
-            with graph.inserting_before(first):
-                made = graph.call_function(
-                    torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}
-                )
-            made.meta = {"val": value, "stack_trace": first.meta.get("stack_trace")}
-            node.replace_all_uses_with(made)
-            names[node.name] = made.name
-            graph.erase_node(node)
-    inputs = [
-        spec
-        for spec in program.graph_signature.input_specs
-        if getattr(spec.arg, "name", None) not in empty
-    ]
+    graph, names, empty = copy_graph(program.graph), {}, {node.name for node in found}
+    for node in [node for node in graph.nodes if node.name in empty]:
+        value, first = node.meta["val"], min(node.users, default=graph.output_node())
+        with graph.inserting_before(first):
+            made = graph.call_function(
+                torch.ops.aten.full.default, (list(value.shape), 0), {"dtype": value.dtype}
+            )
+        made.meta = {"val": value, "stack_trace": first.meta.get("stack_trace")}
+        node.replace_all_uses_with(made)
+        names[node.name] = made.name
     outputs = [renamed(spec, names) for spec in program.graph_signature.output_specs]
-    signature = ExportGraphSignature(inputs, outputs)
-    return rebuilt(program, graph, signature, program.graph_module)
+    return without_inputs(program, graph, empty, outputs)
 
 
-_NO_INPUT = "etdev_no_input"
+def _checks_matrix(ordered: Node) -> bool:
+    # What is computed of a matrix that can't be inverted or factorised is infinite or NaN.
+    return ordered.args[1] is torch.ops.aten._linalg_check_errors.default
 
 
-def missing_inputs(program: ExportedProgram) -> list[Node]:
-    """Return the last input of a method without inputs of the user, or the one that was added."""
-    inputs = program.graph.find_nodes(op="placeholder")
-    if program.dialect == "EDGE":
-        return [node for node in inputs if node.name == _NO_INPUT]
-    return [] if program.graph_signature.user_inputs else inputs[-1:]
-
-
-def add_input(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
-    """Add an input that nothing reads, or remove it from an edge-dialect program."""
-    graph, specs = copy_graph(program.graph), list(program.graph_signature.input_specs)
-    (node,) = (node for node in graph.nodes if node.name == found[0].name)
-    if program.dialect == "EDGE":
+def without_checks(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Take calls that check a matrix, in an order given by tokens, out of a program."""
+    names, graph = {node.name for node in found}, copy_graph(program.graph)
+    for node in [node for node in graph.nodes if node.name in names]:
+        for token in list(node.users):
+            token.replace_all_uses_with(node.args[0])
+            graph.erase_node(token)
         graph.erase_node(node)
-        specs = [spec for spec in specs if spec.arg.name != _NO_INPUT]
-    else:
-        with graph.inserting_after(node):
-            graph.placeholder(_NO_INPUT).meta = {"val": node.meta["val"]}
-        specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(_NO_INPUT), None))
-    signature = ExportGraphSignature(specs, list(program.graph_signature.output_specs))
-    return rebuilt(program, graph, signature, program.graph_module)
+    signature, tokens = program.graph_signature, set()
+    outputs = signature.output_specs
+    if not graph.find_nodes(op="call_function", target=ORDERED):
+        # Nothing is ordered by the token any more.
+        results: Any = zip(outputs, graph.output_node().args[0], strict=True)  # type: ignore[arg-type]
+        kept = [(spec, result) for spec, result in results if spec.kind != OutputKind.TOKEN]
+        outputs = [spec for spec, _ in kept]
+        graph.output_node().args = (tuple(result for _, result in kept),)
+        tokens = {s.arg.name for s in signature.input_specs if s.kind == InputKind.TOKEN}
+    graph.eliminate_dead_code()
+    return without_inputs(program, graph, tokens, outputs)
 
 
 def unwritable_nesting(program: ExportedProgram) -> Iterator[pytree.TreeSpec]:
@@ -240,13 +231,16 @@ NO_TENSOR_OUTPUTS = Quirk(
 )
 MISORDERED_CONSTANTS = Quirk(
     name="misordered-constants",
-    # It is there while ExecuTorch lifts constants in front of the first input of the user.
-    stage=(Stage.DECOMPOSED, Stage.EDGE),
+    stage=Stage.DECOMPOSED,
     summary="Several constants of a method without inputs are lifted in the wrong order.",
     upstream="not reported; executorch/exir/program/_program.py, lift_constant_tensor_pass",
     affects="executorch<1.6",
-    find=missing_inputs,
-    fix=add_input,
+    find=lambda program: [] if program.graph_signature.user_inputs else [program],
+    symptom=lambda error: "does not match node name" in str(error),
+    refusal=Refusal(
+        "method {method!r} has no inputs, and ExecuTorch takes its numbers for one another",
+        "give it an input, which it may ignore",
+    ),
 )
 EMPTY_WEIGHTS = Quirk(
     name="empty-weights",
@@ -267,6 +261,16 @@ UNWRITABLE_NESTING = Quirk(
     find=unwritable_nesting,
     fix=flatten,
 )
+MATRIX_CHECKS = Quirk(
+    name="matrix-checks",
+    stage=Stage.FUNCTIONAL,
+    summary="The check that a matrix could be factorised is an op with effects, without a kernel.",
+    upstream="not reported; torch/_higher_order_ops/effects.py, with_effects, and "
+    "executorch/exir/verification/verifier.py, check_valid_op",
+    affects="executorch<1.6",
+    find=Nodes((ORDERED,), _checks_matrix),
+    fix=without_checks,
+)
 QUIRKS = (
     SPARSE_TENSORS,
     NUMBER_INPUTS,
@@ -275,4 +279,5 @@ QUIRKS = (
     MISORDERED_CONSTANTS,
     EMPTY_WEIGHTS,
     UNWRITABLE_NESTING,
+    MATRIX_CHECKS,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Stage
@@ -20,7 +22,7 @@ def _is_factor(node: Node) -> bool:
     return same and isinstance(places, int) and 0 <= places < torch.iinfo(dtype).max.bit_length()
 
 
-def _multiply(graph: Graph, node: Node) -> None:
+def _multiply(node: Node, _: Node) -> None:
     """Write a shift as a product, or as a quotient rounded down."""
     x, places = node.args
     if node.target in _RIGHT:
@@ -33,7 +35,7 @@ def _has_one_shape(node: Node) -> bool:
     return len({str(argument.meta["val"].shape) for argument in node.all_input_nodes}) == 1
 
 
-def _index(graph: Graph, node: Node) -> None:
+def _index(node: Node, _: Node) -> None:
     """Select by a mask as indexing does."""
     node.target, node.args = aten.index.Tensor, (node.args[0], [node.args[1]])
 
@@ -45,7 +47,7 @@ SHIFTS = Quirk(
     upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
     affects="executorch<1.6",
     find=Nodes((*_LEFT, *_RIGHT), _is_factor),
-    fix=lambda program, found: with_changed(program, found, _multiply),
+    fix=partial(with_changed, change=_multiply),
 )
 MASKED_SELECTS = Quirk(
     name="masked-selects",
@@ -54,6 +56,6 @@ MASKED_SELECTS = Quirk(
     upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
     affects="executorch<1.6",
     find=Nodes((aten.masked_select.default,), _has_one_shape),
-    fix=lambda program, found: with_changed(program, found, _index),
+    fix=partial(with_changed, change=_index),
 )
 QUIRKS = (SHIFTS, MASKED_SELECTS)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputSpec
-from torch.fx import Graph, Node
+from torch.export.graph_signature import InputSpec
+from torch.fx import Node
 
-from etdev.graph.rebuild import copy_graph, rebuilt, with_changed
+from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
 from etdev.graph.writes import owner_of, places_written, written_by, written_through
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
-from etdev.upstream.operators import OpOverload, base_name
+from etdev.upstream.operators import base_name
 
 _Weight = tuple[InputSpec, torch.Tensor]
-_COPY = torch.ops.aten.copy_.default
+aten = torch.ops.aten
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -36,7 +37,8 @@ def aliased_buffers(program: ExportedProgram) -> Iterator[Pair]:
     for weights in _written_storages(program):
         first: dict[Any, InputSpec] = {}
         for spec, value in weights:
-            kept = first.setdefault(_layout(value), spec)
+            layout = value.storage_offset(), value.shape, value.stride(), value.dtype
+            kept = first.setdefault(layout, spec)
             if kept is not spec:
                 yield Pair(kept, spec)
 
@@ -46,7 +48,9 @@ def overlapping_buffers(program: ExportedProgram) -> Iterator[Pair]:
     written = _written(program)
     for weights in _written_storages(program):
         for (one, value), (two, other) in itertools.combinations(weights, 2):
-            if not written.isdisjoint((one.arg.name, two.arg.name)) and _overlap(value, other):
+            (start, end), (first, last) = _span(value), _span(other)
+            overlap = start < last and first < end
+            if overlap and not written.isdisjoint((one.arg.name, two.arg.name)):
                 yield Pair(one, two)
 
 
@@ -56,37 +60,23 @@ def _written(program: ExportedProgram) -> set[str]:
 
 def _written_storages(program: ExportedProgram) -> Iterator[Sequence[_Weight]]:
     """Yield the weights that are in one storage, for each storage that is written."""
-    if not (written := _written(program)):
-        return
-    for weights in _storages(program):
-        if not written.isdisjoint(spec.arg.name for spec, _ in weights):
-            yield weights
-
-
-def _storages(program: ExportedProgram) -> Iterable[Sequence[_Weight]]:
+    written = _written(program)
     values: Mapping[str, Any] = {**program.constants, **program.state_dict}
     storages: dict[int, list[_Weight]] = {}
-    for spec in program.graph_signature.input_specs:
+    for spec in program.graph_signature.input_specs if written else ():
         value = values.get(spec.target or "")
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue
         # Neither has memory of its own: a fake, and a quantised weight made of several tensors.
         if not isinstance(value, FakeTensor) and not is_traceable_wrapper_subclass(value):
             storages.setdefault(value.untyped_storage().data_ptr(), []).append((spec, value))
-    return storages.values()
-
-
-def _layout(value: torch.Tensor) -> tuple[Any, ...]:
-    return value.storage_offset(), value.shape, value.stride(), value.dtype
-
-
-def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Return True if two tensors of one storage have a byte in common, by the range of each."""
-    (start, end), (first, last) = _span(one), _span(two)
-    return start < last and first < end
+    for weights in storages.values():
+        if not written.isdisjoint(spec.arg.name for spec, _ in weights):
+            yield weights
 
 
 def _span(value: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of a tensor in its storage, and the one behind its last."""
     steps = zip(value.shape, value.stride(), strict=True)
     elements = 1 + sum((int(size) - 1) * int(stride) for size, stride in steps)
     start = int(value.storage_offset()) * value.element_size()
@@ -100,11 +90,7 @@ def merge_inputs(program: ExportedProgram, found: Sequence[Pair]) -> ExportedPro
     inputs = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for name, kept in same.items():
         inputs[name].replace_all_uses_with(inputs[kept])
-        graph.erase_node(inputs[name])
-    signature = program.graph_signature
-    specs = [spec for spec in signature.input_specs if spec.arg.name not in same]
-    outputs = list(signature.output_specs)
-    return rebuilt(program, graph, ExportGraphSignature(specs, outputs), program.graph_module)
+    return without_inputs(program, graph, same)
 
 
 def reused_sources(program: ExportedProgram) -> Iterator[Node]:
@@ -112,7 +98,7 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
     written = places_written(program.graph)
     sources: set[Node] = set()
     for position, node in enumerate(program.graph.nodes):
-        if node.target is not _COPY or not isinstance(node.args[1], Node):
+        if node.target is not aten.copy_.default or not isinstance(node.args[1], Node):
             continue
         target, source = node.args[0], node.args[1]
         if target.meta["val"].dtype != source.meta["val"].dtype:
@@ -125,12 +111,17 @@ def reused_sources(program: ExportedProgram) -> Iterator[Node]:
         sources.add(source)
 
 
-def _clone_source(graph: Graph, copy: Node) -> None:
+def _clone_source(copy: Node, _: Node) -> None:
     """Clone the value that is copied."""
-    target, source, *others = copy.args
-    clone = graph.call_function(torch.ops.aten.clone.default, (source,))
-    clone.meta = dict(source.meta)  # type: ignore[union-attr]
-    copy.args = (target, clone, *others)
+    _give(copy, aten.clone.default)
+
+
+def _give(copy: Node, op: Any, *args: Any, **options: Any) -> None:
+    """Copy the result of an op on the value that was copied."""
+    source: Any = copy.args[1]
+    given = copy.graph.call_function(op, (source, *args), options)
+    given.meta = {**source.meta, "val": op(source.meta["val"], *args, **options)}
+    copy.update_arg(1, given)
 
 
 def _is_converting_copy(node: Node) -> bool:
@@ -149,21 +140,13 @@ def _is_whole_input(node: Node) -> bool:
     return node.op == "placeholder"
 
 
-def _convert_source(graph: Graph, copy: Node) -> None:
+def _convert_source(copy: Node, _: Node) -> None:
     """Convert and expand the value that is copied."""
-    target, source, *others = copy.args
-    wanted, given = target.meta["val"], source.meta["val"]  # type: ignore[union-attr]
+    wanted, given = (value.meta["val"] for value in copy.args[:2])  # type: ignore[union-attr]
     if given.dtype != wanted.dtype:
-        source = _call(graph, torch.ops.aten._to_copy.default, source, dtype=wanted.dtype)
+        _give(copy, aten._to_copy.default, dtype=wanted.dtype)
     if given.shape != wanted.shape:
-        source = _call(graph, torch.ops.aten.expand.default, source, list(wanted.shape))
-    copy.args = (target, source, *others)
-
-
-def _call(graph: Graph, op: OpOverload, source: Any, *args: Any, **options: Any) -> Node:
-    node = graph.call_function(op, (source, *args), options)
-    node.meta = {**source.meta, "val": op(source.meta["val"], *args, **options)}
-    return node
+        _give(copy, aten.expand.default, list(wanted.shape))
 
 
 @frozen(eq=False)
@@ -189,21 +172,15 @@ def unconverted_values(program: ExportedProgram) -> Iterator[Unconverted]:
             yield Unconverted(name, target, reader)
 
 
-def idle_dropouts(program: ExportedProgram) -> Iterator[Node]:
-    """Yield the dropouts that return what they are given, if that is written later."""
-    return filter(_is_idle, written_through(program.graph))
+def idle_dropouts(program: ExportedProgram) -> list[Node]:
+    """Return the dropouts that return what they are given, if that is written later."""
+    nodes = (n for n in written_through(program.graph) if base_name(n.target) in _DROPOUTS)
+    return [node for node in nodes if len(node.args) == 3 and not all(node.args[1:])]
 
 
-def _is_idle(node: Node) -> bool:
-    if base_name(node.target) not in _DROPOUTS or len(node.args) != 3:
-        return False
-    _, probability, train = node.args
-    return not (train and probability)
-
-
-def _alias(graph: Graph, node: Node) -> None:
+def _alias(node: Node, _: Node) -> None:
     """Make a dropout an op that shares memory with its input."""
-    node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
+    node.target, node.args = aten.alias.default, node.args[:1]
 
 
 ALIASED_BUFFERS = Quirk(
@@ -238,7 +215,7 @@ REUSED_SOURCES = Quirk(
     "has_data_mutation and torch/_export/verifier.py, _verify_exported_program_signature",
     affects="torch<2.15",
     find=reused_sources,
-    fix=lambda program, found: with_changed(program, found, _clone_source),
+    fix=partial(with_changed, change=_clone_source),
 )
 CONVERTING_COPIES = Quirk(
     name="converting-copies",
@@ -247,8 +224,8 @@ CONVERTING_COPIES = Quirk(
     "read again.",
     upstream="not reported; torch/_decomp/decompositions.py, copy",
     affects="torch<2.15",
-    find=Nodes((_COPY,), _is_converting_copy),
-    fix=lambda program, found: with_changed(program, found, _convert_source),
+    find=Nodes((aten.copy_.default,), _is_converting_copy),
+    fix=partial(with_changed, change=_convert_source),
     in_loop=Refusal(
         "ExecuTorch would keep the dtype and shape of {found.name}, which is copied to "
         "{found.target!r}, where that is read again{where}",
@@ -264,7 +241,7 @@ IDLE_DROPOUTS = Quirk(
     upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
     affects="torch<2.15",
     find=idle_dropouts,
-    fix=lambda program, found: with_changed(program, found, _alias),
+    fix=partial(with_changed, change=_alias),
 )
 QUIRKS = (
     ALIASED_BUFFERS,

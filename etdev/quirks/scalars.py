@@ -14,8 +14,8 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import map_arg
 
 from etdev.graph.nodes import graph_modules
+from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import fake_mode
-from etdev.quirks.changes import changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 
@@ -64,7 +64,7 @@ def make_tensors(program: ExportedProgram, found: list[Number]) -> ExportedProgr
         _describe(tensor, node, number.dtype)
         node.update_arg(number.index, tensor)
 
-    return changed(program, found, make)
+    return with_changed(program, found, make)
 
 
 def _compute_wide(node: Node, _: Node) -> None:
@@ -190,6 +190,6 @@ WIDENED_SCALARS = Quirk(
     upstream="not reported; executorch/exir/passes/scalar_to_tensor_pass.py, call_operator",
     affects="executorch<1.6",
     find=Nodes(only=_is_widened, branches=True),
-    fix=lambda program, found: changed(program, found, _compute_wide),
+    fix=lambda program, found: with_changed(program, found, _compute_wide),
 )
 QUIRKS = (ROUNDED_SCALARS, WIDENED_SCALARS)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import (
     compute_unbacked_bindings,
     statically_known_true,
@@ -23,10 +23,8 @@ from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 from etdev.upstream.exported import with_parts
 
 aten = torch.ops.aten
-_SELECT = aten.select.int
 # How far the arguments go, after a tensor and its dimension, that may count from the end.
 _LIMITS = {aten.slice.Tensor: 4, aten.narrow.default: 3}
-_CHECK = aten._assert_scalar.default
 
 
 def _may_be_out(node: Node) -> bool:
@@ -45,53 +43,38 @@ def look_up(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
     What is looked up counts from the start, and one out of range fails, as in eager PyTorch.
     """
     # The new positions are symbols, which the caller's program must not know.
-    return with_changed(with_own_symbols(program), found, _look_up)
+    names, own = {node.name for node in found}, with_own_symbols(program)
+    return with_changed(own, [n for n in own.graph.nodes if n.name in names], _look_up)
 
 
-def _look_up(graph: Graph, node: Node) -> None:
+def _look_up(node: Node, _: Node) -> None:
     source, dim, position = node.args
-    # What is made of sizes alone has nothing else to tell that it is fake.
-    with source.meta["val"].fake_mode:  # type: ignore[union-attr]
-        inside = _inside(graph, node, position, _size(graph, source, dim))  # type: ignore[arg-type]
-    node.args = (source, dim, inside)
-    # The offset of its row needs no symbol now.
-    row = _SELECT(source.meta["val"], dim, inside.meta["val"])  # type: ignore[union-attr]
-    node.meta = {**_described(node), "val": row}
-
-
-def _described(node: Node) -> dict[str, Any]:
-    """Return where a node comes from, without the symbols that its own value has."""
-    return {key: value for key, value in node.meta.items() if key != "unbacked_bindings"}
-
-
-def _inside(graph: Graph, node: Node, position: Any, size: Any) -> Node:
-    """Return a position that counts from the start, by a kernel that refuses any out of range."""
+    meta = {key: value for key, value in node.meta.items() if key != "unbacked_bindings"}
 
     def call(function: Any, *args: Any, **options: Any) -> Node:
-        result = graph.call_function(function, args, options)
+        result = node.graph.call_function(function, args, options)
         values = map_arg((args, options), lambda argument: argument.meta["val"])
-        result.meta = {**_described(node), "val": function(*values[0], **values[1])}
+        result.meta = {**meta, "val": function(*values[0], **values[1])}
         return result
 
-    places = call(aten.arange.default, size, dtype=torch.int64)
-    row = call(aten.full.default, [1], position, dtype=torch.int64)
-    inside = call(aten.item.default, call(aten.index.Tensor, places, [row]))
-    value = inside.meta["val"]
-    inside.meta["unbacked_bindings"] = compute_unbacked_bindings(value.node.shape_env, value)
-    for known in (call(operator.ge, inside, 0), call(operator.lt, inside, size)):
-        torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
-        call(_CHECK, known, "a position is in its dimension")
-    return inside
-
-
-def _size(graph: Graph, source: Node, dim: int) -> Any:
-    """Return the size that a position is in: an int, or a node of it."""
-    size = source.meta["val"].shape[dim]
-    if isinstance(size, int):
-        return size
-    node = graph.call_function(aten.sym_size.int, (source, dim))
-    node.meta = {**_described(source), "val": size}
-    return node
+    value = source.meta["val"]  # type: ignore[union-attr]
+    # What is made of sizes alone has nothing else to tell that it is fake.
+    with value.fake_mode:
+        size = value.shape[dim]
+        if not isinstance(size, int):
+            size = call(aten.sym_size.int, source, dim)
+        places = call(aten.arange.default, size, dtype=torch.int64)
+        row = call(aten.full.default, [1], position, dtype=torch.int64)
+        # Its kernel refuses a position out of range.
+        inside = call(aten.item.default, call(aten.index.Tensor, places, [row]))
+        number = inside.meta["val"]
+        inside.meta["unbacked_bindings"] = compute_unbacked_bindings(number.node.shape_env, number)
+        for known in (call(operator.ge, inside, 0), call(operator.lt, inside, size)):
+            torch._check(known.meta["val"])  # type: ignore[no-untyped-call]
+            call(aten._assert_scalar.default, known, "a position is in its dimension")
+    node.args = (source, dim, inside)
+    # The offset of its row needs no symbol now.
+    node.meta = {**meta, "val": aten.select.int(value, dim, number)}
 
 
 @frozen(eq=False)
@@ -113,29 +96,19 @@ def unknown_slices(program: ExportedProgram) -> Iterator[Unknown]:
 
 @frozen(eq=False)
 class Size:
-    """A dynamic size of an input.
-
-    Args:
-        name: The input.
-        dim: The dimension.
-        size: The size, a symbol.
-        bound: What ExecuTorch plans memory for.
-    """
+    """A dynamic size of an input, and the one that ExecuTorch plans memory for."""
 
     name: str
     dim: int
     size: Any
-
-    @property
-    def bound(self) -> int | None:
-        return upper_bound(self.size)
+    bound: int | None
 
 
 def _sizes(program: ExportedProgram) -> Iterator[Size]:
     for node in program.graph.find_nodes(op="placeholder"):
         for dim, size in enumerate(getattr(node.meta.get("val"), "shape", ())):
             if not isinstance(size, int):
-                yield Size(node.name, dim, size)
+                yield Size(node.name, dim, size, upper_bound(size))
 
 
 def fixed_sizes(program: ExportedProgram) -> list[Size]:
@@ -153,32 +126,17 @@ def unbounded_sizes(program: ExportedProgram) -> list[Size]:
     return list(first.values())
 
 
-@frozen(eq=False)
-class Range:
-    """A symbol with the range that it had before."""
-
-    symbol: Any
-    bounds: Any
-
-
-def narrowed_ranges(program: ExportedProgram, source: ExportedProgram) -> list[Range]:
-    """Return the ranges that began lower in the program that was converted."""
-    return narrowed_since(program, source.range_constraints)
-
-
-def narrowed_since(program: ExportedProgram, given: Mapping[Any, Any]) -> list[Range]:
-    """Return the ranges that began lower, by symbol."""
+def narrowed_ranges(program: ExportedProgram, given: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return the symbols whose ranges began lower when they were given, with these ranges."""
     now = program.range_constraints
-    ranges = given.items()
-    return [Range(s, before) for s, before in ranges if s in now and before.lower < now[s].lower]
+    return [(s, was) for s, was in given.items() if s in now and was.lower < now[s].lower]
 
 
-def widen(program: ExportedProgram, found: Sequence[Range]) -> ExportedProgram:
+def widen(program: ExportedProgram, found: Sequence[tuple[Any, Any]]) -> ExportedProgram:
     """Say in a program that sizes may be as small as they were given."""
     ranges = dict(program.range_constraints)
-    for each in found:
-        upper = ranges[each.symbol].upper
-        ranges[each.symbol] = type(each.bounds)(each.bounds.lower, upper)
+    for symbol, given in found:
+        ranges[symbol] = type(given)(given.lower, ranges[symbol].upper)
     return with_parts(program, range_constraints=ranges)
 
 
@@ -189,7 +147,7 @@ UNKNOWN_POSITIONS = Quirk(
     "negative or out of range.",
     upstream="not reported; torch/_decomp/decompositions.py, select_int",
     affects="torch<2.15",
-    find=Nodes((_SELECT,), _may_be_out),
+    find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
 UNKNOWN_SLICES = Quirk(
@@ -238,7 +196,7 @@ NARROWED_RANGES = Quirk(
     summary="A dynamic size that may be 0 or 1 is taken to be 2 or more.",
     upstream="not reported; executorch/exir/_program_utils.py, _get_updated_range_constraints",
     affects="executorch<1.6",
-    find=Since(narrowed_ranges),
+    find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )
 QUIRKS = (

@@ -32,14 +32,7 @@ _VIEW = "aten.view_copy.default"
 
 @frozen(eq=False)
 class Result:
-    """A result of a method.
-
-    Args:
-        index: Its position among all results, new values of buffers included.
-        spec: What it is.
-        node: The node that computes it.
-        target: Name of the input that it is written to; empty for an output.
-    """
+    """A result of a method: an output, or the new value of the input that is its `target`."""
 
     index: int
     spec: OutputSpec
@@ -53,7 +46,7 @@ class Result:
 
 
 def _results(program: ExportedProgram) -> list[Result]:
-    """Return the results that are computed, in their order."""
+    """Return the results that are computed, new values of buffers included, in their order."""
     inputs = {
         spec.target if spec.target is not None else spec.arg.name: spec.arg.name
         for spec in program.graph_signature.input_specs
@@ -69,57 +62,38 @@ def _results(program: ExportedProgram) -> list[Result]:
     ]
 
 
-def _updates(program: ExportedProgram) -> list[Result]:
-    """Return the new values of what a method writes."""
-    return [result for result in _results(program) if result.target]
-
-
 def lost_write_backs(program: ExportedProgram) -> list[Result]:
     """Return the new values that are the value of another buffer."""
+    updates = [result for result in _results(program) if result.target]
     # Written parameters become buffers.
-    buffers = {update.target for update in _updates(program)}
+    buffers = {update.target for update in updates}
     buffers.update(program.graph_signature.inputs_to_buffers)
-    return [
-        update
-        for update in _updates(program)
-        if update.node.name in buffers and update.node.name != update.target
-    ]
+    return [u for u in updates if u.node.name in buffers and u.node.name != u.target]
 
 
 def shared_values(program: ExportedProgram) -> Iterator[Result]:
     """Yield the new values that another buffer has, too."""
     seen: set[Node] = set()
-    for update in _updates(program):
-        if update.node in seen:
-            yield update
-        seen.add(update.node)
+    for result in _results(program):
+        if result.target and result.node in seen:
+            yield result
+        seen.update([result.node] if result.target else ())
 
 
-def viewed_values(program: ExportedProgram) -> Iterator[Result]:
-    """Yield the new values that are views of what is written before them."""
+def late_values(program: ExportedProgram) -> Iterator[Result]:
+    """Yield the outputs that are the old value of a buffer, and the new values that view one."""
+    results = _results(program)
     written: set[str] = set()
-    for update in _updates(program):
-        if _base(update.node).name in written:
+    for update in (result for result in results if result.target):
+        base = update.node
+        while op_name(base) == _VIEW:
+            base = base.all_input_nodes[0]
+        if base.name in written:
             yield update
         written.add(update.target)
-
-
-def _base(node: Node) -> Node:
-    """Return what a node is a view of, in ExecuTorch's memory."""
-    while op_name(node) == _VIEW:
-        node = node.all_input_nodes[0]
-    return node
-
-
-def stale_outputs(program: ExportedProgram) -> list[Result]:
-    """Return the outputs that are the value of a buffer before it is written."""
-    results = _results(program)
-    written = {result.target for result in results if result.target}
-    return [
-        result
-        for result in results
-        if not result.target and result.node.op == "placeholder" and result.node.name in written
-    ]
+    for output in (result for result in results if not result.target):
+        if output.node.op == "placeholder" and output.node.name in written:
+            yield output
 
 
 def clone_results(program: ExportedProgram, found: Sequence[Result]) -> ExportedProgram:
@@ -144,18 +118,12 @@ def clone_results(program: ExportedProgram, found: Sequence[Result]) -> Exported
 
 def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
     """Return a function that finds what a program writes of one kind."""
-    return lambda program: [each for each in _updates(program) if each.spec.kind is kind]
+    return lambda program: [each for each in _results(program) if each.spec.kind is kind]
 
 
 @frozen
 class Shared:
-    """A buffer of several methods.
-
-    Args:
-        target: Its target in the method that writes it.
-        writer: That method.
-        other: Another method that has it.
-    """
+    """A buffer that the method `writer` writes, and that another method has, too."""
 
     target: str
     writer: str
@@ -236,25 +204,15 @@ SHARED_NEW_VALUE = Quirk(
     fix=clone_results,
     in_loop=UNKEPT,
 )
-VIEWED_UPDATES = Quirk(
-    name="viewed-updates",
-    stage=_UPDATES,
-    summary="A new value that is a view of another buffer is read when that has been written.",
-    upstream="not reported; executorch/exir/passes/replace_view_copy_with_view_pass.py, "
-    "ReplaceViewCopyWithViewPass.call",
-    affects="executorch<1.6",
-    find=viewed_values,
-    fix=clone_results,
-    in_loop=UNKEPT,
-)
 STALE_OUTPUTS = Quirk(
     name="stale-outputs",
     stage=_UPDATES,
-    summary="An output that is the old value of a buffer is read after the buffer is written.",
+    summary="An output that is the old value of a buffer, or a new value that is a view of another "
+    "buffer, is read after that buffer is written.",
     upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
-    "_insert_copy",
+    "_insert_copy, and replace_view_copy_with_view_pass.py, ReplaceViewCopyWithViewPass.call",
     affects="executorch<1.6",
-    find=stale_outputs,
+    find=late_values,
     fix=clone_results,
     in_loop=UNKEPT,
 )
@@ -278,7 +236,6 @@ QUIRKS = (
     WRITTEN_INPUTS,
     LOST_WRITE_BACK,
     SHARED_NEW_VALUE,
-    VIEWED_UPDATES,
     STALE_OUTPUTS,
     SHARED_STATE,
 )

@@ -44,10 +44,7 @@ def _active(rows: Iterable[Quirk]) -> tuple[Quirk, ...]:
 
 
 def rows_of(plugins: Iterable[Plugin]) -> list[tuple[str, Quirk]]:
-    """Return who has which row, in their order, also those for other versions.
-
-    Args:
-        plugins: The plugins that are asked, in claim order.
+    """Return who has which row, also those for other versions: etdev's, then plugins' in order.
 
     Raises:
         PluginError: A plugin gives a row the name of another one.
@@ -96,22 +93,20 @@ class Table:
         Raises:
             EtdevError: The error of a row that has no fix for what it found.
         """
-        rows = [row for row in self.at(stage) if row.fix or row.refusal]
-        who, index = _who(stage), Index(program, source)
-        for row in rows:
-            found = index.found(row.find)
+        index = Index(program, source)
+        for row in self.at(stage):
+            found = index.found(row.find) if row.fix or row.refusal else []
             if not found:
                 continue
             if row.fix is None:
-                assert row.refusal is not None
-                _refuse(row.refusal, method, found, who, strict)
+                _refuse(row.refusal, method, found, _who(stage), strict)
                 continue
             try:
                 program = row.fix(program, found)
             except (RuntimeError, ValueError) as error:
                 if row.refusal is None:
                     raise
-                raise error_of(row.refusal, method, found, who, error) from error
+                raise _error_of(row.refusal, method, found, _who(stage), error) from error
             index = Index(program, source)
         return program
 
@@ -134,53 +129,33 @@ class Table:
             if refusal is None or not set(places).intersection(stages):
                 continue
             if found := index.found(refusal.find or row.find):
-                who = LOOP if row.in_loop else _who(row.stages[0])
-                _refuse(refusal, method, found, who)
+                _refuse(refusal, method, found, LOOP if row.in_loop else _who(row.stages[0]))
 
     def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
-        """Raise the error of the first row that names the cause of a failure of ExecuTorch.
-
-        Raises:
-            EtdevError: There is one.
-        """
+        """Raise the error of the first row that names the cause of a failure of ExecuTorch."""
         index = Index(program)
         for row in self.at(stage, named=True):
-            assert row.symptom is not None
-            assert row.refusal is not None
-            if row.symptom(error) and (found := index.found(row.find)):
-                raise error_of(row.refusal, method, found, _who(stage), error) from error
+            if row.symptom and row.symptom(error) and (found := index.found(row.find)):
+                raise _error_of(row.refusal, method, found, _who(stage), error) from error
 
     @contextmanager
-    def during(self, stage: Stage, programs: Iterable[Any]) -> Iterator[Callable[[Any], None]]:
+    def during(self, stage: Stage, program: Any) -> Iterator[list[Callable[[Any], None]]]:
         """Enter the contexts in which upstream's part of a stage has to run.
 
         Yields:
-            A function that checks the result, once the contexts are left.
+            Functions that check the result, once the contexts are left.
         """
-        indices = [Index(program) for program in programs]
-        checks: list[Any] = []
-
-        def check(result: Any) -> None:
-            for each in filter(None, checks):
-                each(result)
-
+        index, checks = Index(program), []
         with ExitStack() as stack:
             for row in self.at(stage):
-                if row.during is None:
-                    continue
-                if found := [each for index in indices for each in index.found(row.find)]:
+                if row.during and (found := index.found(row.find)):
                     checks.append(stack.enter_context(row.during(found)))
-            yield check
+            yield [check for check in checks if check]
 
 
 @frozen(eq=False, slots=False)
 class Index:
-    """An index of one program, by which the rows of a stage find nodes in one walk.
-
-    Args:
-        program: An ExportedProgram or a GraphModule.
-        source: The program that it was converted from.
-    """
+    """An index of an ExportedProgram or a GraphModule, by which rows find nodes in one walk."""
 
     program: Any
     source: Any = None
@@ -220,38 +195,26 @@ def _calls(modules: Iterable[GraphModule]) -> _Calls:
 
 
 def _refuse(
-    refusal: Refusal, method: str, found: Sequence[Any], who: str, strict: bool = False
+    refusal: Refusal | None, method: str, found: Sequence[Any], who: str, strict: bool = False
 ) -> None:
-    """Refuse what has been found, or warn of each.
-
-    Raises:
-        EtdevError: The refusal's own.
-    """
-    if strict or not refusal.warns:
-        raise error_of(refusal, method, found, who)
+    """Raise the error for what a row has found, or warn of each."""
+    if strict or not (refusal and refusal.warns):
+        raise _error_of(refusal, method, found, who)
     for each in found:
-        warnings.warn(str(error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)
+        warnings.warn(str(_error_of(refusal, method, [each], who)), EtdevWarning, stacklevel=3)
 
 
-def error_of(
-    refusal: Refusal,
+def _error_of(
+    refusal: Refusal | None,
     method: str,
     found: Sequence[Any],
     who: str,
     error: Exception | None = None,
 ) -> EtdevError:
-    """Make the error for what a row has found.
-
-    Args:
-        refusal: What to say.
-        method: The method's name.
-        found: What was found; the first is named, or all of it.
-        who: Who refuses it.
-        error: Why a fix, or ExecuTorch, failed.
-    """
-    first = found[0]
+    """Make the error for what a row has found; `error` is why a fix, or ExecuTorch, failed."""
+    assert refusal is not None
     names = ", ".join(str(getattr(each, "name", each)) for each in found)
-    values = {"method": method, "found": first, "names": names, "error": error}
+    values = {"method": method, "found": found[0], "names": names, "error": error}
     if error is not None:
         values["why"] = first_line(error)
     nodes = [getattr(each, "node", each) for each in found]

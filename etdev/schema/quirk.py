@@ -87,8 +87,8 @@ class Quirks(Protocol):
         """Raise the error of the first row that names the cause of a failure."""
 
     def during(
-        self, stage: Stage, programs: Iterable[Any]
-    ) -> AbstractContextManager[Callable[[Any], None]]:
+        self, stage: Stage, program: Any
+    ) -> AbstractContextManager[list[Callable[[Any], None]]]:
         """Enter the contexts in which upstream's part of a stage has to run."""
 
 
@@ -158,8 +158,8 @@ class Quirk:
         in_loop: Raised by `etdev.partitioner()` where only `Lowerer` can fix it.
         symptom: Look only after ExecuTorch failed with an error that satisfies this; the refusal
             then names the cause.
-        during: Given the findings, makes a context in which upstream's part of the stage runs. It
-            may yield a function, which gets the result afterwards and may refuse it.
+        during: At `EXPORT`, given the findings, makes a context in which torch.export runs. It may
+            yield a function, which gets the program afterwards and may refuse it.
         undefined: Upstream may be right by luck, as with uninitialised memory.
     """
 
@@ -179,3 +179,5 @@ class Quirk:
     def __attrs_post_init__(self) -> None:
         if not (self.fix or self.refusal or self.in_loop or self.during):
             raise EtdevError(self.name, "does nothing", "give it a fix or a refusal")
+        if self.during and self.stages != (Stage.EXPORT,):
+            raise EtdevError(self.name, "has `during` at another stage", "give it a fix")

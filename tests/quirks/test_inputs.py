@@ -31,8 +31,9 @@ class Counter(nn.Module):
 
 
 @pytest.mark.parametrize("plugins", ORDERS)
-def test_a_method_without_inputs_has_its_constants(plugins):
-    assert_agrees(Lowerer(plugins).lower(Counter(), ()), Counter(), *[()] * 3)
+def test_a_method_without_inputs_that_has_several_constants_is_refused(plugins):
+    with pytest.raises(LoweringError, match="method 'forward' has no inputs, and ExecuTorch takes"):
+        Lowerer(plugins).lower(Counter(), ())
 
 
 class Times(nn.Module):

@@ -19,17 +19,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Counter(nn.Module):
-    """Counts its calls, with several constants and no input."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(4))
-
-    def forward(self):
-        return self.count.add_(1) * 1.5 + 2.5
-
-
 def _branches(x):
     first = torch.cond(x.sum() > 0, lambda x: x * 2 + 1, lambda x: x.exp() - 1, (x,))
     second = torch.cond(x.sum() > 1, lambda y: (y + 1) * y, lambda y: y - 3, (first,))
@@ -121,7 +110,6 @@ X = torch.randn(2, 3)
             Function(nn.functional.multilabel_margin_loss),
             (X, torch.tensor([[0, -1, 1], [2, 0, -1]])),
         ),
-        (Counter(), ()),
         (Joined(), (X,)),
         (Function(lambda x: x.masked_select(x > 0)), (X,)),
         (Function(_written), (X,)),
@@ -139,7 +127,6 @@ X = torch.randn(2, 3)
         "conds",
         "quantised",
         "labels",
-        "no inputs",
         "joined",
         "mask",
         "written",

@@ -40,7 +40,8 @@ ANIMALS = {
 # What is refused by name, with words of the refusal.
 REFUSED = {
     "flow.loop": "ExecuTorch can't run while_loop",
-    "flow.map_over_two": "ExecuTorch can't map over 2 tensors at once",
+    "flow.map_over_two": "ExecuTorch can't map over several tensors",
+    "flow.map_with_two_results": "ExecuTorch can't map over several tensors",
     "aliases.input_written": "writes to its input",
     "aliases.input_written_at_once": "writes to its input",
     "aliases.row_of_an_input_written": "writes to its input",
