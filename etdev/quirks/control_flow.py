@@ -53,14 +53,18 @@ def write_out(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgra
         assert mode is not None
         if value.numel() > _MOST_WRITTEN:
             raise ValueError(f"it has {value.numel()} numbers")
-        call = node.graph.call_function
+        call, shape = node.graph.call_function, list(value.shape)
         dtype: dict[str, Any] = {"dtype": value.dtype}
-        numbers = [call(aten.full.default, ([], n), dtype) for n in value.flatten().tolist()]
-        made = call(aten.stack.default, (numbers,)) if numbers else None
-        made = call(aten.view.default, (made, list(value.shape))) if made else None
-        made = made or call(aten.full.default, (list(value.shape), 0), dtype)
-        for each in numbers:
-            each.meta["val"] = mode.from_tensor(value.new_empty(()), static_shapes=True)
+        numbers = value.flatten().tolist()
+        if len(numbers) < 2:
+            made = call(aten.full.default, (shape, *(numbers or [0])), dtype)
+        else:
+            parts = [call(aten.full.default, ([1], number), dtype) for number in numbers]
+            for part in parts:
+                part.meta["val"] = mode.from_tensor(value.new_empty(1), static_shapes=True)
+            joined = call(aten.cat.default, (parts,))
+            joined.meta["val"] = mode.from_tensor(value.flatten(), static_shapes=True)
+            made = call(aten.view.default, (joined, shape))
         made.meta["val"] = mode.from_tensor(value, static_shapes=True)
         node.replace_all_uses_with(made)
         node.graph.erase_node(node)
