@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,31 +55,6 @@ def _written_buffers(program: ExportedProgram) -> Iterator[tuple[Node, str]]:
             yield node, str(target)
 
 
-def _with_values(
-    program: ExportedProgram, found: Sequence[Node], change: Callable[[Node, torch.Tensor], Any]
-) -> ExportedProgram:
-    """Change the values of some buffers, and perhaps their nodes, in a copy of a program."""
-    names = {node.name for node in found}
-    program = rebuilt(program, copy_graph(program.graph))
-    for node, target in _written_buffers(program):
-        if node.name in names:
-            # A buffer that isn't persistent is among the constants.
-            values: Any = program.state_dict if target in program.state_dict else program.constants
-            values[target] = change(node, values[target])
-    return program
-
-
-def gradient_buffers(program: ExportedProgram) -> list[Node]:
-    """Return the written buffers that require gradients."""
-    return [node for node, _ in _written_buffers(program) if node.meta["val"].requires_grad]
-
-
-def _detach(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """Free a buffer of gradients."""
-    node.meta["val"] = node.meta["val"].detach()
-    return value.detach()
-
-
 def initial_values(program: ExportedProgram, zero: Container[str] = ()) -> Iterator[Node]:
     """Yield the written buffers whose first value is read and not zero, or that are marked.
 
@@ -114,10 +88,16 @@ def mark_initial(nodes: Sequence[Node]) -> None:
         node.meta[_INITIAL] = True
 
 
-def _store(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """Store what a buffer holds now, though the model may run before the .pte is written."""
-    mark_initial([node])
-    return value.detach().clone()
+def store_initial(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
+    """Store what buffers hold now, though the model may run before the .pte is written."""
+    names, program = {node.name for node in found}, rebuilt(program, copy_graph(program.graph))
+    for node, target in _written_buffers(program):
+        if node.name in names:
+            mark_initial([node])
+            # A buffer that isn't persistent is among the constants.
+            values: Any = program.state_dict if target in program.state_dict else program.constants
+            values[target] = values[target].detach().clone()
+    return program
 
 
 WRITTEN_PARAMETERS = Quirk(
@@ -131,16 +111,6 @@ WRITTEN_PARAMETERS = Quirk(
     fix=make_buffers,
     in_loop=UNKEPT,
 )
-GRADIENT_BUFFERS = Quirk(
-    name="gradient-buffers",
-    stage=Stage.EDGE,
-    summary="A written buffer that requires gradients fails where to_executorch writes to it.",
-    upstream="not reported; executorch/exir/passes/insert_write_back_for_buffers_pass.py, "
-    "_insert_copy",
-    affects="executorch<1.6",
-    find=gradient_buffers,
-    fix=partial(_with_values, change=_detach),
-)
 INITIAL_VALUES = Quirk(
     name="initial-values",
     stage=Stage.EDGE,
@@ -149,7 +119,7 @@ INITIAL_VALUES = Quirk(
     "buffers with et_init_buffer in their metadata",
     affects="executorch<1.6",
     find=initial_values,
-    fix=partial(_with_values, change=_store),
+    fix=store_initial,
 )
 # Written parameters are buffers for the rows after them.
-QUIRKS = (WRITTEN_PARAMETERS, GRADIENT_BUFFERS, INITIAL_VALUES)
+QUIRKS = (WRITTEN_PARAMETERS, INITIAL_VALUES)
