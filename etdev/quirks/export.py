@@ -67,7 +67,8 @@ def _places(module: torch.nn.Module) -> dict[str, _Place]:
 
     for name, each in module.named_modules():
         prefix = f"self.{name}" if name else "self"
-        for owner in (vars(each), each._buffers, each._parameters):
+        own = vars(each)
+        for owner in (own, own["_buffers"], own["_parameters"]):
             for key, value in owner.items():
                 if key not in ("_buffers", "_parameters", "_modules"):
                     look(f"{prefix}.{key}", owner, key, value)
