@@ -28,7 +28,7 @@ BUDGETS = {
     "upstream": (610, 400),
 }
 HOST = (30_150, 24_000)  # without portable/
-PLUGINS = {"etdev-tune": (4_270, 3_200), "etdev-page": (900, 700), "etdev-cpu": (1_900, 1_600)}
+PLUGINS = {"etdev-tune": (3_780, 3_200), "etdev-page": (840, 700), "etdev-cpu": (1_900, 1_600)}
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 

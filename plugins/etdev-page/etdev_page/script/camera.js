@@ -41,12 +41,6 @@ function moveTo(item) {
   redraw();
 }
 
-function nudge(item) {
-  const left = item.x * CAMERA.scale + CAMERA.x, top = item.y * CAMERA.scale + CAMERA.y;
-  const inside = left > 10 && top > 10 && left + item.w * CAMERA.scale < CAMERA.w - 10 && top + 40 < CAMERA.h;
-  if (!inside) moveTo(item);
-}
-
 function listenToPointer() {
   const canvas = byId("canvas");
   let held = null;

@@ -76,7 +76,7 @@ function drawBox(item, far) {
 function boxClass(item) {
   const classes = ["box", item.kind === "g" ? "group" : item.kind];
   if (item.open) classes.push("open");
-  if (CURRENT.devices.includes(item.device)) classes.push("elsewhere");
+  if (item.device && item.device !== "cpu") classes.push("elsewhere");
   if (item === CHOSEN) classes.push("chosen");
   if (isDim(item)) classes.push("dim");
   else if (FILTER.query && !item.open) classes.push("hit");

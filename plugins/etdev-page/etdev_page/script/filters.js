@@ -37,10 +37,10 @@ function switchOf(kind, key, mark, label, number) {
 function showFilters() {
   const nodes = (number) => (number ? number.toLocaleString("en") : "");
   const owners = Object.entries(CURRENT.owned).map(([owner, number]) => switchOf("owners", owner, el("i", { class: "swatch" }), owner, nodes(number)));
-  const devices = devicesOf(CURRENT).map((device) => switchOf("devices", device, null, device, ""));
+  const devices = CURRENT.devices.map((device) => switchOf("devices", device, null, device, ""));
   byId("filters").replaceChildren(
     el("h3", {}, "Owner"), ...(owners.length ? owners : [el("p", { class: "quiet" }, "no nodes")]),
-    ...(devices.length ? [el("h3", {}, "Device"), ...devices] : []),
+    ...(devices.length > 1 ? [el("h3", {}, "Device"), ...devices] : []),
     el("h3", {}, "Why portable"), ...reasonSwitches(),
     ...(FILTER.active ? [el("h3", {}, ""), el("button", { id: "clear", onclick: clearFilter }, "Show everything")] : []));
 }
@@ -56,8 +56,6 @@ function reasonSwitches() {
     return el("button", { class: `switch${only ? " only" : ""}`, title: reason, "data-reason": reason, onclick: press }, el("span", { class: "reason" }, reason), el("b", {}, String(number)));
   });
 }
-
-const devicesOf = (method) => (method.devices.length ? [...(method.vertices.some((v) => v.device === "cpu" && v.kind !== "i") ? ["cpu"] : []), ...method.devices] : []);
 
 function clearFilter() {
   FILTER.owners.clear();

@@ -55,7 +55,7 @@ function decodeMethod(raw) {
   method.homes = new Map(method.vertices.flatMap((v) => v.members.map((node) => [node.index, v])));
   countMembers(method);
   linkEdges(method);
-  method.devices = [...new Set(method.vertices.map((v) => v.device))].filter((d) => d !== "cpu").sort();
+  method.devices = [...new Set(method.vertices.map((v) => v.device))].sort();
   return method;
 }
 

@@ -43,7 +43,7 @@ function step(way) {
   const next = CHOSEN ? neighbour(CHOSEN, way) : SCENE.boxes[0];
   if (!next) return;
   choose(next);
-  nudge(next);
+  moveTo(next);
 }
 
 function neighbour(item, way) {
