@@ -83,11 +83,11 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
 def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
     """Name the backends and kernels that this machine's runtime lacks."""
     for method in artifact.methods:
-        lacks = missing(method)
-        for backend_id in lacks.backends:
+        backends, kernels = missing(method)
+        for backend_id in backends:
             cure = "run it with one that is built with it, or lower without its plugin"
             yield f"method {method.name}: the runtime has no backend {backend_id}; {cure}"
-        for name in lacks.kernels:
+        for name in kernels:
             cure = "run it with one that has it, or give the op to a plugin"
             yield f"method {method.name}: the runtime has no kernel {name}; {cure}"
 

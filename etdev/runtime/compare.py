@@ -98,7 +98,14 @@ def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]
     """Measure how far each output is from eager."""
     if len(outputs) != len(expected):
         raise RunError("check", f"{len(outputs)} outputs against {len(expected)} of eager", _CURE)
-    return [_difference(i, a, b) for i, (a, b) in enumerate(zip(outputs, expected, strict=True))]
+    found = []
+    for index, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        a, b = torch.as_tensor(output), torch.as_tensor(wanted)
+        if a.shape != b.shape:
+            shapes = f"has shape {tuple(a.shape)}, eager {tuple(b.shape)}"
+            raise RunError("check", f"output {index} {shapes}", _CURE)
+        found.append(_difference(a, b))
+    return found
 
 
 def mismatch(
@@ -123,21 +130,18 @@ def _mismatch(value: Any, wanted: Any, tolerance: Tolerance) -> str | None:
         return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
     if tensors and a.dtype != b.dtype:
         return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
-    difference, allowed = _difference(0, a, b), tolerance.allowed(b)
+    difference, allowed = _difference(a, b), tolerance.allowed(b)
     if not difference.exceeds(allowed):
         return None
     largest = f"largest value {difference.max_value:.3g}"
     return f"is off by {difference.max_error:.3g} ({largest}, tolerance {allowed:.1e})"
 
 
-def _difference(index: int, output: Any, expected: Any) -> Difference:
-    a, b = torch.as_tensor(output).detach(), torch.as_tensor(expected).detach()
-    if a.shape != b.shape:
-        shapes = f"has shape {tuple(a.shape)}, eager {tuple(b.shape)}"
-        raise RunError("check", f"output {index} {shapes}", _CURE)
+def _difference(a: torch.Tensor, b: torch.Tensor) -> Difference:
+    """Measure how far a tensor is from another one of its shape."""
     if a.numel() == 0:
         return Difference(0.0, 0.0)
-    a, b = a.to(torch.float64), b.to(torch.float64)
+    a, b = a.detach().to(torch.float64), b.detach().to(torch.float64)
     # Equal infinities differ by nan and are not an error; a nan on one side alone is.
     error = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
     return Difference(float(error.max()), float(b.abs().max()))

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
 
-from attrs import frozen
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -20,24 +19,16 @@ from etdev.runtime.decision import Decision
 _QUANTISED = "quantized_decomposed::"
 
 
-@frozen
-class Missing:
-    """Backends and kernels of a method that the runtime lacks, such as `aten::avg_pool3d.out`."""
-
-    backends: tuple[str, ...]
-    kernels: tuple[str, ...]
-
-
-def missing(method: MethodArtifact) -> Missing:
-    """Return the backends and kernels of a method that this machine's runtime lacks."""
+def missing(method: MethodArtifact) -> tuple[list[str], list[str]]:
+    """Return the backends and kernels that this machine's runtime lacks for a method."""
     from executorch.runtime import Runtime
 
     load_kernels(method)
     runtime, known = Runtime.get(), _known()
     backends = dict.fromkeys(delegate.backend_id for delegate in method.delegates)
-    return Missing(
-        tuple(name for name in backends if not runtime.backend_registry.is_available(name)),
-        tuple(name for name in method.operators if name not in known),
+    return (
+        [name for name in backends if not runtime.backend_registry.is_available(name)],
+        [name for name in method.operators if name not in known],
     )
 
 
@@ -80,7 +71,8 @@ def warn_of_missing(methods: Sequence[MethodArtifact], decision: Decision, stric
         # ExecuTorch can be built without its runtime for Python.
         return
     for method in methods:
-        kernels = [name for name in missing(method).kernels if not name.startswith("et_copy::")]
+        _, lacking = missing(method)
+        kernels = [name for name in lacking if not name.startswith("et_copy::")]
         if not kernels:
             continue
         texts = ", ".join(_described(kernels, decision.programs.get(method.name)))

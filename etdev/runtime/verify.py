@@ -139,15 +139,15 @@ class Verifier:
 
 def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
     """Return why a method can't be verified on this machine; None if it can."""
-    lacks = missing(facts)
-    if lacks.kernels:
+    backends, kernels = missing(facts)
+    if kernels:
         raise VerifyError(
             f"method {facts.name!r}",
-            f"the runtime has no kernel {', '.join(lacks.kernels)}",
+            f"the runtime has no kernel {', '.join(kernels)}",
             "leave out those ops, or give them to a plugin",
         )
-    if lacks.backends:
-        return f"the runtime has no backend {', '.join(lacks.backends)}"
+    if backends:
+        return f"the runtime has no backend {', '.join(backends)}"
     return "it draws random numbers" if is_random(reference) else None
 
 

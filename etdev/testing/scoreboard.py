@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from attrs import asdict, frozen
 
+from etdev.errors import EtdevError, first_line
 from etdev.hookspecs import API
 from etdev.testing import checks as checks
-from etdev.testing.contract import CHECKS, Broken, Check, perform
+from etdev.testing import global_settings, programs
+from etdev.testing.contract import CHECKS, Check
 from etdev.testing.execution import Calls
 from etdev.testing.simulation import Simulator
 from etdev.testing.subject import Requirements, Skipped, Subject
@@ -99,11 +101,26 @@ def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) ->
     """Make a check, unless the plugin failed the first one, which all others need."""
     if any(result.check == FIRST and result.outcome == "broken" for result in earlier):
         return Result(check.name, "skipped", f"it doesn't keep to {FIRST}")
+    programs.prepare()
     subject.notes.clear()
+    subject.unrun = ""
+    settings = global_settings.read()
     try:
-        perform(check, subject)
+        check.call(subject)
     except Skipped as reason:
         return Result(check.name, "skipped", str(reason))
-    except Broken as error:
-        return Result(check.name, "broken", str(error))
+    except Exception as error:
+        said = str(error) if isinstance(error, (EtdevError, AssertionError)) else first_line(error)
+        text = f"{check.name}: {check.wants}\n  why: {check.why}\n  what happened: {said}"
+        for program in programs.used:
+            text += f"\n  the smallest graph:\n{str(program.graph).strip()}"
+        # A plugin that breaks a rule may have changed the programs.
+        programs.forget()
+        return Result(check.name, "broken", text)
+    finally:
+        # The next check must not depend on what a plugin changed during this one.
+        global_settings.put_back(settings)
+    if subject.unrun:
+        why = f"this runtime does not have {subject.unrun}, and no simulator is given"
+        return Result(check.name, "skipped", f"compiled, but not run: {why}")
     return Result(check.name, "kept", "; ".join(subject.notes))
