@@ -77,7 +77,7 @@ def info(**location: Any) -> None:
     line = f"{kept.path}: {len(rows)} entries, {size(total)} of {size(kept.size_bytes)}"
     sheets = [Sheet((*_ABOUT, "size", "last used"), cells)] if cells else []
     data = {"folder": str(kept.path), "size_bytes": total, "limit_bytes": kept.size_bytes}
-    results.give(lambda: CACHE.stamped({**data, "entries": rows}), [line, *sheets], every=True)
+    results.report(lambda: CACHE.stamped({**data, "entries": rows}), [line, *sheets], every=True)
 
 
 @command.command(cls=Command)

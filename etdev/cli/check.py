@@ -50,7 +50,7 @@ def command(
         known = notes(program, plugins)
     body = {"program": str(program), "targets": list(map(str, targets))}
     told = [*(problems or [f"loads and runs on {target}"]), *(f"note: {note}" for note in known)]
-    results.give(
+    results.report(
         lambda: CHECK.stamped({**body, "problems": problems, "notes": known}),
         [f"{program}: {text}" for text in told],
     )

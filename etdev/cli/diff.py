@@ -73,7 +73,7 @@ def command(before: Path, after: Path) -> None:
     told = (
         presenters.difference(difference) if difference else [f"{after}: no change from {before}"]
     )
-    results.give(difference.to_dict, told)
+    results.report(difference.to_dict, told)
     if difference:
         click.get_current_context().exit(1)
 

@@ -56,7 +56,7 @@ def command(
     query = Query(node=node, module=module, op=op, plugin=plugin)
     explanation = answered(Explanation(_plan(what, **lowering), query), what)
     every = bool(options.given("every"))
-    results.give(explanation.to_dict, presenters.explanation(explanation, every))
+    results.report(explanation.to_dict, presenters.explanation(explanation, every))
 
 
 def answered(explanation: Explanation, who: str = "plan") -> Explanation:

@@ -37,4 +37,4 @@ def command(program: Path) -> None:
 
         artifact = read(program)
         viewing.write(lambda: viewing.of_artifact(program))
-    results.give(artifact.to_dict, tables.artifact(artifact))
+    results.report(artifact.to_dict, tables.artifact(artifact))

@@ -115,7 +115,7 @@ def command(
                 write_text(lock_file, lock.to_json())
             publish((*written.parent.glob("*.ptd"), written), output)
     lines = _lines(lowered, output, verification)
-    results.give(
+    results.report(
         lambda: _document(lowered, output, verification),
         [f"{output}: {line}" for line in lines],
     )

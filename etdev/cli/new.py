@@ -99,14 +99,14 @@ def print_guide() -> None:
 
     Exit codes: 0 for success, 2 for wrong usage.
     """
-    results.give(lambda: GUIDE.stamped({"guide": guide()}), [guide()])
+    results.report(lambda: GUIDE.stamped({"guide": guide()}), [guide()])
 
 
 def _write(kind: str, names: Names, into: Path) -> None:
     folder = write(kind, names, into)
     files = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
     about = {"kind": kind, "plugin": names.plugin, "distribution": names.distribution}
-    results.give(
+    results.report(
         lambda: DISTRIBUTION.stamped({**about, "folder": str(folder), "files": files}),
         [*files, f'\nplugin {names.plugin}; next: pip install --editable "{folder}[test]"'],
     )

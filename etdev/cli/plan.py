@@ -68,6 +68,6 @@ def command(source: str, why: str | None, forecasting: bool, **lowering: Any) ->
     if why is not None:
         explanation = answered(Explanation(plan, Query(node=why)))
         every = bool(options.given("every"))
-        results.give(explanation.to_dict, presenters.nodes(explanation, every))
+        results.report(explanation.to_dict, presenters.nodes(explanation, every))
     else:
-        results.give(lambda: {**plan.to_dict(), **told}, [*presenters.plan(plan), *sheets])
+        results.report(lambda: {**plan.to_dict(), **told}, [*presenters.plan(plan), *sheets])

@@ -57,7 +57,7 @@ def command(check: bool, registry: Path | None) -> None:
         for row in rows
     ]
     sheet = Sheet(("plugin", "distribution", "status", "devices", "hooks"), cells)
-    results.give(lambda: PLUGINS.stamped({"plugins": rows}), [sheet])
+    results.report(lambda: PLUGINS.stamped({"plugins": rows}), [sheet])
     if all(finding.plugin and finding.plugin.builtin for finding in findings):
         console().print("no other plugin is installed; pip install etdev-cpu")
     broken = ", ".join(finding.name for finding in findings if finding.asked and not finding.plugin)

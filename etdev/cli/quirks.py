@@ -55,4 +55,4 @@ def command(registry: Path | None) -> None:
         (*(str(row[name]) for name in _COLUMNS), "yes" if row["active"] else "-") for row in rows
     ]
     sheet = Sheet((*_COLUMNS, "active"), cells)
-    results.give(lambda: QUIRKS.stamped({"quirks": rows}), [sheet], every=True)
+    results.report(lambda: QUIRKS.stamped({"quirks": rows}), [sheet], every=True)

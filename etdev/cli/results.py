@@ -17,7 +17,7 @@ from etdev.schema.report.sheet import ROWS, Sheet
 _PIPED = 160
 
 
-def give(
+def report(
     data: Callable[[], Mapping[str, Any]], parts: Iterable[Sheet | str], every: bool = False
 ) -> None:
     """Print a result: with --json its document, else its tables and lines from top to bottom."""

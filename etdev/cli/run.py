@@ -171,7 +171,7 @@ def command(
     if found:
         fields["bisection"] = tables.bisection_fields(found)
         lines += tables.bisection_lines(found, differences)
-    results.give(lambda: RUN.stamped(fields), lines)
+    results.report(lambda: RUN.stamped(fields), lines)
     if found and found.guilty:
         click.get_current_context().exit(1)
     for index, difference in enumerate(differences):

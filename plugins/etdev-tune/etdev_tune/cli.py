@@ -141,7 +141,7 @@ def _show(output: Path | None, store: Path | None) -> None:
 
 
 def _print(report: Report, output: Path) -> None:
-    results.give(
+    results.report(
         lambda: TUNING.stamped(CONVERTER.unstructure(report)),
         [*_sheets(report), *_lines(report, Outputs(output))],
     )
