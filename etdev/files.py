@@ -1,4 +1,4 @@
-"""Functions that write files completely or not at all.
+"""Functions that write files completely or not at all, or raise an ArtifactError.
 
 A file gets a temporary name in its folder and is then renamed. A killed process leaves its
 temporary file; a process that writes the same file a week later removes it.
@@ -63,9 +63,6 @@ def replacing(path: Path, durable: bool = False) -> Iterator[BinaryIO]:
     Args:
         path: The path of that other file.
         durable: Write the content to the disk before the file is renamed.
-
-    Raises:
-        OSError: It can't be written.
     """
     temporary = _hidden(path)
     try:
@@ -86,9 +83,6 @@ def unseen(path: Path) -> Iterator[Path]:
     """Make a hidden folder next to a path, for files that are checked before they are published.
 
     Errors name its files by the paths that they will have.
-
-    Raises:
-        ArtifactError: It can't be made there.
     """
     folder = _hidden(path)
     try:
@@ -107,11 +101,7 @@ def unseen(path: Path) -> Iterator[Path]:
 
 
 def publish(files: Iterable[Path], path: Path) -> None:
-    """Move files, in this order, to the folder of a path, replacing files of their names.
-
-    Raises:
-        ArtifactError: They can't be written there; the text names the path.
-    """
+    """Move files, in this order, to the folder of a path, replacing files of their names."""
     targets = {path.parent / file.name: file for file in files}
     # Checked before the first is moved, so that either all are moved or none.
     for target in targets:
@@ -124,11 +114,7 @@ def publish(files: Iterable[Path], path: Path) -> None:
 
 
 def check_program(path: Path) -> None:
-    """Check that a .pte can be written to a path, before the long work.
-
-    Raises:
-        ArtifactError: It has another suffix, or is a folder, or can't be written.
-    """
+    """Check that a .pte can be written to a path, before the long work."""
     if path.suffix != ".pte":
         raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
     if not path.parent.is_dir():
@@ -138,11 +124,7 @@ def check_program(path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written to a path, before the long work.
-
-    Raises:
-        ArtifactError: It can't be written.
-    """
+    """Check that a file can be written to a path, before the long work."""
     _refuse_folder(path)
     try:
         try_writing(path.parent)
@@ -161,11 +143,7 @@ def _refuse_folder(path: Path) -> None:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder of this process.
-
-    Raises:
-        ArtifactError: It can't be made.
-    """
+    """Make a temporary folder of this process."""
     with in_scratch():
         _remove_stale(Path(tempfile.gettempdir()), _SCRATCH)
         return tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True)

@@ -6,16 +6,14 @@ order, and never from two threads. A backend needs `claim_nodes`; `claim_constan
 travel inside its delegates, and `resolve_device` if it has more than one device. plugins/README.md
 tells the life of a plugin from the first hook to the last.
 
-A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for.
-With another version than `API` it is left out with a warning, or refused if it was asked for;
-without one it is taken to be written for this version.
+A plugin says with the attribute `etdev_api = 1` which version of these hooks it was written for;
+with another than `API` it is left out with a warning, or refused if it was asked for.
 
-What a hook gets is the host's: look, don't change. Leave the settings of the process as they are,
-too; the conformance kit checks that. What a hook returns is checked when it comes in, and a fault
-raises PluginError with the plugin's name. What a plugin remembers between hooks is what it
-said last for that method: the last `claim_nodes` of a method is the one that the plan keeps. torch
-may be imported inside a hook, not at the top of a plugin's module, since `etdev plugins` imports
-every plugin and must stay quick.
+What a hook gets is the host's: look, don't change, and leave the settings of the process as they
+are. What a hook returns is checked, and a fault raises PluginError with the plugin's name. What a
+plugin remembers between hooks is what it said last for that method: the plan keeps the last
+`claim_nodes`. Import torch inside a hook, not at the top of a plugin's module, since
+`etdev plugins` imports every plugin and must stay quick.
 """
 
 from __future__ import annotations
@@ -56,11 +54,11 @@ def claim_nodes(
 ) -> Claim | Sequence[Claim] | None:
     """Say which nodes the backend wants, in which atomic groups, and why not the others.
 
-    Called once per method, after the edge conversion and before anything is compiled, and again if
-    an op that the plugin wants whole has to be decomposed: another plugin took a piece of it, or no
-    plugin took it. Every plugin is first shown what it would be shown if it were alone; an earlier
-    plugin in the claim order wins a contested node, and a group that lost one node is lost whole.
-    What no plugin claims is decomposed, see `decompose`, or refused by name.
+    Called once per method, after the edge conversion, and again if an op that the plugin wants
+    whole has to be decomposed: another plugin took a piece of it, or no plugin took it. Every
+    plugin is first shown what it would be shown if it were alone; an earlier one in the claim order
+    wins a contested node, and a group that lost one node is lost whole. What no plugin claims is
+    decomposed, see `decompose`, or refused by name.
 
     Args:
         program: Edge-dialect program of one method, constants included. `node.meta["val"]` holds a
@@ -124,16 +122,16 @@ def resolve_device(program: ExportedProgram, partition: Partition) -> Device | A
     """Say where a partition runs.
 
     Called once per partition whose device was not given (by an argument or the registry), on the
-    plugin that owns it, after the constants of all partitions are settled.
+    plugin that owns it.
 
     Args:
         program: Edge-dialect program of one method.
         partition: One of this plugin's partitions, constants and inputs settled.
 
     Returns:
-        A Device, `derived` from what the partition holds; an Assumed device with the reason if it
-        is a guess (a warning, and an error under `strict`); None for the default, the CPU or the
-        first device of what the claim's backend runs on.
+        A Device; an Assumed device with the reason if it is a guess (a warning, and an error under
+        `strict`); None for the default, the CPU or the first device of what the claim's backend
+        runs on.
 
     Raises:
         DeviceError: The partition names a device that can't be written into a .pte.
@@ -149,9 +147,9 @@ def resolve_device(program: ExportedProgram, partition: Partition) -> Device | A
 def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
     """Say why a partition may not run where it was put.
 
-    Called once per partition, on the plugin that owns it, after its device is settled, given or
-    derived. The device stays; the plan keeps the answer beside it and a warning shows it, which is
-    an error under `strict` unless the user gave the device.
+    Called once per partition, on the plugin that owns it, after its device is settled. The device
+    stays; the plan keeps the answer and a warning shows it, which is an error under `strict` unless
+    the user gave the device.
 
     Args:
         program: Edge-dialect program of one method.
@@ -171,15 +169,14 @@ def device_caveat(program: ExportedProgram, partition: Partition) -> str | None:
 def annotate(partition: Partition) -> Mapping[str, Mapping[str, object]] | None:
     """Say what the backend's compiler should find in `node.meta`.
 
-    Called once per partition, on the plugin that owns it, before anything is compiled. For backends
-    whose compilers read what their matchers wrote.
+    Called once per partition, on the plugin that owns it, before anything is compiled.
 
     Args:
         partition: One of this plugin's partitions, all settled.
 
     Returns:
-        Keys and values per node, by the name of a node, of an input or of a constant of the
-        partition; None for nothing. Only this partition's compiler sees them.
+        Keys and values by the name of a node, an input or a constant of the partition; None for
+        nothing. Only this partition's compiler sees them.
 
     Example:
         @hookimpl
@@ -193,11 +190,9 @@ def compile_context(device: Device) -> AbstractContextManager[object] | None:
     """Prepare this process for compiling, and undo it afterwards; import the backend if need be.
 
     Also put back what a library of the backend changes while it compiles, such as torch's threads.
-
-    Called around each call of a backend's compiler, on the plugin whose partitions it compiles.
-    Partitions of different devices are never compiled in one call. In a worker of `--jobs` or of an
-    executor the plugin was made again, from its entry point and options or from its attrs fields;
-    only this hook and `cache_key` are called there.
+    Called around each call of a backend's compiler, never for two devices at once. In a worker of
+    `--jobs` or of an executor the plugin was made again, and only this hook and `cache_key` are
+    called.
 
     Args:
         device: Where these partitions run.
@@ -218,16 +213,16 @@ def cache_key(partition: Partition) -> Mapping[str, str] | Bypass | None:
 
     Called once per partition, inside `compile_context`. The host's key already has the partition's
     program with its weights, compile specs and annotations, the versions of ExecuTorch, torch, the
-    plugin, the backend and all that these require, the device with the kind of GPU, what
-    `compile_context` changed in the environment, and a plugin's options if it is an attrs class. A
-    plugin that has `compile_context` is cached only if it has this hook, too.
+    plugin, the backend and all that these require, the kind of GPU, what `compile_context` changed
+    in the environment, and the options of an attrs class. A plugin that has `compile_context` is
+    cached only if it has this hook, too.
 
     Args:
         partition: One of this plugin's own.
 
     Returns:
-        Names and values to add to the key, such as the version of a compiler that is not a Python
-        distribution. A Bypass to have the partition compiled afresh each time. None: nothing else.
+        Names and values, such as the version of a compiler that is not a Python distribution. A
+        Bypass to have the partition compiled afresh each time. None: nothing else.
 
     Example:
         @hookimpl
@@ -240,12 +235,12 @@ def cache_key(partition: Partition) -> Mapping[str, str] | Bypass | None:
 def quirks() -> Sequence[Quirk] | None:
     """Add faults of the backend or of its compiler to the table of upstream's faults.
 
-    Called once per `Lowerer`, when it is made. `etdev quirks` lists the rows, and each is looked
-    for at its stages after the rows of the host and of earlier plugins.
+    Called once per `Lowerer`, when it is made. `etdev quirks` lists the rows, which are looked for
+    after those of the host and of earlier plugins.
 
     Returns:
-        Rows with names that nobody else has. Those that don't affect the installed versions are
-        left out. None: there are none.
+        Rows with names that nobody else has; those that don't affect the installed versions are
+        left out.
 
     Example:
         @hookimpl
@@ -273,16 +268,15 @@ def prepare(program: ExportedProgram, method: str) -> ExportedProgram | None:
     """Rewrite what ExecuTorch's conversion to the edge dialect can't read.
 
     Called once per method, before anything else, on every plugin in claim order; each gets what
-    the one before it returned. Not called for programs that come in the edge dialect, nor by
-    `etdev.partitioner()`, which may not change a program.
+    the one before it returned. Not called for programs in the edge dialect, nor by
+    `etdev.partitioner()`.
 
     Args:
         program: ATen-dialect program of one method. It is the caller's: change a copy.
         method: Name of the method.
 
     Returns:
-        The program to go on with, or None to leave it as it is. It must compute the same from the
-        same inputs.
+        A program that computes the same from the same inputs, or None to leave it as it is.
 
     Example:
         @hookimpl
@@ -303,9 +297,9 @@ def keep_whole(program: ExportedProgram, method: str) -> KeepWhole | None:
         method: Name of the method.
 
     Returns:
-        Ops and a check per node, or None to have everything decomposed. In control-flow branches,
-        whose nodes can't be claimed, everything is decomposed. `KeepWhole.decomposes` names the ops
-        that `decompose` writes otherwise than torch and ExecuTorch do.
+        Ops and a check per node, or None to have everything decomposed, as it is in control-flow
+        branches. `KeepWhole.decomposes` names the ops that `decompose` writes otherwise than torch
+        and ExecuTorch do.
 
     Example:
         @hookimpl
@@ -330,10 +324,9 @@ def decompose(node: Node, config: EdgeCompileConfig) -> Callable[..., Any] | Non
         config: ExecuTorch's EdgeCompileConfig, as for `claim_nodes`.
 
     Returns:
-        A function that is called as the ATen op is, and returns what it returns; torch traces it
-        with fake tensors. It raises NotImplementedError for arguments that it can't express, and
-        the node stays whole. None leaves the node to the next plugin, at last to the tables of
-        ExecuTorch and torch.
+        A function that is called as the ATen op is, and returns what it returns; torch traces it.
+        It raises NotImplementedError for arguments that it can't express, and the node stays whole.
+        None leaves the node to the next plugin, at last to the tables of ExecuTorch and torch.
 
     Example:
         @hookimpl
@@ -374,8 +367,7 @@ def payload_device(backend_id: str, payload: bytes, arguments: int | None) -> De
 def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
     """Say which named data a compiled delegate looks up when it is loaded, such as its weights.
 
-    Called by `etdev check`, once per delegate of a .pte, on every plugin until one answers. What is
-    not in the .pte must be in its .ptd file.
+    Called as `payload_device`. What is not in the .pte must be in its .ptd file.
 
     Args:
         backend_id: Name of the ExecuTorch backend that will run it.
@@ -395,9 +387,8 @@ def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
 def rounds_to(backend_id: str) -> str | None:
     """Say which dtype a backend rounds float32 values to on this machine.
 
-    Called when a .pte is verified against PyTorch, once per backend of a method, on every plugin
-    until one answers; also for delegates that etdev didn't make. The tolerance is then that of the
-    answer.
+    Called when a .pte is verified against PyTorch, once per backend, on every plugin until one
+    answers; also for delegates that etdev didn't make. The tolerance is that of the answer.
 
     Args:
         backend_id: Name of the ExecuTorch backend that runs the delegates.

@@ -53,7 +53,7 @@ class Planner:
 
         Returns:
             The plan, and the program it is for, in which unclaimed ops are decomposed. The caller
-            refuses nodes without an owner, see `check_claimed`.
+            refuses nodes without an owner.
         """
         refuse_devices_in_branches(program, method)
         pinning = Pinning([pin for pin in self.rules.pins if pin.method in (None, method)])

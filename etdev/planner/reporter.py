@@ -76,11 +76,7 @@ class Reporter:
     ) -> Ledger:
         """Return the ledger of a method as it was decided.
 
-        Args:
-            graph: The method.
-            plugins: Names of the plugins that were asked, in claim order.
-            pinning: The pins.
-            builtin: Plugins that were asked only about unclaimed nodes.
+        Plugins are in claim order; those built in were asked only about unclaimed nodes.
         """
         entries = []
         for node, op in graph.ops.items():

@@ -97,13 +97,7 @@ class Rules:
 
 
 def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
-    """Refuse by name the nodes that have no owner, with what every plugin said about them.
-
-    Args:
-        who: The stage or function that needs them all, for the message.
-        plans: The plans of a program's methods.
-        cure: What to do about it.
-    """
+    """Refuse by name the nodes that have no owner, with what every plugin said about them."""
     refused = [
         _described(plan.method, entry)
         for plan in plans

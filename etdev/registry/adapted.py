@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from attrs import define, evolve, field
 
-from etdev.errors import EtdevError, PluginError, first_line
+from etdev.errors import PluginError
 from etdev.hookspecs import hookimpl
 from etdev.schema.claims import Claim, KeepWhole, Refusal
 from etdev.schema.device import Device, Probe, for_method, per_method
@@ -49,12 +49,9 @@ def adapt(partitioner: Any, *, name: str, device: object = None) -> AdaptedParti
 
     if not isinstance(name, str) or not name:
         raise PluginError("adapt", f"{name!r} is not a name", 'write name="npu"')
-    if isinstance(partitioner, type) and issubclass(partitioner, Partitioner):
-        own = partitioner.__name__
-        raise PluginError(name, f"{own} is a class", f"write {own}(...)")
     if not isinstance(partitioner, Partitioner):
         what = f"{partitioner!r} is not an ExecuTorch Partitioner"
-        raise PluginError(name, what, "subclass Partitioner")
+        raise PluginError(name, what, "give an object of a class that subclasses Partitioner")
     return AdaptedPartitioner(name, partitioner, {} if device is None else per_method(device))
 
 
@@ -77,22 +74,8 @@ class AdaptedPartitioner:
     def keep_whole(self, program: ExportedProgram, method: str) -> KeepWhole:
         """Return the ops of the partitioner's `ops_to_not_decompose`, with its check."""
         self._refuse_transform(program, method)
-        hook = "ops_to_not_decompose"
-        answer = self._guarded(hook, method, self.partitioner.ops_to_not_decompose, program)
-        try:
-            ops, check = answer
-            ops = tuple(ops)
-        except (TypeError, ValueError):
-            what = f"{self._title}.{hook} returned {answer!r}"
-            cure = "return a list of ops and a check or None"
-            raise PluginError(self.name, what, cure) from None
-        if check is None:
-            return KeepWhole(ops)
-
-        def when(node: Node) -> bool:
-            return bool(self._guarded(f"check of {hook} on {node.name!r}", method, check, node))
-
-        return KeepWhole(ops, when)
+        ops, check = self.partitioner.ops_to_not_decompose(program)
+        return KeepWhole(ops, check)
 
     @hookimpl
     def claim_nodes(
@@ -114,7 +97,7 @@ class AdaptedPartitioner:
         shown = MethodGraph(copied, method)
         reader = TagReader(self.name, self._title, shown)
         with _reasons_given() as reasons:
-            result = self._guarded("partition", method, self.partitioner.partition, copied)
+            result = self.partitioner.partition(copied)
         tagging = self._tagging[method] = reader.read(result)
         named = {name for claim in tagging.claims for group in claim.groups for name in group.nodes}
         named |= shown.foreign
@@ -178,8 +161,7 @@ class AdaptedPartitioner:
         # ExecuTorch 1.4 doesn't have it and wouldn't call it.
         if default is None or getattr(type(self.partitioner), hook) is default:
             return
-        copied = masked(program, method, {})
-        changed = self._guarded(hook, method, getattr(self.partitioner, hook), copied)
+        changed = getattr(self.partitioner, hook)(masked(program, method, {}))
         if fingerprint(changed.graph) != fingerprint(program.graph):
             raise PluginError(
                 self.name,
@@ -187,18 +169,6 @@ class AdaptedPartitioner:
                 "which would change what other plugins are shown",
                 f"lower what {self._title}.{hook} returns for the exported program",
             )
-
-    def _guarded(self, what: str, method: str, call: Callable[[Any], Any], given: Any) -> Any:
-        try:
-            return call(given)
-        except (EtdevError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            raise PluginError(
-                self.name,
-                f"{self._title}.{what} raised {first_line(error)} for method {method!r}",
-                "the cause is chained below",
-            ) from error
 
 
 @contextmanager

@@ -22,18 +22,8 @@ _VALUES = ("claim", "device", "group", "limits")
 def call(plugin: Plugin, hook: str, kind: Any, cure: str, /, **arguments: Any) -> Any:
     """Call a hook and return its answer; None if the plugin does not have the hook.
 
-    Hooks that are called once per partition have their program checked once, by `untouched`.
-
-    Args:
-        plugin: The plugin.
-        hook: Name of the hook.
-        kind: Types that the answer may have, besides None.
-        cure: How to answer, for the error about another answer.
-        arguments: Arguments of the hook.
-
-    Raises:
-        PluginError: The plugin raised another error than an EtdevError, changed the program, took
-            too long, or answered something else.
+    Refuse an answer of another type, with the cure, and a change of the program. Hooks that are
+    called once per partition have their program checked once, by `untouched`.
     """
     if hook not in plugin.hooks:
         return None

@@ -48,11 +48,7 @@ def load_builtin(registry: Registry) -> Plugin:
 
 
 def load_plugin(offer: Offer, registry: Registry) -> Plugin:
-    """Import a plugin and make it with its options, in the time that it has.
-
-    Raises:
-        PluginError: It can't be imported or made, or is not a plugin.
-    """
+    """Import a plugin and make it with its options, in the time that it has."""
     entry, listed = offer.entry, registry.entry(offer.entry.name)
     limit_s, adapted = listed.limits.hook_timeout_s, entry.value == listed.partitioner
     needed = f"install what {entry.module} needs, or remove it from the registry" if adapted else ""
@@ -84,11 +80,7 @@ def load_plugin(offer: Offer, registry: Registry) -> Plugin:
 
 
 def make_plugin(title: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """Return the object that an entry point names; call a class or function with its options.
-
-    Raises:
-        PluginError: It takes no options, other options, or failed.
-    """
+    """Return the object that an entry point names; call a class or function with its options."""
     is_called = inspect.isclass(target) or inspect.isroutine(target)
     if not is_called:
         if options:

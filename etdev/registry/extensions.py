@@ -37,11 +37,7 @@ class Offer:
         return f"{self.entry.name} ({f'{self.distribution} {self.version}'.strip()})"
 
     def imported(self, cure: str = REINSTALL, limit_s: float | None = None) -> Any:
-        """Import the object that the entry point names.
-
-        Raises:
-            PluginError: It can't be imported, or not within `limit_s` seconds.
-        """
+        """Import the object that the entry point names, within `limit_s` seconds."""
         try:
             with waiting_for(self.entry.name, "its import", limit_s):
                 return self.entry.load()
@@ -81,16 +77,7 @@ def the_only(name: str, known: Mapping[str, list[Offer]]) -> Offer:
 
 
 def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
-    """Import the command or the view of a name.
-
-    Args:
-        group: `COMMANDS` or `VIEWS`.
-        name: Name of the entry point.
-        fault: Returns the fault of an object of another kind; empty if it is a command or view.
-
-    Raises:
-        PluginError: No distribution offers it, several do, it can't be imported or is another kind.
-    """
+    """Import the command or the view of a name, in which `fault` finds no fault."""
     found = offers(group)
     if name not in found:
         installed = f"installed are {', '.join(sorted(found))}" if found else "none is installed"

@@ -28,25 +28,18 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?", re.ASCII)
 
 @define(eq=False)
 class Plugin:
-    """A checked plugin, ready to be asked.
-
-    Args:
-        name: Its entry-point name, or the name of a plugin object.
-        implementation: The object that carries the hooks.
-        distribution: Its name as pip knows it; `this process` for an object handed to `Lowerer`.
-        version: Version of that distribution.
-        limits: How long it may take.
-        made: How an installed plugin was made: `module:object`, True if that is an ExecuTorch
-            Partitioner, and the registry's options.
-        builtin: It comes with etdev, and is asked after all other plugins.
-    """
+    """A checked plugin, ready to be asked."""
 
     name: str
+    # The object that carries the hooks.
     implementation: Any
     distribution: str = _HERE
     version: str = ""
     limits: Limits = field(factory=Limits)
+    # How an installed plugin was made: `module:object`, True if that is an ExecuTorch Partitioner,
+    # and the registry's options.
     made: tuple[str, bool, Mapping[str, Any]] | None = field(default=None, repr=False)
+    # It comes with etdev, and is asked after all other plugins.
     builtin: bool = False
     hooks: tuple[str, ...] = field(init=False)
     # A manager for each: every answer and every error then has exactly one possible owner.

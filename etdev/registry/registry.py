@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,13 +13,17 @@ from typing import Any, Literal
 from attrs import Attribute, asdict, field, fields, frozen
 
 from etdev.errors import RegistryError
-from etdev.registry.toml_reader import line_of, read_toml
 from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
-from etdev.schema.structuring import CONVERTER, table
+from etdev.schema.structuring import CONVERTER, REFUSALS, problems, table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FILE_NAME = "registry.toml"
 # Values of `on_failure`: a partition that can't be compiled is an error, or portable.
@@ -27,22 +33,16 @@ _OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @frozen
 class PluginEntry:
-    """The entry of one plugin in the registry.
-
-    Args:
-        name: Its entry-point name.
-        optional: Left out silently if it is not installed.
-        devices: Pinned device per method; the method `*` stands for all others.
-        options: Handed to the plugin's class as keyword arguments.
-        partitioner: Where to find an ExecuTorch Partitioner to adapt, `package.module:Class`; empty
-            for a plugin that is installed.
-        limits: How small its partitions may be, and how many.
-    """
+    """The entry of one plugin in the registry."""
 
     name: str
+    # Left out silently if it is not installed.
     optional: bool = False
+    # By method; `*` stands for all other methods.
     devices: Mapping[str, Device] = field(factory=dict)
+    # Handed to the plugin's class as keyword arguments.
     options: Mapping[str, Any] = field(factory=dict)
+    # An ExecuTorch Partitioner to adapt, `package.module:Class`; empty for an installed plugin.
     partitioner: str = ""
     limits: Limits = field(factory=Limits)
 
@@ -98,7 +98,7 @@ class Registry(_Settings):
 
     def place(self, *keys: str) -> str:
         """Return the place that sets a key, as `registry.toml, line 3`; empty if none does."""
-        line = line_of(self.text, ".".join(keys)) if self.text else None
+        line = _line_of(self.text, ".".join(keys)) if self.text else None
         return f"{self.path}, line {line}" if line else ""
 
     def trusts(self, distribution: str) -> bool:
@@ -148,7 +148,7 @@ def own_distributions() -> dict[str, str]:
 
 def parse(text: str, path: Path) -> Registry:
     """Make a Registry of the text of a registry file; `path` is for messages."""
-    settings = asdict(read_toml(text, path, _File), recurse=False)
+    settings = asdict(_read(text, path), recurse=False)
     entries = tuple(plugin.entry(name) for name, plugin in settings.pop("plugins").items())
     return Registry(entries, path=path, text=text, pins=settings.pop("pin"), **settings)
 
@@ -195,3 +195,51 @@ table(_File, "table", "write [plugins.NAME]")
 
 def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def _read(text: str, path: Path) -> _File:
+    """Make a registry's file of a TOML text, or raise an error with the line of each mistake."""
+    try:
+        data = tomllib.loads(text)
+    # Also raised by numbers with thousands of digits, and by thousands of nested brackets.
+    except (ValueError, RecursionError) as error:
+        what = f"is not valid TOML: {error}"
+        raise RegistryError(str(path), what, "correct that line") from error
+    try:
+        return CONVERTER.structure(data, _File)
+    except REFUSALS as refusal:
+        faults = [(_line_of(text, fault.key) or 0, fault) for fault in problems(refusal)]
+    if len(faults) == 1:
+        [(line, fault)] = faults
+        where = f"{path}, line {line}" if line else str(path)
+        raise RegistryError(where, f"{fault.key} {fault.what}", fault.cure)
+    lines = [
+        f"\n  line {line}: {fault.key} {fault.what}; {fault.cure}"
+        for line, fault in sorted(faults, key=lambda item: item[0])
+    ]
+    raise RegistryError(str(path), f"has {len(lines)} mistakes{''.join(lines)}")
+
+
+def _line_of(text: str, key: str) -> int | None:
+    """Return the first line that sets a dotted key, as `a.b = …` or as `b = …` under `[a]`.
+
+    `pin[1].op` is a key of the second of the tables `[[pin]]`. TOML parsers keep no positions.
+    """
+    table = ""
+    seen: Counter[str] = Counter()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)([^\]]+)\]", line):
+            table = header[2].strip().replace('"', "")
+            if header[1] == "[[":
+                seen[table] += 1
+                table = f"{table}[{seen[table] - 1}]"
+            if table == key or table.startswith(key + "."):
+                return number
+        elif setting := re.match(r"\s*([\w\"'.-]+)\s*=", line):
+            name = re.sub(r"[\"']", "", setting[1])
+            full = f"{table}.{name}" if table else name
+            if full == key or full.startswith(key + "."):
+                return number
+    # A key inside `{ ... }` is on the line of its table, a table inside `[ ... ]` on its key's.
+    parent = re.sub(r"(\[\d+\]|\.[^.]+)$", "", key)
+    return _line_of(text, parent) if parent != key else None

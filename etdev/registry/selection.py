@@ -27,24 +27,17 @@ from etdev.schema.device import Probe
 
 @define
 class Finding:
-    """A plugin as `etdev plugins` lists it: ready, unfit, or broken, with the reason.
-
-    Args:
-        name: Its entry-point name.
-        distribution: What pip calls it; empty if it is not installed.
-        version: Version of that distribution.
-        plugin: The checked plugin; None if it can't be used.
-        probed: Devices found on this machine; None if its probe failed.
-        problem: Why it can't be used, in one line.
-        asked: A lowering that names no plugins asks it.
-    """
+    """A plugin as `etdev plugins` lists it: ready, unfit, or broken, with the reason."""
 
     name: str
+    # Empty if it is not installed.
     distribution: str = ""
     version: str = ""
+    # None if it can't be used, or if its probe failed; the problem says why.
     plugin: Plugin | None = None
     probed: Probe | None = None
     problem: str = ""
+    # A lowering that names no plugins asks it.
     asked: bool = False
 
 
@@ -61,13 +54,7 @@ def discover(registry: Registry) -> list[Finding]:
 def select(registry: Registry, wanted: Sequence[object] | None = None) -> list[Plugin]:
     """Load the plugins to ask, in claim order; the built-in one comes last.
 
-    Args:
-        registry: Order, options and trust.
-        wanted: Names and plugin objects, in claim order; None takes the installed plugins in the
-            order of the registry. The built-in one need not be among them.
-
-    Raises:
-        PluginError: One of them is missing, broken or named twice.
+    These are the names and objects in `wanted`, or the installed plugins in the registry's order.
     """
     if isinstance(wanted, (str, Mapping)) or not isinstance(wanted, (Sequence, type(None))):
         raise PluginError("plugins", f"{wanted!r} is not a list", 'write plugins=["cpu"]')
@@ -177,24 +164,15 @@ class _Choice:
         return PluginError(name, what, f"{cure} ({others})" if cure else others)
 
     def load_unnamed(self) -> list[Plugin]:
-        """Load the plugins that a Lowerer without `plugins=` asks.
-
-        Raises:
-            PluginError: One is broken; the text has the options that leave it out.
-        """
-        plugins, names = [], self.default()
-        for name in names:
+        """Load the plugins that a Lowerer without `plugins=` asks."""
+        plugins = []
+        for name in self.default():
             try:
                 plugins.append(self.load(name))
-            except PluginError as error:
-                if isinstance(error, ApiError) and self.registry.entry(name).optional:
-                    warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
-                    continue
-                others = [f"--plugin {other}" for other in names if other != name]
-                if not others:
+            except ApiError as error:
+                if not self.registry.entry(name).optional:
                     raise
-                cure = f"{error.cure}, or name the others: {' '.join(others)}"
-                raise PluginError(error.who, error.what, cure) from error.__cause__
+                warnings.warn(f"left out {error}", EtdevWarning, stacklevel=5)
         return plugins
 
     def examine(self, name: str) -> Finding:

@@ -26,18 +26,14 @@ Delegation = tuple[str, tuple[CompileSpec, ...], Device | None]
 
 @frozen(eq=False)
 class Tagging:
-    """The tags on a program, checked.
+    """The tags on a program, checked."""
 
-    Args:
-        claims: A claim for each DelegationSpec.
-        devices: The device of each node whose DelegationSpec names one.
-        constants: Names of the constants that have a tag.
-        annotations: Other additions of the partitioner to `node.meta`, by the name of the node.
-    """
-
+    # One for each DelegationSpec.
     claims: Sequence[Claim]
+    # The device of each node whose DelegationSpec names one.
     devices: Mapping[str, Device]
     constants: Set[str]
+    # Other additions of the partitioner to `node.meta`, by the name of the node.
     annotations: Mapping[str, Mapping[str, Any]]
 
 
@@ -57,13 +53,8 @@ class TagReader:
         self.before = fingerprint(self.shown.program.graph)
         self.metas = {node.name: dict(node.meta) for node in self.shown.program.graph.nodes}
 
-    def read(self, result: Any) -> Tagging:
+    def read(self, result: PartitionResult) -> Tagging:
         """Read the tags of the program that the partitioner returned."""
-        if not isinstance(result, PartitionResult):
-            raise self._fault(f"returned {result!r}", "return a PartitionResult")
-        if not isinstance(result.partition_tags, Mapping):
-            what = f"returned the partition_tags {result.partition_tags!r}"
-            raise self._fault(what, "return a dict of tag to DelegationSpec")
         self.specs = result.partition_tags
         graph = result.tagged_exported_program.graph
         for old, new in zip_longest(self.before, fingerprint(graph)):
@@ -137,8 +128,6 @@ class TagReader:
 
     def _delegation(self, tag: Any) -> Delegation:
         spec = self.specs[tag]
-        if not isinstance(spec, DelegationSpec):
-            raise self._fault(f"gives {spec!r} for the tag {tag!r}", "give a DelegationSpec")
         try:
             device = target_device(self.plugin, spec.compile_specs)
             specs = compile_specs(spec.compile_specs)

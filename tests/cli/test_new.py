@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shell import fails, invoke, succeeds
 
-from etdev.registry.toml_reader import tomllib
+from etdev.registry.registry import tomllib
 from etdev.scaffold.project import KINDS
 
 

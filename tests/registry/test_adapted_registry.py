@@ -107,7 +107,8 @@ def test_a_class_a_function_or_an_object_of_ones_own_will_do(target, module):
          "made() missing 1 required positional argument: 'single'; check its options"),
         ("own_parts:ready", "[plugins.parts.options]\na = 1",
          "parts (own_parts): takes no options, got a (FILE, line 4); remove them"),
-        ("own_parts:number", "", "parts: 7 is not an ExecuTorch Partitioner; subclass Partitioner"),
+        ("own_parts:number", "", "parts: 7 is not an ExecuTorch Partitioner; "
+         "give an object of a class that subclasses Partitioner"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_had_is_named_with_a_cure(target, more, text, module):

@@ -35,7 +35,7 @@ from etdev import (
 from etdev.cli.main import COMMANDS, main
 from etdev.cli.viewing import Viewed
 from etdev.registry import discovery, extensions, plugin, selection
-from etdev.registry.toml_reader import tomllib
+from etdev.registry.registry import tomllib
 from etdev.runtime.check import check
 from etdev.schema import reasons
 from etdev.schema.documents import DOCUMENTS as DOCUMENTS_PRINTED

@@ -8,7 +8,7 @@ from examples.documents import ROOT
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from etdev.registry.toml_reader import tomllib
+from etdev.registry.registry import tomllib
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [
