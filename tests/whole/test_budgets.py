@@ -10,17 +10,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
-    "(root)": (1_480, 1_300),
+    "(root)": (1_300, 1_150),
     "cli": (2_770, 1_900),
     "delegate": (3_430, 2_900),
     "edge": (2_050, 1_400),
     "graph": (2_600, 1_800),
     "lowering": (900, 900),
-    "planner": (1_450, 1_400),
+    "planner": (1_265, 1_250),
     "portable": (3_410, 3_200),
     "pte": (1_640, 1_500),
     "quirks": (3_220, 2_300),
-    "registry": (2_240, 1_900),
+    "registry": (1_790, 1_700),
     "runtime": (2_150, 1_900),
     "scaffold": (200, 200),
     "schema": (4_010, 2_300),
