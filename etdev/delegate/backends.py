@@ -20,13 +20,7 @@ def compiler_of(partition: Partition) -> str:
 
 
 def find_backend(partition: Partition, plugin: Plugin) -> type[BackendDetails]:
-    """Return the class that compiles a partition of a plugin.
-
-    Of several classes with its name, it is the one in the plugin's own package.
-
-    Raises:
-        CompileError: The class is missing, or several could be meant.
-    """
+    """Return the class that compiles a partition; of several, that of the plugin's own package."""
     name = compiler_of(partition)
     found = namesakes(name)
     if not found:
@@ -59,13 +53,7 @@ def check_namesake(
 ) -> None:
     """Refuse a partition whose payload would be given to another class of the same name.
 
-    Args:
-        partition: The partition.
-        backend: The class that compiles it.
-        known: The first class for each backend of the runtime; filled here.
-
-    Raises:
-        CompileError: There are two classes.
+    The first class for each backend of the runtime is put into `known`.
     """
     other = known.setdefault(partition.backend_id, backend)
     if other is not backend and other.__name__ == backend.__name__:
@@ -76,10 +64,6 @@ def check_compiler(partition: Partition) -> None:
     """Check that ExecuTorch's own loop finds the compiler of a partition.
 
     It has the first backend with the partition's id compile, and writes that id into the .pte.
-
-    Raises:
-        PluginError: Another backend compiles the partition, with other bytes.
-        CompileError: Several backends have the name.
     """
     found = namesakes(compiler_of(partition))
     # A compiler may say that the backend itself writes the same bytes.

@@ -35,12 +35,9 @@ _ISOLATE = "copy_exported_program_for_preprocess"
 
 @frozen(eq=False)
 class Job:
-    """One partition to compile.
+    """One partition to compile, and its program, which is not changed.
 
-    Args:
-        partition: The partition as planned.
-        program: Its program, which is not changed.
-        split: The method it belongs to; None if nothing else reads the program.
+    Without the method that it belongs to, nothing else reads the program.
     """
 
     partition: Partition
@@ -116,8 +113,7 @@ class Call:
             place: Such as ` in process 12 of build-3`, for messages; empty in this process.
 
         Raises:
-            CompileError: The backend failed, or took too long; the text names plugin, partition and
-                method.
+            CompileError: The backend failed, or took too long.
         """
         try:
             with ExitStack() as stack:
@@ -163,7 +159,7 @@ class Task:
     Args:
         call: The call.
         key: Its key in the cache; empty without one.
-        place: Digest that tasks of the same backend, versions and circumstances share.
+        place: As `Name.place` of its key.
         why: Why its results can't be cached.
         stays: Why it is compiled in this process although there are workers.
     """
@@ -177,15 +173,7 @@ class Task:
 
 @frozen(eq=False)
 class Done:
-    """A task that was compiled, or failed.
-
-    Args:
-        task: The task.
-        results: The results of the backend; None if it failed.
-        error: Why it failed.
-        seconds: Wall time.
-        died: True if a process died of it, so that this one must not try.
-    """
+    """A task that was compiled, or failed; if a process died of it, this one must not try."""
 
     task: Task
     results: list[PreprocessResult] | None = None
@@ -228,11 +216,7 @@ def batches(splits: Iterable[Split]) -> list[list[Job]]:
 
 
 def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
-    """Return the calls of a batch; to be called inside the compile context of its plugin.
-
-    Raises:
-        CompileError: The backend is not loaded, or there are two with its name.
-    """
+    """Return the calls of a batch; to be called inside the compile context of its plugin."""
     backend = find_backend(batch[0].partition, plugin)
     if has_own(backend, "preprocess_multimethod"):
         return [Call(backend, tuple(batch), True, plugin)]

@@ -62,37 +62,25 @@ def _results(program: ExportedProgram, given: Sequence[Any]) -> list[torch.Tenso
         return None
     users = set(program.graph_signature.user_inputs)
     inputs = [n for n in program.graph.find_nodes(op="placeholder") if n.name in users]
+    planned = [_described(node.meta.get("val")) for node in inputs]
     outputs: Sequence[Any] = program.graph.output_node().args[0]
-    if len(inputs) != len(given) or not all(map(_alike, inputs, given)):
+    computed = [isinstance(node, Node) and node.op == "call_function" for node in outputs]
+    if None in planned or planned != list(map(_described, given)) or not all(computed):
         return None
-    values = [node.meta["val"] for node in outputs if _is_computed(node)]
-    if len(values) != len(outputs) or not all(map(_is_static, values)):
+    described = [_described(node.meta["val"]) for node in outputs]
+    values = [one for one in described if one is not None]
+    if len(values) != len(outputs):
         return None
     return [
-        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        for value in values
+        torch.empty_strided(*size, dtype=kind, device=device) for *size, kind, device, _ in values
     ]
 
 
-def _is_computed(node: object) -> bool:
-    return isinstance(node, Node) and node.op == "call_function"
-
-
-def _is_static(value: object) -> bool:
-    """Return True for a fake tensor without symbols in its shape."""
-    return type(value) is FakeTensor and all(
-        isinstance(size, int) for size in (*value.shape, *value.stride())
-    )
-
-
-def _alike(node: Node, value: object) -> bool:
-    planned = node.meta.get("val")
-    return (
-        isinstance(planned, FakeTensor)
-        and isinstance(value, FakeTensor)
-        and _is_static(planned)
-        and _is_static(value)
-        and value.fake_mode is planned.fake_mode
-        and (value.shape, value.stride()) == (planned.shape, planned.stride())
-        and (value.dtype, value.device) == (planned.dtype, planned.device)
-    )
+def _described(value: object) -> tuple[Any, ...] | None:
+    """Return shape, strides, dtype, device and mode of a fake tensor of fixed sizes; else None."""
+    if type(value) is not FakeTensor:
+        return None
+    shape, stride = tuple(value.shape), value.stride()
+    if not all(isinstance(size, int) for size in (*shape, *stride)):
+        return None
+    return shape, stride, value.dtype, value.device, id(value.fake_mode)

@@ -99,12 +99,7 @@ def _warn(error: CacheError) -> None:
 
 @define(eq=False)
 class Memory:
-    """The cache as the calls of one lowering use it.
-
-    Args:
-        cache: The cache; None without one.
-        keys: The keys of calls, with the digests of their weights.
-    """
+    """The cache as the calls of one lowering use it; they have keys without one, too."""
 
     cache: Cache | None = None
     keys: Keys = field(factory=Keys, init=False)
@@ -117,9 +112,7 @@ class Memory:
     def task(self, call: Call, environment: Mapping[str, str]) -> Task:
         """Return the task of a call with its key, or with why it has none.
 
-        Args:
-            call: The call.
-            environment: What its compile context changed in the environment of the process.
+        `environment` is what its compile context changed in the environment of the process.
         """
         try:
             name = self.keys.name(call, environment)
@@ -139,15 +132,27 @@ class Memory:
             # The entry of the fresh results replaces it.
             return None
 
+    def entry(self, task: Task, results: Sequence[PreprocessResult]) -> Entry:
+        """Return the entry of a task with a key.
+
+        Raises:
+            Uncacheable: An entry can't keep a result.
+        """
+        return packed(results, task.key, about(task.call), self.keys.weights)
+
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
         """Keep the results of a task; return the task, with the reason if that is not possible."""
-        if not self.cache or not self.enabled or not task.key:
-            return task
         try:
-            self.cache.store(packed(results, task.key, about(task.call), self.keys.weights))
+            if self.enabled and task.key:
+                self.store(self.entry(task, results))
         except Uncacheable as error:
             return evolve(task, why=str(error))
         return task
+
+    def store(self, entry: Entry) -> None:
+        """Keep an entry if there is a cache."""
+        if self.cache:
+            self.cache.store(entry)
 
     @contextmanager
     def compiler_cache(self, task: Task) -> Iterator[None]:

@@ -65,9 +65,7 @@ class Uncacheable(Exception):
 def canonical(value: Any, special: Callable[[Any], str | None] | None = None) -> str:
     """Return a text that only equal values have, whatever process they are in.
 
-    Args:
-        value: Any value.
-        special: Asked first about all but plain numbers and texts; returns None for the rest.
+    `special` is asked first about all but plain numbers and texts, and returns None for the rest.
 
     Raises:
         Uncacheable: The value, or a value in it, has no such text.
@@ -114,12 +112,7 @@ def _content(value: Any) -> Any:
 
 @define
 class CanonicalProgram:
-    """The canonical form of the program of a partition.
-
-    Args:
-        program: The program.
-        digest: Returns the digest of a weight, given its name and its value.
-    """
+    """The canonical form of a partition's program; `digest` gives that of a weight."""
 
     program: ExportedProgram
     digest: Callable[[str, object], str]

@@ -59,12 +59,7 @@ class Entry:
 
     @classmethod
     def from_bytes(cls, data: bytes, who: str, key: str | None = None) -> Entry:
-        """Read the bytes of an entry.
-
-        Args:
-            data: The bytes.
-            who: Where they come from, for messages.
-            key: The key that the entry must have; None for any.
+        """Read the bytes of an entry, which come from `who` and must have the key, if it is given.
 
         Raises:
             CacheError: The bytes are cut short, altered, of another version or of another key.

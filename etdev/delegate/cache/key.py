@@ -62,11 +62,9 @@ class Keys:
     _origins: dict[type, list[tuple[str, ...] | None]] = field(factory=dict, init=False)
 
     def name(self, call: Call, environment: Mapping[str, str]) -> Name:
-        """Return the name of a call; to be called inside the compile context of its plugin.
+        """Return the name of a call, inside the compile context of its plugin.
 
-        Args:
-            call: The call.
-            environment: What the context changed in the environment of the process.
+        `environment` is what the context changed in the environment of the process.
 
         Raises:
             Uncacheable: Something that the result may depend on has no canonical text.

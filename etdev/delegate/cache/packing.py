@@ -25,13 +25,7 @@ CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value)
 def packed(
     results: Sequence[PreprocessResult], key: str, about: Mapping[str, str], weights: Digests
 ) -> Entry:
-    """Make an entry of the results of one call.
-
-    Args:
-        results: The results.
-        key: The key of the call.
-        about: What `etdev cache` shows of the entry.
-        weights: The weights that the key was made of.
+    """Make an entry of the results of one call, which `etdev cache` shows by `about`.
 
     Raises:
         Uncacheable: An entry can't keep a result.
@@ -41,13 +35,7 @@ def packed(
 
 
 def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[PreprocessResult]:
-    """Return the results that an entry was made of.
-
-    Args:
-        entry: The entry.
-        count: How many results the call has.
-        who: Where the entry comes from, for messages.
-        weights: The weights that the key was made of.
+    """Return the results that an entry was made of; the weights are those of its key.
 
     Raises:
         CacheError: The entry has another number of results, or malformed ones.

@@ -160,9 +160,9 @@ class Dispatcher:
         except (LocalOnly, CacheError) as error:
             self._local.append(evolve(task, stays=str(error)))
             return
-        if self.memory.cache and not self.own:
+        if not self.own:
             # Processes of this machine have put it there themselves.
-            self.memory.cache.store(entry)
+            self.memory.store(entry)
         yield Done(task, results, seconds=reply.seconds)
 
     def _wait(self) -> None:

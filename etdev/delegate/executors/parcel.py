@@ -54,11 +54,7 @@ class Parcel:
 
 
 def pack(call: Call) -> Parcel:
-    """Make a parcel of a call.
-
-    Raises:
-        LocalOnly: A value can't be pickled or described.
-    """
+    """Make a parcel of a call, or raise LocalOnly if a value can't be pickled or described."""
     plugin = call.plugin
     implementation: Any = plugin.implementation
     if isinstance(implementation, ModuleType):
@@ -76,11 +72,7 @@ def pack(call: Call) -> Parcel:
 
 
 def unpack_plugin(parcel: Parcel) -> tuple[Plugin, Device]:
-    """Return the plugin of a parcel, and the device that its call is for.
-
-    Raises:
-        LocalOnly: The plugin can't be made in this process.
-    """
+    """Return the plugin of a parcel, and the device that its call is for, or raise LocalOnly."""
     try:
         (name, implementation, *about), device = pickle.loads(parcel.plugin)
         if isinstance(implementation, str):
@@ -91,11 +83,7 @@ def unpack_plugin(parcel: Parcel) -> tuple[Plugin, Device]:
 
 
 def unpack_call(parcel: Parcel, plugin: Plugin) -> Call:
-    """Return the call of a parcel, inside the compile context of its plugin.
-
-    Raises:
-        LocalOnly: The call can't be made in this process.
-    """
+    """Return the call of a parcel, inside the context of its plugin, or raise LocalOnly."""
     unpacker = _Unpacker(parcel)
     try:
         backend, together, count = unpacker.load()

@@ -15,15 +15,13 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from etdev.delegate.cache.cache import Cache, CompilerCache
+from etdev.delegate.cache.cache import Cache, Memory
 from etdev.delegate.cache.canonical import Uncacheable
-from etdev.delegate.cache.key import Keys, about, settings
-from etdev.delegate.cache.packing import packed
+from etdev.delegate.cache.key import settings
 from etdev.delegate.calls import context
 from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings
-from etdev.schema.compiler_cache import standing
 
 # Passes of backends keep state in their modules, so that two threads would disturb each other.
 ONE_AT_A_TIME = threading.RLock()
@@ -95,20 +93,19 @@ def answer(request: Request) -> Reply:
 
 def _compiled(request: Request) -> bytes:
     plugin, device = unpack_plugin(request.parcel)
-    cache = None if request.cache is None else Cache(request.cache)
+    memory = Memory(None if request.cache is None else Cache(request.cache))
     with context(plugin, device) as changes:
-        call, keys = unpack_call(request.parcel, plugin), Keys()
-        name = keys.name(call, changes)
+        call = unpack_call(request.parcel, plugin)
+        task = memory.task(call, changes)
         # An equal key promises equal bytes: the program and all versions are the same.
-        if name.key != request.key:
-            raise LocalOnly("it is not the same there: a version or the program differs")
-        own = CompilerCache(cache, call, name.place) if cache else None
-        with standing(own), _ending_after(call.limit_s if request.exits else None):
+        if task.key != request.key:
+            raise LocalOnly(task.why or "it is not the same there: a version or program differs")
+        limit_s = call.limit_s if request.exits else None
+        with memory.compiler_cache(task), _ending_after(limit_s):
             results = call.compile(f" in {_process()}")
-        entry = packed(results, request.key, about(call), keys.weights)
-    if cache:
-        cache.store(entry)
-        cache.close()
+        entry = memory.entry(task, results)
+    memory.store(entry)
+    memory.close()
     return entry.to_bytes()
 
 
