@@ -32,7 +32,7 @@ from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.composition import Composition, compose
-from etdev.lowering.decider import Decider
+from etdev.lowering.decider import decide
 from etdev.lowering.lowered import Lowered
 from etdev.planner.rules import Options
 from etdev.registry import Registry
@@ -186,8 +186,8 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            decider = Decider(self.composition, Settings.of(settings), self.listener)
-            return self.compilation.lower(lambda: decider.decide(methods, compiles=True))
+            given = self.composition, Settings.of(settings), self.listener, methods
+            return self.compilation.lower(lambda: decide(*given, compiles=True))
 
     def decide(
         self,
@@ -201,8 +201,7 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            decider = Decider(self.composition, Settings.of(settings), self.listener)
-            return decider.decide(methods)
+            return decide(self.composition, Settings.of(settings), self.listener, methods)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -32,33 +32,20 @@ class Join:
     program: ExportedProgram
     partitions: Sequence[Partition]
     lowered: Sequence[LoweredBackendModule]
-    graph: Graph = field(factory=Graph)
-    copies: dict[Node, Node] = field(factory=dict)
-    root: dict[str, Any] = field(factory=dict)
-    home: dict[str, int] = field(init=False)
+    graph: Graph = field(factory=Graph, init=False)
+    copies: dict[Node, Node] = field(factory=dict, init=False)
+    root: dict[str, Any] = field(factory=dict, init=False)
     nodes: dict[str, Node] = field(init=False)
-    inside: set[tuple[int, str]] = field(init=False)
     names: Iterator[str] = field(init=False)
     frozen: set[str] = field(init=False)
-    planned: dict[str, Node] = field(factory=dict)
-    handle: int = 0
+    planned: dict[str, Node] = field(factory=dict, init=False)
+    handle: int = field(default=0, init=False)
 
     def build(self) -> ExportedProgram:
         """Return the program that calls the delegates."""
         self.nodes = {node.name: node for node in self.program.graph.nodes}
-        self.home = {name: i for i, p in enumerate(self.partitions) for name in p.nodes}
-        self.inside = {
-            (index, constant.name)
-            for index, partition in enumerate(self.partitions)
-            for constant in partition.constants
-            if constant.inside
-        }
-        self.frozen = {
-            constant.name
-            for partition in self.partitions
-            for constant in partition.constants
-            if not constant.inside and not constant.mutated
-        }
+        constants = [constant for own in self.partitions for constant in own.constants]
+        self.frozen = {c.name for c in constants if not c.inside and not c.mutated}
         taken = {str(node.target) for node in self.program.graph.find_nodes(op="get_attr")}
         names = (f"lowered_module_{number}" for number in itertools.count())
         self.names = (name for name in names if name not in taken)
@@ -69,23 +56,20 @@ class Join:
                 self._call(unit)
             else:
                 self._copy(unit)
-        outputs = self._copy_output()
-        return self._finish(kept, outputs)
+        written = {constant.update for constant in constants if constant.inside}
+        return self._finish(kept, self._copy_output(written))
 
     def _copy_placeholders(self) -> set[str]:
         """Keep all inputs except constants that only delegates hold now."""
-        gone = {name for _, name in self.inside if self._only_inside(name)}
-        kept = set()
+        home = {name: own.name for own in self.partitions for name in own.nodes}
+        inside = {(own.name, c.name) for own in self.partitions for c in own.constants if c.inside}
+        owned, kept = {name for _, name in inside}, set()
         for node in self.program.graph.find_nodes(op="placeholder"):
-            if node.name not in gone:
+            readers = {(home.get(user.name), node.name) for user in node.users}
+            if node.name not in owned or not readers <= inside:
                 self.copies[node] = self.graph.node_copy(node)
                 kept.add(node.name)
         return kept
-
-    def _only_inside(self, name: str) -> bool:
-        """Return True if every reader of a constant has it inside."""
-        homes = (self.home.get(user.name) for user in self.nodes[name].users)
-        return all(home is not None and (home, name) in self.inside for home in homes)
 
     def _copy(self, node: Node) -> None:
         self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
@@ -125,14 +109,8 @@ class Join:
             self.planned[node.name] = clone
         return self.planned[node.name]
 
-    def _copy_output(self) -> list[OutputSpec]:
+    def _copy_output(self, written: Container[str | None]) -> list[OutputSpec]:
         """Return what the method returned, except new values of buffers that delegates own."""
-        written = {
-            constant.update
-            for partition in self.partitions
-            for constant in partition.constants
-            if constant.inside and constant.update
-        }
         old = self.program.graph.output_node()
         specs, results = [], []
         for spec, result in zip(

@@ -68,15 +68,7 @@ class Compilation:
     on_failure: str = field(default="error", validator=_check_failure)
 
     def lower(self, decide: Callable[[], Decision]) -> Lowered:
-        """Compile a decision.
-
-        Args:
-            decide: Makes it; the workers begin meanwhile.
-
-        Raises:
-            CompileError: A plugin is unfit to compile here, or its backend failed.
-            EtdevError: What `decide` raises.
-        """
+        """Compile the decision that `decide` makes; the workers begin meanwhile."""
         memory = Memory(self.cache)
         dispatcher = self._dispatcher(memory)
         with closing(dispatcher) if dispatcher else nullcontext():

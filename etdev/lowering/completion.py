@@ -25,15 +25,8 @@ from etdev.upstream.exported import Verifier, with_parts
 def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
     """Convert and plan an ATen program as `Lowerer` does, and write the result in ATen again.
 
-    ExecuTorch converts it into ops that the plugins and portable kernels compute.
-
-    Args:
-        program: An ATen program; it is not changed.
-        method: Its name.
-        composition: The plugins and the rules.
-
-    Raises:
-        EtdevError: As for `Lowerer`, if it would be refused there.
+    ExecuTorch converts it into ops that the plugins and portable kernels compute. The program that
+    is given is not changed.
     """
     own = with_own_symbols(program)
     with settled(fake_mode(own.graph.nodes)), torch.no_grad(), warnings.catch_warnings():

@@ -63,11 +63,7 @@ class Composition:
         return tuple(plugin for plugin in self.plugins if not plugin.builtin)
 
     def name_cause(self, programs: Mapping[str, ExportedProgram], error: Exception) -> None:
-        """Name the nodes of ATen programs on which a conversion failed, if they are known.
-
-        Raises:
-            EtdevError: They are known.
-        """
+        """Raise an error that names the nodes on which a conversion failed, if they are known."""
         for method, program in programs.items():
             self.quirks.explain(Stage.DECOMPOSED, program, method, error)
         name_node(programs.values(), error)
@@ -93,9 +89,6 @@ class Composition:
             whole: For each method the ops that were kept whole, with the plugins that wanted them.
             expander: Decomposes them.
             barred: For each method verdicts on nodes that a plugin can't have.
-
-        Returns:
-            The plan, and the programs that it is for.
         """
         planner = self.planner(expander, barred)
         self.rules.check_methods(programs)
@@ -110,12 +103,7 @@ class Composition:
         return Plan(tuple(plans), asked), decided
 
     def check_fit(self, plan: Plan) -> None:
-        """Refuse a plugin that owns partitions and can't compile on this machine.
-
-        Raises:
-            PluginError: There is such a plugin; the text has its reason.
-            DeviceError: This is strict, and a partition is on a device that is not here.
-        """
+        """Refuse a plugin that owns partitions and can't compile on this machine."""
         for plugin in self.plugins:
             own = [partition for partition in plan.partitions if partition.plugin == plugin.name]
             if not own:
@@ -143,14 +131,7 @@ class Composition:
 
 
 def compose(plugins: Sequence[object] | None, options: Options) -> Composition:
-    """Return the composition of explicit plugins and options and of the registry.
-
-    Raises:
-        RegistryError: The registry can't be read.
-        PluginError: A plugin is missing or broken, or a pin or limit can't be read.
-        DeviceError: A device can't be read.
-        BudgetError: The budget can't be read.
-    """
+    """Return the composition of explicit plugins and options and of the registry."""
     registry = options.registry
     table = registry if isinstance(registry, Registry) else _load(registry)
     chosen = tuple(select(table, plugins))

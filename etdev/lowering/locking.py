@@ -47,13 +47,7 @@ def setup_of(compilation: Compilation) -> dict[str, Any]:
 
 
 def lock_of(compilation: Compilation, lowered: Lowered, path: Path) -> Lock:
-    """Return the lock of a .pte.
-
-    Args:
-        compilation: The compilation that it was made with.
-        lowered: The lowering.
-        path: The .pte that it was saved to.
-    """
+    """Return the lock of a .pte that a lowering was saved to."""
     keys = {(o.method, o.partition): o.key for o in lowered.outcomes}
     delegates = compiled(path)
     program = {}
