@@ -38,7 +38,7 @@ class Delegate:
     """One delegate of a method.
 
     Args:
-        backend_id: Backend that runs it.
+        backend_id: The backend that runs it.
         devices: Devices of the tensors it is called with, inputs and outputs, each once.
         size_bytes: Size of its payload, without weights in named data.
         calls: Number of calls of it in the method.

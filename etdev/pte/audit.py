@@ -68,7 +68,7 @@ def _planned(partition: Partition) -> str:
 def _text(delegate: Delegate | None) -> str:
     if delegate is None:
         return "none"
-    devices = "/".join(str(device) for device in delegate.devices) or "cpu"
+    devices = "/".join(map(str, delegate.devices)) or "cpu"
     return _setup(delegate.backend_id, devices, delegate.compile_specs)
 
 

@@ -18,11 +18,7 @@ _MOST_BYTES = 1 << 28
 
 
 def embed(manager: EdgeProgramManager, plan: Plan) -> None:
-    """Add the plan to a program; the runtime never looks at it.
-
-    Raises:
-        ArtifactError: The plan is too large to be read again.
-    """
+    """Add the plan to a program, unless it is too large to be read again."""
     text = plan.to_json(indent=None).encode()
     if len(text) > _MOST_BYTES:
         what = f"would be {len(text)} bytes, more than {_MOST_BYTES}"

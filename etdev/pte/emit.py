@@ -48,11 +48,7 @@ class Emitted:
     planned_devices: bool
 
     def audit(self, plan: Plan, methods: Sequence[MethodArtifact], who: str) -> None:
-        """Compare the emitted program, or the one that was read back, with the plan.
-
-        Raises:
-            AuditError: They differ.
-        """
+        """Compare the emitted program, or the one that was read back, with the plan."""
         if problems := differences(plan, methods, self.skipping, self.planned_devices):
             what = f"is not what was planned: {'; '.join(problems)}"
             raise AuditError(who, what, "a custom pass may have changed it; else report this")
@@ -61,13 +57,7 @@ class Emitted:
         """Write a .pte and, next to it, the .ptd files that ExecuTorch keeps data in.
 
         `net.pte` gets `net.NAME.ptd`, since backends give the data of every model the same name.
-
-        Args:
-            path: Path of the .pte.
-            check: Called with the .pte before it is renamed; if it raises, nothing is written.
-
-        Raises:
-            ArtifactError: The path does not end in .pte or can't be written.
+        The .pte is given to `check` before it is renamed; if that raises, nothing is written.
         """
         if path.suffix != ".pte":
             raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
@@ -118,11 +108,7 @@ def emit(
 ) -> Emitted:
     """Plan memory, emit a program and audit it.
 
-    Args:
-        manager: The delegated programs; `to_executorch` consumes it.
-        plan: The plan of the program.
-        config: The caller's config, which is not changed.
-        quirks: Table of upstream's faults.
+    `to_executorch` consumes the manager; the caller's config is not changed.
 
     Raises:
         DeviceError: The config can't be honoured with the devices of the plan.

@@ -59,11 +59,7 @@ class MergeCopies(PassBase):
 
 
 def check_labels(method: str, program: ExportedProgram, skips: Skips) -> None:
-    """Reject a tensor that needs two device labels when memory is not planned per device.
-
-    Raises:
-        DeviceError: A tensor is needed on two devices, or copies should be skipped.
-    """
+    """Reject a tensor that needs two device labels when memory is not planned per device."""
     who, cure = f"method {method}", "leave enable_non_cpu_memory_planning on"
     if skips != Skips():
         raise DeviceError(who, "copies can't be skipped without device memory planning", cure)

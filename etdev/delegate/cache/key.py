@@ -58,8 +58,6 @@ class Keys:
     """The keys of one lowering's calls, and the weights of their programs by their digests."""
 
     weights: Digests = field(factory=Digests, init=False)
-    # Every call of a backend asks for them, and they don't change within a lowering.
-    _origins: dict[type, list[tuple[str, ...] | None]] = field(factory=dict, init=False)
 
     def name(self, call: Call, environment: Mapping[str, str]) -> Name:
         """Return the name of a call, inside the compile context of its plugin.
@@ -74,7 +72,7 @@ class Keys:
             "format": _VERSION,
             "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
             "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
-            "code": self._code(call, answered),
+            "code": _code(call, answered),
             "device": _device(call.first.device),
             "settings": _settings_in_key(),
             "context": _context(call.plugin, environment),
@@ -82,21 +80,6 @@ class Keys:
         }
         jobs = [self._job(call, job) for job in call.jobs]
         return Name(_digest({**place, "jobs": jobs}), _digest(place))
-
-    def _code(self, call: Call, answered: Sequence[dict[str, str] | None]) -> object:
-        """Return the versions of the backend, of the plugin and of what both require."""
-        backend = call.backend
-        if backend not in self._origins:
-            self._origins[backend] = list(map(origin, _compilers(backend)))
-        origins = self._origins[backend]
-        if None in origins and None in answered:
-            raise Uncacheable(
-                f"{backend.__qualname__} is not of an installed version of a distribution; "
-                "the plugin can tell its version with cache_key"
-            )
-        names = [text.split()[0] for known in origins if known for text in known]
-        names += [call.plugin.distribution] if call.plugin.version else []
-        return origins, versions(names)
 
     def _job(self, call: Call, job: Job) -> tuple[object, ...]:
         text = "\n".join(CanonicalProgram(job.program, self.weights.of).lines())
@@ -121,6 +104,19 @@ def _digest(ingredients: Mapping[str, object]) -> str:
     for name, value in ingredients.items():
         digest.update(f"{name}: {value!r}\n".encode())
     return str(digest.hexdigest())
+
+
+def _code(call: Call, answered: Sequence[dict[str, str] | None]) -> object:
+    """Return the versions of the backend, of the plugin and of what both require."""
+    origins = list(map(origin, _compilers(call.backend)))
+    if None in origins and None in answered:
+        raise Uncacheable(
+            f"{call.backend.__qualname__} is not of an installed version of a distribution; "
+            "the plugin can tell its version with cache_key"
+        )
+    names = [text.split()[0] for known in origins if known for text in known]
+    names += [call.plugin.distribution] if call.plugin.version else []
+    return origins, versions(names)
 
 
 def _compilers(backend: type[BackendDetails]) -> list[Callable[..., Any]]:

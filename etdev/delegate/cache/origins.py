@@ -22,6 +22,7 @@ _BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")
 
 
+@functools.cache
 def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
     """Return the origin of a function and of the functions it wraps, such as `executorch 1.5.1`.
 
