@@ -22,7 +22,6 @@ _BEGUN = time.time()
 _HOST = ("etdev", "executorch", "torch")
 
 
-@functools.cache
 def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
     """Return the origin of a function and of the functions it wraps, such as `executorch 1.5.1`.
 
@@ -36,19 +35,15 @@ def origin(function: Callable[..., Any]) -> tuple[str, ...] | None:
         Uncacheable: The files of an editable distribution are not those that were imported.
     """
     known = list[str]()
-    library = Path(sysconfig.get_path("stdlib")).resolve()
     each: Any = function
     while each is not None:
         code = getattr(each, "__code__", None)
         if code is None:
             return None
-        file = Path(code.co_filename).resolve()
-        # Python's version is in the key.
-        if not file.is_relative_to(library) or "site-packages" in file.parts:
-            place = _origin(file)
-            if place is None:
-                return None
-            known.append(place)
+        place = _origin(code.co_filename)
+        if place is None:
+            return None
+        known += [place] if place else []
         each = getattr(each, "__wrapped__", None)
     return tuple(known) or None
 
@@ -87,7 +82,11 @@ def _distribution(name: str) -> metadata.Distribution | None:
 
 
 @functools.cache
-def _origin(file: Path) -> str | None:
+def _origin(filename: str) -> str | None:
+    """Return the origin of a file; empty for Python's own, whose version is in the key."""
+    file, library = Path(filename).resolve(), Path(sysconfig.get_path("stdlib")).resolve()
+    if file.is_relative_to(library) and "site-packages" not in file.parts:
+        return ""
     for folder in (Path(entry or ".").resolve() for entry in sys.path):
         if not file.is_relative_to(folder):
             continue
