@@ -121,7 +121,7 @@ def _folder(location: str | None, registry: Path | None) -> Folder:
 def _about(folder: Folder, key: str) -> dict[str, Any]:
     """Return what an entry says about itself, or the problem of reading it."""
     blank = dict.fromkeys(_ABOUT, "?")
-    data = folder.read(key)
+    data = folder.load(key, note=False)
     if data is None:
         return {**blank, "problem": "can't be read"}
     try:

@@ -51,10 +51,7 @@ class Compiler:
     _before: dict[str, tuple[Sequence[PreprocessResult], Outcome]] = field(factory=dict, init=False)
 
     def compile(self, splits: Mapping[str, Split]) -> dict[str, list[LoweredBackendModule]]:
-        """Compile every partition of every method.
-
-        Returns:
-            For each method its compiled partitions in plan order; nothing after a failure.
+        """Return for each method its compiled partitions in plan order; nothing after a failure.
 
         Raises:
             CompileError: A backend is not loaded, has a namesake, or failed; the text names plugin,
@@ -175,11 +172,7 @@ class Compiler:
         return Done(task, results, seconds=time.perf_counter() - start)
 
     def _finish(self, done: Done) -> None:
-        """Take the results of a task, or note its failure.
-
-        Raises:
-            CompileError: It failed, and failures are not kept.
-        """
+        """Take the results of a task, or note its failure; raise it if failures are not kept."""
         if not done.error:
             bypassed = self.memory.enabled and done.task.why
             self._take(done, "bypassed" if bypassed else "compiled")

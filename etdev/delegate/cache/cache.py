@@ -16,9 +16,10 @@ from blake3 import blake3
 from executorch.exir.backend.backend_details import PreprocessResult
 
 from etdev.delegate.cache.canonical import Uncacheable
+from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.folder import Folder
-from etdev.delegate.cache.key import Keys, about
+from etdev.delegate.cache.key import about, name_of
 from etdev.delegate.cache.packing import packed, unpacked
 from etdev.delegate.cache.remote import Remote
 from etdev.delegate.calls import Call, Task
@@ -102,7 +103,7 @@ class Memory:
     """The cache as the calls of one lowering use it; they have keys without one, too."""
 
     cache: Cache | None = None
-    keys: Keys = field(factory=Keys, init=False)
+    weights: Digests = field(factory=Digests, init=False)
 
     @property
     def enabled(self) -> bool:
@@ -115,7 +116,7 @@ class Memory:
         `environment` is what its compile context changed in the environment of the process.
         """
         try:
-            name = self.keys.name(call, environment)
+            name = name_of(call, environment, self.weights)
         except Uncacheable as error:
             return Task(call, why=str(error))
         return Task(call, name.key, name.place)
@@ -127,7 +128,7 @@ class Memory:
             return None
         who = f"cache entry {task.key[:12]}"
         try:
-            return unpacked(entry, len(task.call.jobs), who, self.keys.weights)
+            return unpacked(entry, len(task.call.jobs), who, self.weights)
         except CacheError:
             # The entry of the fresh results replaces it.
             return None
@@ -138,7 +139,7 @@ class Memory:
         Raises:
             Uncacheable: An entry can't keep a result.
         """
-        return packed(results, task.key, about(task.call), self.keys.weights)
+        return packed(results, task.key, about(task.call), self.weights)
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:
         """Keep the results of a task; return the task, with the reason if that is not possible."""

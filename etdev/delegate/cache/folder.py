@@ -49,22 +49,18 @@ class Folder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def load(self, key: str) -> bytes | None:
+    def load(self, key: str, note: bool = True) -> bytes | None:
         """Return the bytes under a key, and note that they were used; None without them."""
-        data = self.read(key)
-        if data is not None:
-            with contextlib.suppress(OSError):
-                os.utime(self._path(key))
-        return data
-
-    def read(self, key: str) -> bytes | None:
-        """Return the bytes under a key; None without them."""
         path = self._path(key)
         try:
             # To read anything else, such as a pipe, may take forever.
-            return path.read_bytes() if path.is_file() else None
+            data = path.read_bytes() if path.is_file() else None
         except OSError:
             return None
+        if data is not None and note:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return data
 
     def store(self, key: str, data: bytes) -> None:
         """Keep bytes under a key.

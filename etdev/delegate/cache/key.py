@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field, fields, frozen, has
+from attrs import fields, frozen, has
 from blake3 import blake3
 from executorch.exir.backend.backend_details import BackendDetails
 
@@ -53,40 +53,35 @@ class Name:
     place: str
 
 
-@define
-class Keys:
-    """The keys of one lowering's calls, and the weights of their programs by their digests."""
+def name_of(call: Call, environment: Mapping[str, str], weights: Digests) -> Name:
+    """Return the name of a call, inside the compile context of its plugin.
 
-    weights: Digests = field(factory=Digests, init=False)
+    `environment` is what the context changed in the environment of the process.
 
-    def name(self, call: Call, environment: Mapping[str, str]) -> Name:
-        """Return the name of a call, inside the compile context of its plugin.
+    Raises:
+        Uncacheable: Something that the result may depend on has no canonical text.
+    """
+    answered = [_answer(call.plugin, job) for job in call.jobs]
+    place = {
+        "format": _VERSION,
+        "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
+        "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
+        "code": _code(call, answered),
+        "device": _device(call.first.device),
+        "settings": _settings_in_key(),
+        "context": _context(call.plugin, environment),
+        "plugin": answered,
+    }
+    jobs = [_described(call, job, weights) for job in call.jobs]
+    return Name(_digest({**place, "jobs": jobs}), _digest(place))
 
-        `environment` is what the context changed in the environment of the process.
 
-        Raises:
-            Uncacheable: Something that the result may depend on has no canonical text.
-        """
-        answered = [_answer(call.plugin, job) for job in call.jobs]
-        place = {
-            "format": _VERSION,
-            "machine": (platform.machine(), sys.platform, platform.python_version_tuple()[:2]),
-            "backend": (f"{call.backend.__module__}.{call.backend.__qualname__}", call.together),
-            "code": _code(call, answered),
-            "device": _device(call.first.device),
-            "settings": _settings_in_key(),
-            "context": _context(call.plugin, environment),
-            "plugin": answered,
-        }
-        jobs = [self._job(call, job) for job in call.jobs]
-        return Name(_digest({**place, "jobs": jobs}), _digest(place))
-
-    def _job(self, call: Call, job: Job) -> tuple[object, ...]:
-        text = "\n".join(CanonicalProgram(job.program, self.weights.of).lines())
-        specs = [(spec.key, canonical(spec.value)) for spec in job.partition.compile_specs]
-        # A backend only sees the names of methods if it compiles several together.
-        method = job.partition.method if call.together else ""
-        return method, specs, blake3(text.encode()).hexdigest()
+def _described(call: Call, job: Job, weights: Digests) -> tuple[object, ...]:
+    text = "\n".join(CanonicalProgram(job.program, weights.of).lines())
+    specs = [(spec.key, canonical(spec.value)) for spec in job.partition.compile_specs]
+    # A backend only sees the names of methods if it compiles several together.
+    method = job.partition.method if call.together else ""
+    return method, specs, blake3(text.encode()).hexdigest()
 
 
 def _settings_in_key() -> dict[str, Any]:

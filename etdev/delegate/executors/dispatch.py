@@ -155,8 +155,8 @@ class Dispatcher:
             if reply.local_only:
                 raise LocalOnly(reply.local_only)
             entry = Entry.from_bytes(reply.entry, "a worker's reply", task.key)
-            weights = self.memory.keys.weights
-            results = unpacked(entry, len(task.call.jobs), "a worker's reply", weights)
+            count = len(task.call.jobs)
+            results = unpacked(entry, count, "a worker's reply", self.memory.weights)
         except (LocalOnly, CacheError) as error:
             self._local.append(evolve(task, stays=str(error)))
             return

@@ -30,7 +30,7 @@ from etdev import Bypass, Claim, Device, Group, Lowerer, hookimpl
 from etdev.delegate.cache import origins
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
-from etdev.delegate.cache.key import Keys
+from etdev.delegate.cache.key import name_of
 from etdev.delegate.calls import batches, calls_of
 from etdev.delegate.split import Split
 from etdev.errors import PluginError
@@ -62,7 +62,7 @@ def keys(
                 for job in call.jobs:
                     if change:
                         change(job.program)
-                texts.append(Keys().name(call, settled).key)
+                texts.append(name_of(call, settled, Digests()).key)
     return texts
 
 
@@ -509,7 +509,7 @@ def test_settings_of_torch_count(setting):
         splits = [Split(decision.programs["forward"], decision.plan["forward"].partitions)]
         plugin = Lowerer(["cpu"]).plugins[0]
         calls = [call for batch in batches(splits) for call in calls_of(batch, plugin)]
-        return Keys().name(calls[0], {}).key
+        return name_of(calls[0], {}, Digests()).key
 
     with pytest.MonkeyPatch.context() as patch:
         before = key()
