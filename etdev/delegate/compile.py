@@ -40,7 +40,7 @@ class Compiler:
 
     plugins: Sequence[Plugin]
     memory: Memory = field(factory=Memory)
-    tell: Tell | None = None
+    tell: Tell = lambda *_: None
     dispatcher: Dispatcher | None = None
     tolerant: bool = False
     outcomes: list[Outcome] = field(factory=list, init=False)
@@ -60,7 +60,7 @@ class Compiler:
         self.outcomes, self.failures, self._lowered, self._backends = [], [], {}, {}
         for split in splits.values():
             for partition in split.partitions:
-                self._tell(partition, "waiting")
+                self.tell(partition, "waiting", 0.0)
         grouped = batches(splits.values())
         tasks = [task for batch in grouped for task in self._batch(batch)]
         if self.dispatcher:
@@ -203,12 +203,8 @@ class Compiler:
                 seconds=0.0 if number else outcome.seconds,
             )
             self.outcomes.append(own)
-            self._tell(partition, own.state, own.seconds)
+            self.tell(partition, own.state, own.seconds)
 
     def _tell_all(self, call: Call, state: str, seconds: float = 0.0) -> None:
         for job in call.jobs:
-            self._tell(job.partition, state, seconds)
-
-    def _tell(self, partition: Partition, state: str, seconds: float = 0.0) -> None:
-        if self.tell:
-            self.tell(partition, state, seconds)
+            self.tell(job.partition, state, seconds)

@@ -26,15 +26,11 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
     """
     if not isinstance(result, PreprocessResult):
         raise _fault(partition, f"returned {_shown(result)}", _RESULT)
-    payload, data, handles = (
-        result.processed_bytes,
-        result.data_store_output,
-        result.debug_handle_map,
-    )
+    payload, data = result.processed_bytes, result.data_store_output
     for what, value, kinds, cure in (
         ("a PreprocessResult with processed_bytes", payload, _BYTES, "give bytes"),
         ("the data_store_output", data, NamedDataStoreOutput | None, _DATA),
-        ("the debug_handle_map", handles, Mapping | None, "give a dict, or None"),
+        ("the debug_handle_map", result.debug_handle_map, Mapping | None, "give a dict, or None"),
     ):
         if not isinstance(value, kinds):
             raise _fault(partition, f"returned {what} {_shown(value)}", cure)

@@ -37,11 +37,7 @@ class Step:
 
 
 def steps(path: Path, method: str) -> list[Step]:
-    """Read the instructions of a method, chain after chain.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
-    """
+    """Read the instructions of a method, chain after chain."""
 
     def read(data: memoryview) -> list[Step]:
         program, _ = program_of(data)
@@ -61,9 +57,6 @@ def seen(path: Path) -> Plan:
 
     It has no nodes and no reasons. The owner of a delegate is its backend. The first instruction
     that mentions a value is taken for the one that computes it.
-
-    Raises:
-        ArtifactError: The file is not a .pte.
     """
     program, _ = opened(path, program_of)
     return Plan(tuple(_Method(plan).plan() for plan in program.execution_plan))
@@ -83,11 +76,7 @@ def _kind(plan: Any, instruction: Any, order: dict[int, int]) -> tuple[str, str,
 
 @define
 class _Method:
-    """A method whose instructions are read one after the other.
-
-    Args:
-        emitted: ExecuTorch's schema object of the method.
-    """
+    """ExecuTorch's schema object of a method, whose instructions are read one after the other."""
 
     emitted: Any
     names: dict[int, str] = field(factory=dict)

@@ -57,9 +57,6 @@ def find(facts: Artifact, path: Path) -> Path | None:
     """Find the .ptd that a .pte needs; None if it keeps nothing outside.
 
     That is the one with its name, as `Lowered.save` writes it, else one with all keys.
-
-    Raises:
-        ArtifactError: It needs one that is missing.
     """
     named = sorted(path.parent.glob(f"{glob.escape(path.stem)}.*.ptd"))
     if len(named) == 1:

@@ -35,13 +35,9 @@ _LIBRARIES = (
 
 @frozen(eq=False)
 class Compiled:
-    """A delegate as the runtime gets it.
+    """A delegate as the runtime gets it, with all named data of the .pte.
 
-    Args:
-        backend_id: Backend that runs it.
-        payload: Its compiled bytes.
-        compile_specs: Settings that the backend was given.
-        named_data: All named data of the .pte, as ExecuTorch's NamedDataStoreOutput.
+    That is ExecuTorch's NamedDataStoreOutput.
     """
 
     backend_id: str
@@ -65,11 +61,7 @@ def read(path: str | Path, plugins: Sequence[Plugin] = ()) -> Artifact:
 
 
 def compiled(path: str | Path) -> dict[str, list[Compiled]]:
-    """Read the delegates of every method, in the order of their first calls.
-
-    Raises:
-        ArtifactError: As for `read`.
-    """
+    """Read the delegates of every method, in the order of their first calls."""
     return opened(Path(path), lambda data: _compiled(restored(data)))
 
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from etdev.files import replacing
 
 _SUFFIX = ".entry"
 _KEY = re.compile(r"[0-9a-f]{64}")
-# A file of that age belongs to a process that was killed while it wrote.
-_ABANDONED_S = 3600
 # How far below its limit the folder is trimmed, so that not every entry sets it off again.
 _TRIMMED = 0.9
 
@@ -96,8 +93,7 @@ class Folder:
         return sorted(found, key=lambda stored: (stored.used, stored.key))
 
     def trim(self) -> int:
-        """Remove the entries used longest ago and return their number; remove abandoned files."""
-        self._remove_abandoned(_ABANDONED_S)
+        """Remove the entries used longest ago, and return their number."""
         stored = self.stored()
         total, removed = sum(entry.size_bytes for entry in stored), 0
         if total <= self.size_bytes:
@@ -113,9 +109,11 @@ class Folder:
     def clear(self) -> int:
         """Remove all entries, and nothing else; return their number."""
         stored = self.stored()
-        for entry in stored:
-            self.remove(entry.key)
-        self._remove_abandoned(0)
+        # Those that processes write, or were killed in writing, have a hidden name.
+        hidden = [path for path in self._files(".*") if _KEY.fullmatch(path.name[1:65])]
+        for path in (*(entry.path for entry in stored), *hidden):
+            with contextlib.suppress(OSError):
+                path.unlink()
         return len(stored)
 
     def verify(self) -> Iterator[tuple[Stored, str]]:
@@ -137,11 +135,3 @@ class Folder:
 
     def _files(self, pattern: str) -> list[Path]:
         return sorted(self.path.glob(f"[0-9a-f][0-9a-f]/{pattern}"))
-
-    def _remove_abandoned(self, age_s: float) -> None:
-        before = time.time() - age_s
-        for path in self._files(".*"):
-            if _KEY.fullmatch(path.name[1:65]):
-                with contextlib.suppress(OSError):
-                    if path.stat().st_mtime <= before:
-                        path.unlink()

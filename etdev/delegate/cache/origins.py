@@ -98,7 +98,8 @@ def _origin(filename: str) -> str | None:
             root = Path(str(distribution.locate_file(""))).resolve()
             if file.is_relative_to(root) and file.relative_to(root).as_posix() in _recorded(name):
                 return version
-            if _is_editable(distribution) and package.is_dir():
+            url = json.loads(distribution.read_text("direct_url.json") or "{}")
+            if url.get("dir_info", {}).get("editable") and package.is_dir():
                 return f"{version} {_digest(package)}"
     return None
 
@@ -108,11 +109,6 @@ def _names_for(package: str) -> Iterator[str]:
     # Most are called as their package is; to ask for all of them takes a while.
     yield package
     yield from _packages().get(package, ())
-
-
-def _is_editable(distribution: metadata.Distribution) -> bool:
-    text = distribution.read_text("direct_url.json") or "{}"
-    return bool(json.loads(text).get("dir_info", {}).get("editable"))
 
 
 def _digest(folder: Path) -> str:

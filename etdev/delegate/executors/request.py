@@ -59,14 +59,10 @@ class WorkerError(Exception):
 
 @frozen
 class Reply:
-    """A worker's answer, which is one of three things.
+    """A worker's answer after so many seconds of wall time.
 
-    Args:
-        entry: The results as an entry of the cache.
-        local_only: Why the worker can't compile it.
-        error: The error of the backend.
-        cause: The cause of that error.
-        seconds: The wall time that the worker took.
+    It has the results as an entry of the cache, or why the worker can't compile the call, or the
+    error of the backend with its cause.
     """
 
     entry: bytes = b""
