@@ -5,17 +5,20 @@ They are partial results that another call can use, such as a compiled structure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
 
 class Store(Protocol):
-    """The entries of one compiler, by name."""
+    """The entries of one compiler."""
 
-    load: Callable[[bytes], bytes | None]
-    store: Callable[[bytes, bytes], None]
+    def load(self, name: bytes) -> bytes | None:
+        """Return the entry of a name; None without one."""
+
+    def store(self, name: bytes, data: bytes) -> None:
+        """Keep an entry."""
 
 
 _STORE: ContextVar[Store | None] = ContextVar("etdev.schema.compiler_cache", default=None)
