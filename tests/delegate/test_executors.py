@@ -257,7 +257,7 @@ class Frozen(Executor):
 @pytest.mark.suite
 def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(moody, monkeypatch):
     plugin, told = moody(), []
-    monkeypatch.setattr(dispatch, "patience_s", lambda task: 0.5)
+    monkeypatch.setattr(dispatch, "patience_s", lambda task: 5.0)
     monkeypatch.setattr(watchdog, "PATIENCE_S", 0.1)
     lowerer = Lowerer(
         [plugin],
@@ -265,7 +265,7 @@ def test_what_a_frozen_cluster_has_is_compiled_by_processes_of_this_machine(mood
         limits=limited(300),
         listener=lambda stage, detail: told.append(stage),
     )
-    lost = r"executor: a worker was lost \(moody: forward/moody_\d: no answer in 0\.5 s from "
+    lost = r"executor: a worker was lost \(moody: forward/moody_\d: no answer in 5 s from "
     with pytest.warns(EtdevWarning, match=lost + r"a worker of the Frozen\); going on"):
         lowered = lowerer.lower(Net(), (X,))
     assert plugin.ops() == [ADD, MUL, SUB]
