@@ -11,7 +11,7 @@ from executorch.exir.lowered_backend_module import LoweredBackendModule
 
 from etdev.delegate.backends import check_namesake
 from etdev.delegate.cache.cache import Memory
-from etdev.delegate.calls import Call, Done, Job, Task, batches, calls_of, context
+from etdev.delegate.compiler_calls import Call, Done, Job, Task, batches, calls_of, context
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.split import Split
 from etdev.errors import CompileError, EtdevError

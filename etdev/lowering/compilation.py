@@ -10,8 +10,8 @@ from typing import Any
 from attrs import define, evolve, field
 
 from etdev.delegate.cache.cache import Cache, Memory
-from etdev.delegate.calls import Done
 from etdev.delegate.compile import Compiler
+from etdev.delegate.compiler_calls import Done
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError

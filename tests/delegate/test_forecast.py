@@ -10,7 +10,7 @@ from torch import nn
 from toys import Takes
 
 from etdev import Bypass, Lowerer, Plan, Probe, hookimpl
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.errors import PluginError
 
 X = torch.randn(3, 8)

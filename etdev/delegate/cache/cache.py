@@ -22,7 +22,7 @@ from etdev.delegate.cache.folder import Folder
 from etdev.delegate.cache.key import about, name_of
 from etdev.delegate.cache.packing import packed, unpacked
 from etdev.delegate.cache.remote import Remote
-from etdev.delegate.calls import Call, Task
+from etdev.delegate.compiler_calls import Call, Task
 from etdev.errors import CacheError, EtdevWarning
 from etdev.schema.caching import CacheSettings
 from etdev.schema.compiler_cache import standing

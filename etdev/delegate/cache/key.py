@@ -15,7 +15,7 @@ from executorch.exir.backend.backend_details import BackendDetails
 from etdev.delegate.cache.canonical import CanonicalProgram, Uncacheable, canonical
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.origins import origin, versions
-from etdev.delegate.calls import Call, Job
+from etdev.delegate.compiler_calls import Call, Job
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device

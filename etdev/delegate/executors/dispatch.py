@@ -21,7 +21,7 @@ from etdev.delegate.cache.cache import Memory
 from etdev.delegate.cache.entry import Entry
 from etdev.delegate.cache.key import settings
 from etdev.delegate.cache.packing import unpacked
-from etdev.delegate.calls import Done, Task, compile_error
+from etdev.delegate.compiler_calls import Done, Task, compile_error
 from etdev.delegate.executors.parcel import LocalOnly, pack
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import ONE_AT_A_TIME, Reply, Request, answer

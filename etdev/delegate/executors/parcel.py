@@ -21,7 +21,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from etdev.delegate.cache.canonical import PROVENANCE
-from etdev.delegate.calls import Call, Job
+from etdev.delegate.compiler_calls import Call, Job
 from etdev.delegate.split import unchecked
 from etdev.errors import first_line
 from etdev.graph.interpreted import InterpretedGraph

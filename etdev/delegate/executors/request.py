@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from etdev.delegate.cache.cache import Cache, Memory
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.key import settings
-from etdev.delegate.calls import context
+from etdev.delegate.compiler_calls import context
 from etdev.delegate.executors.parcel import LocalOnly, Parcel, unpack_call, unpack_plugin
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.schema.caching import CacheSettings

@@ -21,7 +21,7 @@ from toys.accelerator import Accelerator
 import etdev
 from etdev import Bypass, CacheSettings, EtdevWarning, Lowerer, hookimpl
 from etdev.delegate.cache.entry import Entry
-from etdev.delegate.calls import Call
+from etdev.delegate.compiler_calls import Call
 from etdev.errors import CacheError
 
 X = torch.randn(3, 8)

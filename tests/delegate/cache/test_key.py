@@ -31,7 +31,7 @@ from etdev.delegate.cache import origins
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.key import name_of
-from etdev.delegate.calls import batches, calls_of
+from etdev.delegate.compiler_calls import batches, calls_of
 from etdev.delegate.split import Split
 from etdev.errors import PluginError
 from etdev.registry import answers
