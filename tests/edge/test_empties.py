@@ -36,7 +36,7 @@ def test_they_are_as_in_eager(module, plugins):
     assert_agrees(Lowerer(plugins).lower(module, (X,)), module, (X,), (X * 3,))
 
 
-@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 def test_no_rows_are_joined_reduced_and_sorted(plugins):
     def rows(x):
         several = torch.cat([x.relu(), x], 1), torch.cat([x[:, :1], x], -1) * 2, x.sort(1)
@@ -62,7 +62,7 @@ def test_rows_that_nothing_is_chosen_from_are_joined():
     assert_agrees(Lowerer([]).lower(Function(chosen), (X,)), chosen, (X,), (-X,))
 
 
-@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 def test_no_rows_are_rolled_and_summed_as_exponentials(plugins):
     def rows(x):
         rolled = x.roll(1, 0), x.roll((5, -1), (0, 1)), x.roll(3), x[:, :0].roll(1, 1)

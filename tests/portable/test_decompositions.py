@@ -412,7 +412,7 @@ class Mapped(nn.Module):
         return torch._higher_order_ops.map(lambda row: BODIES[0](row) + row.sort()[1], x)
 
 
-@pytest.mark.parametrize("plugins", [[], ["cpu"]])
+@pytest.mark.parametrize("plugins", [pytest.param([], marks=pytest.mark.suite), ["cpu"]])
 @pytest.mark.parametrize("kind", [Chosen, Mapped])
 def test_branches_of_control_flow(kind, plugins):
     x = torch.tensor([[-7, 5, 2, -4], [3, 2**53 + 1, 8, 0]])

@@ -175,7 +175,7 @@ def test_beside_the_cpu_plugin_cuda_first_takes_the_whole_transformer(name):
     assert_sound(plan, program)
 
 
-@pytest.mark.parametrize("name", ["bert", "llama"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.suite), "llama"])
 def test_the_cpu_plugin_first_leaves_the_rest_of_a_transformer_to_cuda(name):
     cuda = CudaClaims()
     alone = Lowerer(["cpu"]).plan(transformer(name))["forward"]
@@ -267,7 +267,9 @@ def test_cuda_alone_is_shown_what_upstream_shows_it(name, shapes):
     assert ours.count(SDPA) == 1
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "conv_net"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("bert", marks=pytest.mark.suite), "llama", "conv_net"]
+)
 def test_cuda_alone_is_shown_what_upstream_shows_it_of_a_model(name):
     (ours,) = shown(CudaClaims(), program=transformer(name))
     assert ours == shown_upstream(transformer(name))
@@ -356,7 +358,7 @@ def test_scaling_ops_kept_whole_that_nobody_takes_run(keeper):
     assert_agrees(lowered, Scales(), (x,))
 
 
-@pytest.mark.parametrize("keeper", ["cuda", "named ops"])
+@pytest.mark.parametrize("keeper", [pytest.param("cuda", marks=pytest.mark.suite), "named ops"])
 def test_scaling_ops_kept_whole_run_in_both_branches(keeper):
     whole = Takes("keeper", (), whole=SCALING)
     first = whole if keeper == "named ops" else CudaClaims(takes=False)
@@ -386,7 +388,15 @@ class Quotients(nn.Module):
         return *quotients, half.floor_divide(other)
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.int8,
+        pytest.param(torch.uint8, marks=pytest.mark.suite),
+        pytest.param(torch.int32, marks=pytest.mark.suite),
+        torch.int64,
+    ],
+)
 def test_quotients_that_are_kept_whole_are_of_one_dtype(dtype):
     """ExecuTorch's verifier refuses others, and makes int64 of a number."""
     aten = torch.ops.aten

@@ -92,8 +92,20 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("plugins", [["cpu"], ["openvino", "cpu"]], ids="+".join)
+# Two plugins with one of the models; with all of them under `make suites`.
+CASES = [
+    pytest.param(
+        plugins,
+        model,
+        id=f"{'+'.join(plugins)}-{name}",
+        marks=[pytest.mark.suite] if len(plugins) > 1 and name != "mlp" else [],
+    )
+    for plugins in (["cpu"], ["openvino", "cpu"])
+    for name, model in MODELS.items()
+]
+
+
+@pytest.mark.parametrize(("plugins", "model"), CASES)
 def test_a_hit_gives_the_same_bytes_and_compiles_nothing(model, plugins, tmp_path, compiles):
     source, inputs, *shapes = model()
     given = {"dynamic_shapes": shapes[0]} if shapes else {}
@@ -236,14 +248,14 @@ def damage(path, number):
     )
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_a_damaged_entry_is_compiled_again(number, tmp_path):
+def test_a_damaged_entry_is_compiled_again(tmp_path):
     cold = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
-    damage(entries(tmp_path)[0], number)
-    with pytest.warns(EtdevWarning, match="compile cache: "):
-        again = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
-    assert states(again) == {"compiled": 1, "hit": 1}
-    assert bytes_of(again) == bytes_of(cold)
+    for number in range(5):
+        damage(entries(tmp_path)[0], number)
+        with pytest.warns(EtdevWarning, match="compile cache: "):
+            again = Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())
+        assert states(again) == {"compiled": 1, "hit": 1}
+        assert bytes_of(again) == bytes_of(cold)
     assert states(Lowerer(["cpu"], cache=tmp_path).lower(*nets.mlp())) == {"hit": 2}
 
 
