@@ -117,15 +117,15 @@ def check_program(path: Path) -> None:
     """Check that a .pte can be written to a path, before the long work."""
     if path.suffix != ".pte":
         raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
-    if not path.parent.is_dir():
-        what = f"there is no folder {str(path.parent)!r}"
-        raise ArtifactError(str(path), what, "create it first")
     check_writable(path)
 
 
 def check_writable(path: Path) -> None:
     """Check that a file can be written to a path, before the long work."""
     _refuse_folder(path)
+    if not path.parent.is_dir():
+        what = f"there is no folder {str(path.parent)!r}"
+        raise ArtifactError(str(path), what, "create it first")
     try:
         try_writing(path.parent)
     except OSError as error:

@@ -11,7 +11,6 @@ import click
 from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import console, working
-from etdev.errors import LockError
 from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.documents import LOWERING
 from etdev.schema.lock import Lock
@@ -97,7 +96,7 @@ def command(
             known = Lock.read(lock_file)
             known.check_setup(setup_of(lowerer.compilation), lock_file)
         elif lock_file:
-            _check_new(lock_file)
+            check_writable(lock_file)
         lowered = lowerer.lower(sources.methods(source, say))
         # The .pte and its .ptd files appear when everything else is written.
         with unseen(output) as folder:
@@ -114,20 +113,10 @@ def command(
             if lock_file and not known:
                 write_text(lock_file, lock.to_json())
             publish((*written.parent.glob("*.ptd"), written), output)
-    lines = _lines(lowered, output, verification)
-    results.report(
-        lambda: _document(lowered, output, verification),
-        [f"{output}: {line}" for line in lines],
-    )
+    lines = [f"{output}: {line}" for line in _lines(lowered, output, verification)]
+    results.report(lambda: _document(lowered, output, verification), lines)
     if not (options.given("quiet") or options.given("as_json")):
         console().print(tables.stages(seconds))
-
-
-def _check_new(lock_file: Path) -> None:
-    if not lock_file.parent.is_dir():
-        what = f"there is no folder {str(lock_file.parent)!r}"
-        raise LockError(str(lock_file), what, "create it first")
-    check_writable(lock_file)
 
 
 def _lines(lowered: Lowered, output: Path, verification: Verification | None) -> Iterator[str]:

@@ -27,10 +27,9 @@ import torch
 
 from etdev.files import write_text
 from etdev.testing.contract import CHECKS, Check
-from etdev.testing.execution import Calls
 from etdev.testing.scoreboard import Result, Scoreboard, result_of
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Requirements, Subject
+from etdev.testing.subject import Calls, Requirements, Subject
 
 
 class PluginConformance:

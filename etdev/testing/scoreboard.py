@@ -14,9 +14,8 @@ from etdev.hookspecs import API
 from etdev.testing import checks as checks
 from etdev.testing import global_settings, programs
 from etdev.testing.contract import CHECKS, Check
-from etdev.testing.execution import Calls
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Requirements, Skipped, Subject
+from etdev.testing.subject import Calls, Requirements, Skipped, Subject
 
 # A plugin that can't plan fails every check; this one gives the reason.
 FIRST = "claims"

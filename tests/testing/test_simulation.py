@@ -9,9 +9,9 @@ from toys.sins import on_backend, sums
 
 from etdev import Claim, Lowerer, Registry, RunError, hookimpl
 from etdev.testing import Simulation
-from etdev.testing.execution import runner
 from etdev.testing.fakes import Accelerator
 from etdev.testing.programs import Pointwise, X, Y
+from etdev.testing.subject import runner
 
 SIMULATORS = {"Sums": sums}
 
