@@ -38,9 +38,7 @@ def results() -> IO[str]:
 def own_streams(context: click.Context, quiet: bool) -> Iterator[None]:
     """Reserve stdout for results while a command runs, and again when Python exits.
 
-    Args:
-        context: The command's context.
-        quiet: Hide output that is not Python's, such as the logs of ExecuTorch's C++ runtime.
+    With `quiet`, output that is not Python's is hidden, such as the logs of ExecuTorch in C++.
     """
     # None if the caller closed it.
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")

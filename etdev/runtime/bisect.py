@@ -60,10 +60,8 @@ class Suspect:
     """A delegate that was called with eager PyTorch's values for its inputs.
 
     Args:
-        partition: The planned partition that it was compiled from.
         modules: Paths of the source modules of its nodes, in graph order.
-        output: Name of the node whose value departs most.
-        difference: Difference of that value from eager's.
+        output: Name of the node whose value departs most, by `difference`.
     """
 
     partition: Partition
@@ -99,7 +97,6 @@ class Bisection:
 
     Args:
         compiled: The .pte's delegates by partition name.
-        inputs: The method's inputs, flat.
         state: Values of its buffers before the call, by name; the program's for those left out.
     """
 
@@ -220,15 +217,7 @@ def bisection(
     inputs: Sequence[Any],
     state: Mapping[str, Any] | None = None,
 ) -> Bisection:
-    """Make the delegates of a .pte callable one by one.
-
-    Args:
-        path: The .pte.
-        decision: The decision for the same model with the same plugins, devices and pins.
-        method: Name of the method.
-        inputs: Its inputs, flat.
-        state: Values of its buffers before the call, by name, if they are not the first ones.
-    """
+    """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
     if problems:

@@ -23,11 +23,6 @@ class Decision:
     Args:
         programs: Edge-dialect program per method, with exactly the plan's nodes.
         references: The methods in eager PyTorch.
-        manager: ExecuTorch's manager of the edge-dialect programs.
-        settings: Settings of the edge conversion.
-        expander: Decomposes ops that were kept whole.
-        stages: Time of each stage so far.
-        quirks: Table of upstream's faults.
         whole: For each method, the ops that were kept whole and the plugins that wanted them.
     """
 

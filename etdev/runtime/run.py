@@ -50,10 +50,7 @@ def run(
 def trace(
     path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None = None
 ) -> bytes:
-    """Execute a method once to warm up, then `repeat` times with ExecuTorch's event tracer.
-
-    Arguments and errors are those of `run`.
-    """
+    """Execute a method as `run` does, with ExecuTorch's event tracer, and return the ETDump."""
     facts, program = _checked(path, inputs, method, data)
     outcome = CHILD.run(trace_calls, program, laid_out(facts, inputs), repeat + 1)
     dump: bytes = _value(outcome, path, facts)

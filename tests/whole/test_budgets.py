@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
     "(root)": (1_300, 1_150),
-    "cli": (2_770, 1_900),
+    "cli": (2_370, 1_900),
     "delegate": (3_430, 2_900),
     "edge": (2_050, 1_400),
     "graph": (2_600, 1_800),
@@ -21,10 +21,10 @@ BUDGETS = {
     "pte": (1_640, 1_500),
     "quirks": (3_220, 2_300),
     "registry": (1_790, 1_700),
-    "runtime": (2_150, 1_900),
-    "scaffold": (200, 200),
+    "runtime": (1_910, 1_900),
+    "scaffold": (170, 170),
     "schema": (4_010, 2_300),
-    "testing": (1_500, 1_500),
+    "testing": (1_390, 1_350),
     "upstream": (610, 400),
 }
 HOST = (30_150, 24_000)  # without portable/
