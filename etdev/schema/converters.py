@@ -40,66 +40,48 @@ def frozen_tuple(value: Iterable[Any]) -> tuple[Any, ...]:
 def count(least: int, error: type[EtdevError], who: str) -> Validator:
     """Return a validator for whole numbers, with the error that it raises."""
     cure = f"it must be a whole number of at least {least}"
-    return _number((int,), lambda number: bool(number >= least), error, who, cure)
+    # Not isinstance, since a bool is an int in Python.
+    return _number(lambda value: type(value) is int and value >= least, error, who, cure)
 
 
 def seconds(error: type[EtdevError], who: str, cure: str, below: float = float("inf")) -> Validator:
     """Return a validator for times above 0 s, with the error that it raises."""
-    return _number((int, float), lambda number: 0 < number < below, error, who, cure)
+    kinds = (int, float)
+    return _number(lambda value: type(value) in kinds and 0 < value < below, error, who, cure)
 
 
-def _number(
-    kinds: tuple[type, ...],
-    fits: Callable[[Any], bool],
-    error: type[EtdevError],
-    who: str,
-    cure: str,
-) -> Validator:
+def _number(fits: Callable[[Any], bool], error: type[EtdevError], who: str, cure: str) -> Validator:
     def check(_: Any, attribute: Attribute[Any], value: Any) -> None:
-        # Not isinstance, since a bool is an int in Python.
-        if type(value) not in kinds or not fits(value):
+        if not fits(value):
             raise error(who, f"{attribute.name} is {value!r}", cure)
 
     return check
 
 
-def _name(instance: object, attribute: Attribute[Any]) -> str:
-    """Return a field as a user writes it: `Claim.groups`."""
-    return f"{type(instance).__name__}.{attribute.name}"
+def _claimed(fits: Callable[[Any], bool], what: str, cure: str) -> Validator:
+    """Return a validator for a field of a claim; its error names the field as `Claim.merge`."""
 
-
-def each(kind: type) -> Validator:
-    """Return a validator for tuples whose members are all of one class."""
-
-    def check(instance: Any, attribute: Attribute[Any], value: Iterable[Any]) -> None:
-        for item in value:
-            if not isinstance(item, kind):
-                name = _name(instance, attribute)
-                what = f"{name} has {item!r}, which is not a {kind.__name__}"
-                raise ClaimError("claim", what, f"give a list of {kind.__name__}s")
+    def check(instance: Any, attribute: Attribute[Any], value: Any) -> None:
+        if not fits(value):
+            name = f"{type(instance).__name__}.{attribute.name}"
+            raise ClaimError("claim", f"{name} {what.format(value)}", cure)
 
     return check
 
 
-def true_or_false(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """Refuse everything but a bool, since `merge="no"` would be true."""
-    if not isinstance(value, bool):
-        what = f"{_name(instance, attribute)} is {value!r}"
-        raise ClaimError("claim", what, "give True or False")
+def each(kind: type) -> Validator:
+    """Return a validator for tuples whose members are all of one class."""
+    what, cure = f"has {{!r}}, which is not a {kind.__name__}", f"give a list of {kind.__name__}s"
+    member = _claimed(lambda item: isinstance(item, kind), what, cure)
+    return validators.deep_iterable(member)
 
 
-def not_empty(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """Refuse an empty text or collection."""
-    if not value:
-        cure = "name one" if isinstance(value, str) else "leave it out instead"
-        raise ClaimError("claim", f"{_name(instance, attribute)} is empty", cure)
-
-
-def _check_line(instance: Any, attribute: Attribute[Any], value: str) -> None:
-    if not value.isprintable():
-        what = f"{_name(instance, attribute)} is {value!r}"
-        raise ClaimError("claim", what, "write it in one line")
-
-
+# `merge="no"` would be true.
+true_or_false = _claimed(lambda value: isinstance(value, bool), "is {!r}", "give True or False")
+not_empty = _claimed(bool, "is empty", "leave it out instead")
 # Refuses an empty text, and characters that break a line, a table or a terminal.
-one_line = validators.and_(validators.instance_of(str), not_empty, _check_line)
+one_line: Validator = validators.and_(
+    validators.instance_of(str),
+    _claimed(bool, "is empty", "name one"),
+    _claimed(str.isprintable, "is {!r}", "write it in one line"),
+)
