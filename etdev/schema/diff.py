@@ -152,24 +152,14 @@ def _parts(method: str, first: _Side, second: _Side) -> Iterator[Gained]:
 
 
 def _matched(first: _Side, second: _Side) -> Iterator[tuple[Partition | None, Partition | None]]:
-    """Yield the pairs of partitions that share most nodes; None is a missing one."""
-    before, after = first.partitions, second.partitions
-    places = {second.name(node): i for i, other in enumerate(after) for node in other.nodes}
-    shared = Counter(
-        (index, places[node])
-        for index, partition in enumerate(before)
-        for node in partition.nodes
-        if node in places
-    )
-    pairs: dict[int, int] = {}
-    taken: set[int] = set()
-    for (old, new), _ in shared.most_common():
-        if old not in pairs and new not in taken and before[old].plugin == after[new].plugin:
-            pairs[old] = new
-            taken.add(new)
-    for old, partition in enumerate(before):
-        yield partition, after[pairs[old]] if old in pairs else None
-    yield from ((None, partition) for new, partition in enumerate(after) if new not in taken)
+    """Yield each partition with the one that shares most nodes with it; None is a missing one."""
+    names = {second.name(node): other.name for other in second.partitions for node in other.nodes}
+    left = {other.name: other for other in second.partitions}
+    for old in first.partitions:
+        shared = Counter(names[node] for node in old.nodes if node in names).most_common()
+        same = (name for name, _ in shared if name in left and left[name].plugin == old.plugin)
+        yield old, left.pop(next(same, ""), None)
+    yield from ((None, new) for new in left.values())
 
 
 def _names_in_first(first: Ledger, second: Ledger) -> dict[str, str]:
