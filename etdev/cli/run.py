@@ -100,8 +100,8 @@ def command(
         raise click.UsageError("--edges needs --steps")
     if not bisect and any(lowering.values()):
         raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
-    if not profile and (views := [name for name in options.given("views") if name != "--trace"]):
-        flag = {"html": "--html", "--node-data": "--node-data"}.get(views[0], "--view")
+    if not profile and (views := [name for name in options.given("views") if name != "trace"]):
+        flag = f"--{views[0]}" if views[0] in ("html", "node-data") else "--view"
         raise click.UsageError(f"{flag} needs --profile")
     viewing.check()
     if bisect:

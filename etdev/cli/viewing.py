@@ -15,7 +15,6 @@ from etdev.cli.options import given, remembered, together
 from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
 from etdev.files import check_writable, publish, unseen, unwritable, write_text
 from etdev.registry import extensions
-from etdev.schema.node_data import node_data as data_of
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,33 +45,6 @@ class Viewed:
     note: str = ""
 
 
-class NodeData:
-    """A folder with Model Explorer's node data of a plan, which `--node-data` writes."""
-
-    def check(self, folder: Path) -> None:
-        check_writable(folder / "owner.json" if folder.is_dir() else folder)
-
-    def write(self, folder: Path, viewed: Viewed) -> None:
-        """Write all files or none."""
-        if viewed.note:
-            raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
-        is_new = not folder.is_dir()
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise unwritable(folder, error) from error
-        try:
-            with unseen(folder / "owner.json") as hidden:
-                for name, data in data_of(viewed.plan, viewed.profile).items():
-                    write_text(hidden / f"{name}.json", json.dumps(data))
-                publish(hidden.iterdir(), folder / "owner.json")
-        except EtdevError:
-            if is_new:
-                with suppress(OSError):
-                    folder.rmdir()
-            raise
-
-
 class Trace:
     """A file with every event of a run as Chrome's trace events, which `--trace` writes."""
 
@@ -96,14 +68,13 @@ class Trace:
 
 
 # Views with an option of their own; `--view` names those of plugins.
-_OWN: Mapping[str, Any] = {"--node-data": NodeData(), "--trace": Trace()}
+_OWN = {"trace": Trace()}
 
 
 def _add(context: click.Context, option: click.Parameter, value: object) -> None:
     """Add the files of an option to the views of the command."""
     views = context.meta.setdefault("etdev.views", {})
-    flag = option.opts[0]
-    own = flag if flag in _OWN else flag.removeprefix("--")
+    own = option.opts[0].removeprefix("--")
     for text in value if isinstance(value, tuple) else [f"{own}={value}"] if value else []:
         name, _, file = text.partition("=")
         if not name or not file:
@@ -134,7 +105,7 @@ node_data = remembered(
     callback=_add,
     metavar="DIR",
     help="Write node data for Model Explorer there: owner.json, device.json, reason.json, and "
-    "with --profile time.json.",
+    "with --profile time.json; needs etdev[page].",
 )
 trace = remembered(
     "--trace",

@@ -8,10 +8,10 @@ from typing import Any
 from etdev.schema.ledger import Entry
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.report.colours import colours_of
 from etdev.schema.report.explanation import Explanation, Missed
 from etdev.schema.report.presenters import simplified_rows
 from etdev.schema.tensors import Copy, Tensor
+from etdev_page.colours import colours_of
 from etdev_page.graph import Edge, Graph, run_order
 from etdev_page.layers import Pair, layers
 from etdev_page.modules import Group, tree, walk

@@ -1,19 +1,61 @@
-"""Colours and values of a plan's nodes, for the graphs that Model Explorer shows."""
+"""The view `node-data` of etdev: colours and values of a plan's nodes for Model Explorer."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from etdev.schema.ledger import Entry
+from etdev.errors import ArtifactError, EtdevError
+from etdev.files import check_writable, publish, unseen, unwritable, write_text
+from etdev.schema.ledger import Entry, together
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Profile
-from etdev.schema.report.colours import NEUTRAL, colours_of
+from etdev_page.colours import NEUTRAL, colours_of
+
+if TYPE_CHECKING:
+    from etdev.cli.viewing import Viewed
 
 # Colours of a node's time, from none to the most.
 _QUICK, _SLOW = "#ffffff", "#d55e00"
 
 NodeData = dict[str, dict[str, Any]]
+
+
+def check(folder: Path) -> None:
+    """Check that the folder can be written.
+
+    Raises:
+        EtdevError: It can't be written.
+    """
+    check_writable(folder / "owner.json" if folder.is_dir() else folder)
+
+
+def write(folder: Path, viewed: Viewed) -> None:
+    """Write a file for each set of node data, all of them or none.
+
+    Raises:
+        EtdevError: The .pte holds no ledger, or the folder or a file can't be written.
+    """
+    if viewed.note:
+        raise ArtifactError(viewed.title, "holds no ledger", "lower it with --with-ledger")
+    is_new = not folder.is_dir()
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        with unseen(folder / "owner.json") as hidden:
+            for name, data in node_data(viewed.plan, viewed.profile).items():
+                write_text(hidden / f"{name}.json", json.dumps(data))
+            publish(hidden.iterdir(), folder / "owner.json")
+    except EtdevError:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]:
@@ -28,7 +70,7 @@ def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]
         profile: A profile of the plan's .pte, which adds the times. A node of a partition has the
             time of the whole partition.
     """
-    colours = colours_of((name for name, _ in plan.plugins), ())
+    colours = colours_of(name for name, _ in plan.plugins)
     data: dict[str, NodeData] = {
         name: {m.method: {"name": f"etdev {name}", "results": {}} for m in plan.methods}
         for name in ("owner", "device", "reason")
@@ -39,7 +81,7 @@ def node_data(plan: Plan, profile: Profile | None = None) -> dict[str, NodeData]
             values = {
                 "owner": entry.partition or entry.holder,
                 "device": devices.get(entry.partition or "", "cpu"),
-                "reason": _reason(entry),
+                "reason": together(entry.reasons),
             }
             colour = colours.get(entry.holder, NEUTRAL)
             for name, value in values.items():
@@ -81,8 +123,3 @@ def _computed(call: Call, method: MethodPlan) -> str | None:
 def _named(entry: Entry, result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     # ExecuTorch's extension of Model Explorer names the node of an ETRecord with an underscore.
     return {entry.node: result, f"{entry.node}_": result}
-
-
-def _reason(entry: Entry) -> str:
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
-    return "; ".join(said) or "no plugin was asked"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from etdev_page.node_data import node_data
 from shell import MLP, succeeds
 
 from etdev import Lowerer
-from etdev.schema.node_data import node_data
 from etdev.schema.profile import Call, Profile
 
 
