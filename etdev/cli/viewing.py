@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ import click
 from attrs import field, frozen
 
 from etdev.cli.options import given, remembered, together
-from etdev.errors import ArtifactError, EtdevError, PluginError, first_line
-from etdev.files import check_writable, publish, unseen, unwritable, write_text
+from etdev.errors import EtdevError, PluginError, first_line
+from etdev.files import check_writable, write_text
 from etdev.registry import extensions
 from etdev.schema.plan import Plan
 

@@ -16,7 +16,7 @@ from etdev.registry.watchdog import waiting_for
 COMMANDS, VIEWS = "etdev.commands", "etdev.views"
 # Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
 # may be suggested to pip: anyone can upload a distribution called etdev-something.
-EXTRAS = {COMMANDS: {"tune": "tune"}, VIEWS: {"html": "page"}}
+EXTRAS = {COMMANDS: {"tune": "tune"}, VIEWS: {"html": "page", "node-data": "page"}}
 # Set in the environment, it limits imports to what is named.
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 REINSTALL = "reinstall or uninstall it"

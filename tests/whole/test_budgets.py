@@ -23,12 +23,12 @@ BUDGETS = {
     "registry": (1_790, 1_700),
     "runtime": (1_910, 1_900),
     "scaffold": (170, 170),
-    "schema": (4_010, 2_300),
+    "schema": (3_240, 2_300),
     "testing": (1_390, 1_350),
     "upstream": (610, 400),
 }
 HOST = (30_150, 24_000)  # without portable/
-PLUGINS = {"etdev-tune": (3_780, 3_200), "etdev-page": (840, 700), "etdev-cpu": (1_900, 1_600)}
+PLUGINS = {"etdev-tune": (3_780, 3_200), "etdev-page": (1_000, 850), "etdev-cpu": (1_900, 1_600)}
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 
