@@ -66,6 +66,7 @@ class PluginExpander(Expander):
     """Asks plugins for decompositions, in claim order, then the tables of ExecuTorch and torch."""
 
     plugins: Sequence[Plugin] = field(default=(), kw_only=True)
+    # Applies the quirks of a stage.
     apply: Apply = field(default=unchanged, kw_only=True)
     _opset: Opset = field(init=False)
 
@@ -85,11 +86,17 @@ class PluginExpander(Expander):
         """Return True if an op is outside the dialect and one of torch's tables has it."""
         return isinstance(op, OpOverload) and not self._opset.has(op) and bool(further_pieces(op))
 
-    def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
+    def finish(
+        self,
+        program: ExportedProgram,
+        table: Table,
+        opset: Opset | None = None,
+        method: str = "",
+    ) -> ExportedProgram:
         """Decompose ops outside the dialect by torch's tables, and apply quirks around that."""
-        functional = self.apply(Stage.FUNCTIONAL, program, "")
-        finished = self._opset.decomposed(functional, table)
-        return self.apply(Stage.DECOMPOSED, finished, "")  # type: ignore[no-any-return]
+        functional = self.apply(Stage.FUNCTIONAL, program, method)
+        finished = (opset or self._opset).decomposed(functional, table)
+        return self.apply(Stage.DECOMPOSED, finished, method)  # type: ignore[no-any-return]
 
 
 @define(eq=False)
@@ -102,20 +109,16 @@ class Conversion:
     one.
 
     Args:
-        plugins: Asked for ops to keep whole, in claim order.
         settings: Settings of ExecuTorch's conversion.
-        expander: Decomposes single ops.
+        expander: Decomposes single ops; its plugins are asked for ops to keep whole.
         simplify: Remove redundant work from the converted programs.
         prepare: Let plugins rewrite programs first.
-        apply: Applies the quirks of a stage.
     """
 
-    plugins: Sequence[Plugin]
     settings: Settings
-    expander: Expander
+    expander: PluginExpander
     simplify: bool = True
     prepare: bool = True
-    apply: Apply = unchanged
     _kept: dict[OpOverload, None] = field(factory=dict)
     _inside: dict[OpOverload, None] = field(factory=dict)
 
@@ -142,10 +145,11 @@ class Conversion:
             for method in manager.methods:
                 upstream.lift_constants(manager.exported_program(method))
         for method, source in programs.items():
-            program = self.apply(Stage.EDGE, manager.exported_program(method), method, source)
+            apply = self.expander.apply
+            program = apply(Stage.EDGE, manager.exported_program(method), method, source)
             # A program that came in the edge dialect is as its author wants it.
             if self.simplify and source.dialect != "EDGE":
-                program = self.apply(Stage.SIMPLIFIED, simplified(program), method)
+                program = apply(Stage.SIMPLIFIED, simplified(program), method)
             upstream.set_program(manager, method, program)
         return manager
 
@@ -154,7 +158,7 @@ class Conversion:
         if program.dialect == "EDGE":
             return program
         functional = self._functional(method, program)
-        wishes = Wishes(functional, method, self.plugins)
+        wishes = Wishes(functional, method, self.expander.plugins)
         ops = wishes.ops
         self._kept.update(dict.fromkeys(ops))
         self._inside.update(wishes.inside)
@@ -162,7 +166,9 @@ class Conversion:
         edge = self._generated(method, self._decomposed(method, functional, ops), ops)
         # Plugins claim nothing in branches of control flow, but are asked for formulas there.
         self._decompose_branches(edge.graph_module, edge, {*ops, *self.expander.kept})
-        return self.expander.expand(edge, self._unwanted(edge, ops)).program
+        names = {edge_name(op) for op in ops}
+        nodes = [n for n in edge.graph.nodes if op_name(n) in names and not wishers(n)]
+        return self.expander.expand(edge, [node.name for node in nodes]).program
 
     def _decompose_branches(
         self, module: GraphModule, program: ExportedProgram, ops: Collection[Any]
@@ -183,39 +189,32 @@ class Conversion:
 
     def _functional(self, method: str, program: ExportedProgram) -> ExportedProgram:
         """Make a program functional after plugins have rewritten it."""
-        prepared = self.apply(Stage.SOURCE, program, method)
-        for plugin in self.plugins if self.prepare else ():
+        apply = self.expander.apply
+        prepared = apply(Stage.SOURCE, program, method)
+        for plugin in self.expander.plugins if self.prepare else ():
             rewritten = answers.prepare(plugin, prepared, method)
             if rewritten is not prepared:
-                prepared = self.apply(Stage.SOURCE, rewritten, method)
-        return self.apply(Stage.FUNCTIONAL, functional(prepared, method, self.apply), method)  # type: ignore[no-any-return]
+                prepared = apply(Stage.SOURCE, rewritten, method)
+        return apply(Stage.FUNCTIONAL, functional(prepared, method, apply), method)  # type: ignore[no-any-return]
 
     def _decomposed(
         self, method: str, program: ExportedProgram, ops: Sequence[OpOverload]
     ) -> ExportedProgram:
         """Decompose a program as far as possible, but for some ops."""
         table = {op: pieces for op, pieces in self.expander.table.items() if op not in ops}
-        decomposed = self.apply(Stage.FUNCTIONAL, program.run_decompositions(table), method)
-        decomposed = Opset(self.settings.compile_config, ops).decomposed(decomposed, table)
-        return self.apply(Stage.DECOMPOSED, decomposed, method)  # type: ignore[no-any-return]
+        opset = Opset(self.settings.compile_config, ops)
+        return self.expander.finish(program.run_decompositions(table), table, opset, method)
 
     def _generated(
         self, method: str, program: ExportedProgram, ops: Sequence[OpOverload]
     ) -> ExportedProgram:
         """Run ExecuTorch's passes over a decomposed program, which may be changed."""
-        wishes = Wishes(program, method, self.plugins)
+        wishes = Wishes(program, method, self.expander.plugins)
         for node in program.graph.nodes:
             wishes.mark(node)
         # The manager verifies it once; ExecuTorch would after every step.
         with unbound(program):
             return generate(upstream.unverified(self.settings.compile_config), program, ops)
-
-    def _unwanted(self, program: ExportedProgram, ops: Sequence[OpOverload]) -> list[str]:
-        """Return the nodes that were kept whole, can be decomposed, and that no plugin wants."""
-        names = {edge_name(op) for op in ops}
-        nodes = program.graph.nodes
-        unwanted = [n.name for n in nodes if op_name(n) in names and not wishers(n)]
-        return self.expander.decomposable(program, unwanted)
 
 
 def rebuilt(

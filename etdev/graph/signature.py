@@ -93,13 +93,9 @@ def with_constants(
     constants: Iterable[str],
     names: Mapping[str, str],
 ) -> ExportGraphSignature:
-    """Return the signature of a changed graph.
+    """Return the signature of a changed graph, which may have lost placeholders.
 
-    Args:
-        signature: The signature of the graph before.
-        graph: The graph; it may have lost placeholders.
-        constants: The names of its new placeholders.
-        names: New names of results.
+    Some of its placeholders are new constants, and some of its results have new names.
     """
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     for name in constants:

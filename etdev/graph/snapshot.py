@@ -122,13 +122,9 @@ class Snapshot:
 
 @frozen(eq=False)
 class Weights:
-    """The weights that a .pte takes from the model when it is emitted.
+    """The weights outside of delegates, which a .pte takes from the model when it is emitted."""
 
-    Args:
-        tensors: The weights outside of delegates, as they were when the delegates were compiled, by
-            method and name in the state dict.
-    """
-
+    # As they were when the delegates were compiled, by method and name in the state dict.
     tensors: Mapping[tuple[str, str], TensorWas]
 
     @classmethod

@@ -42,7 +42,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     """Convert a program, and decompose what plugins want whole and don't claim."""
     config, apply = without_dim_order(), composition.quirks.apply
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
-    conversion = Conversion(composition.plugins, Settings(config), expander, False, False, apply)
+    conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
     manager = guarded(
         "edge conversion",
         lambda: conversion.to_edge({method: program}),

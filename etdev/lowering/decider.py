@@ -44,7 +44,7 @@ def decide(
     simplify, plugins = composition.simplify, composition.plugins
     pieces = simplified_pieces if simplify else None
     expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, apply=quirks.apply)
-    conversion = Conversion(plugins, settings, expander, simplify, apply=quirks.apply)
+    conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.
     with stages.stage("edge"), torch.no_grad():
         manager: EdgeProgramManager = guarded(

@@ -14,10 +14,9 @@ from toys import Takes
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer, Pin, Plan, registry
-from etdev.edge.conversion import Conversion, Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import PinError, PluginError, RegistryError
-from etdev.graph.expand import Expander
 from etdev.graph.order import run_order
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules
@@ -191,9 +190,10 @@ PLUGINS = (
 @pytest.fixture(scope="module")
 def several():
     """Plans the program under pins; it is converted, and what was kept whole decomposed, once."""
-    lowerer, expander = Lowerer(PLUGINS), Expander()
+    lowerer = Lowerer(PLUGINS)
+    expander = PluginExpander(plugins=lowerer.plugins)
     program = torch.export.export(Several(), PAIR[:1])
-    conversion = Conversion(lowerer.plugins, Settings(), expander)
+    conversion = Conversion(Settings(), expander)
     edge = conversion.to_edge({"forward": program}).exported_program()
     whole = take_marks(edge)
 
