@@ -109,8 +109,7 @@ class Call:
     def compile(self, place: str = "") -> list[PreprocessResult]:
         """Compile the jobs, inside the compile context of their plugin; return a result for each.
 
-        Args:
-            place: Such as ` in process 12 of build-3`, for messages; empty in this process.
+        In a worker, `place` is such as ` in process 12 of build-3`, for messages.
 
         Raises:
             CompileError: The backend failed, or took too long.

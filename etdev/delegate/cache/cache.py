@@ -111,10 +111,7 @@ class Memory:
         return self.cache is not None and self.cache.enabled
 
     def task(self, call: Call, environment: Mapping[str, str]) -> Task:
-        """Return the task of a call with its key, or with why it has none.
-
-        `environment` is what its compile context changed in the environment of the process.
-        """
+        """Return the task of a call with its key, or with why it has none."""
         try:
             name = name_of(call, environment, self.weights)
         except Uncacheable as error:
@@ -134,11 +131,7 @@ class Memory:
             return None
 
     def entry(self, task: Task, results: Sequence[PreprocessResult]) -> Entry:
-        """Return the entry of a task with a key.
-
-        Raises:
-            Uncacheable: An entry can't keep a result.
-        """
+        """Return the entry of a task with a key, or raise Uncacheable."""
         return packed(results, task.key, about(task.call), self.weights)
 
     def keep(self, task: Task, results: Sequence[PreprocessResult]) -> Task:

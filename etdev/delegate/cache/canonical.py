@@ -121,11 +121,7 @@ class CanonicalProgram:
     _calls: dict[str, int] = field(factory=dict, init=False)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the text.
-
-        Raises:
-            Uncacheable: A value in the program has no canonical text.
-        """
+        """Yield the lines of the text, or raise Uncacheable if a value in the program has none."""
         program, signature = self.program, self.program.graph_signature
         for spec in signature.input_specs:
             argument = spec.arg

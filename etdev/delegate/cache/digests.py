@@ -48,11 +48,7 @@ class Digests:
         return digest if digest in self._weights else None
 
     def content(self, digest: str) -> bytes:
-        """Return the bytes of the weight with a digest.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """Return the bytes of the weight with a digest, or raise KeyError without one."""
         return bytes(_elements(self._weights[digest]).data)
 
     def _text(self, name: str, value: Any) -> str:

@@ -60,11 +60,7 @@ class Folder:
         return data
 
     def store(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key.
-
-        Raises:
-            CacheError: They can't be written.
-        """
+        """Keep bytes under a key, or raise a CacheError if they can't be written."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,12 +41,9 @@ def settings() -> dict[str, Any]:
 
 @frozen
 class Name:
-    """The identity of a compiler's call.
+    """The digest of everything that the result of a call depends on, and that without the programs.
 
-    Args:
-        key: Digest of everything that the result of the call depends on.
-        place: Digest of the same without the programs: equal for calls of one backend, in the same
-            versions and under the same circumstances.
+    The latter is equal for calls of one backend, in the same versions and circumstances.
     """
 
     key: str

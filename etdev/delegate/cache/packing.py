@@ -25,11 +25,7 @@ CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value)
 def packed(
     results: Sequence[PreprocessResult], key: str, about: Mapping[str, str], weights: Digests
 ) -> Entry:
-    """Make an entry of the results of one call, which `etdev cache` shows by `about`.
-
-    Raises:
-        Uncacheable: An entry can't keep a result.
-    """
+    """Make an entry of the results of one call, or raise Uncacheable if it can't keep one."""
     blobs: list[bytes] = []
     return Entry(key, about, [_packed(result, blobs, weights) for result in results], blobs)
 

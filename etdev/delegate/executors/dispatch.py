@@ -44,7 +44,7 @@ class Dispatcher:
 
     Args:
         executor: Compiles requests.
-        own: Number of the executor's processes if they are etdev's own, else 0.
+        own: Number of its processes if they are etdev's own, else 0.
         memory: Gets the results.
         begun: Called with each task that is sent, or whose compilation begins in this process.
     """
@@ -203,11 +203,7 @@ class Dispatcher:
                 yield from self._read(task, reply)
 
     def _again(self, task: Task, request: Request) -> Reply:
-        """Return the reply of the second process that gets a request.
-
-        Raises:
-            CompileError: The process died as well, or gives no answer.
-        """
+        """Return the reply of the second process, or raise that it died or froze as well."""
         start, call, limit = time.monotonic(), task.call, patience_s(task)
         try:
             # Its imports don't count.
