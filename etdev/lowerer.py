@@ -46,8 +46,7 @@ from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
 from etdev.upstream.decompositions import quick_decompositions
-from etdev.upstream.generated_code import forgotten_code
-from etdev.upstream.tracing import turn
+from etdev.upstream.tracing import forgotten_code, turn
 
 
 @define(eq=False, init=False)

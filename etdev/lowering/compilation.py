@@ -30,7 +30,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
-from etdev.upstream.generated_code import forgotten_code
+from etdev.upstream.tracing import forgotten_code
 
 
 def _check_executor(_: object, __: object, value: Any) -> None:

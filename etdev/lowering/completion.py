@@ -17,8 +17,7 @@ from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
 from etdev.planner.rules import check_claimed
 from etdev.schema.quirk import Stage
-from etdev.upstream.call import guarded
-from etdev.upstream.edge import without_dim_order
+from etdev.upstream.edge import guarded, without_dim_order
 from etdev.upstream.exported import Verifier, with_parts
 
 

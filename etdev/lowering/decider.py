@@ -16,7 +16,7 @@ from etdev.lowering.composition import Composition
 from etdev.runtime.decision import Decision
 from etdev.schema.quirk import Stage
 from etdev.schema.stages import Listener, Stages
-from etdev.upstream.call import guarded
+from etdev.upstream.edge import guarded
 
 
 def decide(

@@ -24,9 +24,8 @@ from etdev.runtime.verify import STEPS, Verification, Verifier
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
-from etdev.upstream.call import guarded
-from etdev.upstream.generated_code import forgotten_code
-from etdev.upstream.tracing import turn
+from etdev.upstream.edge import guarded
+from etdev.upstream.tracing import forgotten_code, turn
 
 
 @define(eq=False, slots=False, repr=False)

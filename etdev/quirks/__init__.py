@@ -9,7 +9,6 @@ from etdev.quirks import (
     emission,
     export,
     interface,
-    loop,
     memory_format,
     mutation,
     scalars,
@@ -33,6 +32,5 @@ QUIRKS: tuple[Quirk, ...] = (
     *dtypes.QUIRKS,
     # Between tensors of one dtype, fewer numbers are rounded.
     *scalars.QUIRKS,
-    *loop.QUIRKS,
     *emission.QUIRKS,
 )

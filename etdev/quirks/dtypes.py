@@ -61,12 +61,13 @@ def _is_mixed(node: Node) -> bool:
 
 
 def _mixes_halves(node: Node) -> bool:
-    return {_dtype(value) for value in _joined(node)} >= _HALVES and _is_mixed(node)
-
-
-def _compares_halves(node: Node) -> bool:
-    has_halves = not _HALVES.isdisjoint(_dtype(value) for value in _joined(node))
-    return has_halves and _promoted(node) in _HALVES and _is_mixed(node)
+    """Return True if a node chooses between both halves, or compares one with an integer."""
+    dtypes = {_dtype(value) for value in _joined(node)}
+    if node.target in _COMPARING:
+        mixes = not dtypes.isdisjoint(_HALVES) and _promoted(node) in _HALVES
+    else:
+        mixes = dtypes >= _HALVES
+    return mixes and _is_mixed(node)
 
 
 def _computes_complex(node: Node) -> bool:
@@ -88,22 +89,12 @@ MIXED_DTYPES = Quirk(
 MIXED_HALVES = Quirk(
     name="mixed-halves",
     stage=Stage.DECOMPOSED,
-    summary="Kernels that choose between or raise float16 and bfloat16 tensors fail on the "
-    "mixture, which torch promotes to float32.",
+    summary="Kernels fail on a choice between float16 and bfloat16 tensors, which torch promotes "
+    "to float32, and compare integers with halves in a wider dtype than PyTorch does.",
     upstream="not reported; executorch/kernels/portable/cpu/util/elementwise_util.h, "
-    "apply_bitensor_elementwise_fn",
+    "apply_bitensor_elementwise_fn, and pattern/comparison_op.h, comparison_tensor_out",
     affects="executorch<1.6",
-    find=Nodes(_CHOOSING, _mixes_halves, branches=True),
-    fix=_convert_inputs,
-)
-COMPARED_HALVES = Quirk(
-    name="compared-halves",
-    stage=Stage.DECOMPOSED,
-    summary="Kernels compare integers with halves in a wider dtype than PyTorch does.",
-    upstream="not reported; executorch/kernels/portable/cpu/pattern/comparison_op.h, "
-    "comparison_tensor_out",
-    affects="executorch<1.6",
-    find=Nodes(_COMPARING, _compares_halves, branches=True),
+    find=Nodes((*_CHOOSING, *_COMPARING), _mixes_halves, branches=True),
     fix=_convert_inputs,
 )
 COMPLEX_NUMBERS = Quirk(
@@ -121,4 +112,4 @@ COMPLEX_NUMBERS = Quirk(
         "compute with real and imaginary parts, as torch.view_as_real gives them",
     ),
 )
-QUIRKS = (MIXED_DTYPES, MIXED_HALVES, COMPARED_HALVES, COMPLEX_NUMBERS)
+QUIRKS = (MIXED_DTYPES, MIXED_HALVES, COMPLEX_NUMBERS)

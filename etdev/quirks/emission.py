@@ -1,9 +1,10 @@
-"""Faults of ExecuTorch's emission: memory orders, gradients and kernels."""
+"""Faults of ExecuTorch's emission and verifier: memory orders, copies, and ops without kernels."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,14 @@ from torch.fx import GraphModule, Node
 from etdev.graph.layout import is_known_order
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import ORDERED, aten_op
+from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 from etdev.upstream.trees import pytree
 
+aten = torch.ops.aten
+_LEFT = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
+_RIGHT = (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
 _QUANTISED = "quantized_decomposed."
 # Ops of sizes have no out variants and need none.
 _TORCH = ("aten", "prim", "prims", "executorch_prim")
@@ -102,6 +107,31 @@ def _has_no_out_variant(node: Node) -> bool:
     return not any(argument.is_out for schema in schemas for argument in schema.arguments)
 
 
+def _is_factor(node: Node) -> bool:
+    """Return True if a node shifts by so few bits that the factor is a positive number."""
+    (x, places), dtype = node.args, node.meta["val"].dtype
+    same = isinstance(x, Node) and x.meta["val"].dtype == dtype
+    return same and isinstance(places, int) and 0 <= places < torch.iinfo(dtype).max.bit_length()
+
+
+def _multiply(node: Node, _: Node) -> None:
+    """Write a shift as a product, or as a quotient rounded down."""
+    x, places = node.args
+    if node.target in _RIGHT:
+        node.kwargs = {"rounding_mode": "floor"}
+    node.target = aten.mul.Tensor if node.target in _LEFT else aten.div.Tensor_mode
+    node.args = (x, 1 << places)  # type: ignore[operator]
+
+
+def _has_one_shape(node: Node) -> bool:
+    return len({str(argument.meta["val"].shape) for argument in node.all_input_nodes}) == 1
+
+
+def _index(node: Node, _: Node) -> None:
+    """Select by a mask as indexing does."""
+    node.target, node.args = aten.index.Tensor, (node.args[0], [node.args[1]])
+
+
 UNKNOWN_ORDERS = Quirk(
     name="unknown-orders",
     stage=Stage.EMIT,
@@ -115,7 +145,7 @@ UNKNOWN_ORDERS = Quirk(
         "ExecuTorch would transpose {found.name}, the result of nonzero{where}, or fail on it at "
         "run time",
         "lower with etdev.Lowerer, which returns it as it is",
-        find=Nodes((torch.ops.aten.nonzero.default,), _is_transposed),
+        find=Nodes((aten.nonzero.default,), _is_transposed),
     ),
 )
 UNWRITTEN_ORDERS = Quirk(
@@ -166,7 +196,28 @@ MISSING_OUT_VARIANTS = Quirk(
         "write it with other ops, give it to a plugin, or register its out variant and kernel",
     ),
 )
+SHIFTS = Quirk(
+    name="shift-ops",
+    stage=Stage.LOOP,
+    summary="Shifts have kernels, and are refused since they are not Core ATen.",
+    upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
+    affects="executorch<1.6",
+    find=Nodes((*_LEFT, *_RIGHT), _is_factor),
+    fix=partial(with_changed, change=_multiply),
+)
+MASKED_SELECTS = Quirk(
+    name="masked-selects",
+    stage=Stage.LOOP,
+    summary="masked_select has a kernel, and is refused since it is not Core ATen.",
+    upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
+    affects="executorch<1.6",
+    find=Nodes((aten.masked_select.default,), _has_one_shape),
+    fix=partial(with_changed, change=_index),
+)
 QUIRKS: tuple[Quirk, ...] = (
+    # Under `etdev.partitioner()` alone.
+    SHIFTS,
+    MASKED_SELECTS,
     QUANTISED_KERNELS,
     UNKNOWN_ORDERS,
     # After the orders are settled, since it compares with them.

@@ -6,21 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
-    CustomObjArgument,
     InputKind,
     InputSpec,
     OutputKind,
-    OutputSpec,
     SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
     TensorArgument,
-    TokenArgument,
 )
 from torch.fx import Node
 
@@ -33,26 +29,15 @@ from etdev.upstream.exported import with_parts
 from etdev.upstream.trees import pytree
 
 
-@frozen
-class Named:
-    """A value with its name or position, in words for an error."""
-
-    name: str
-    value: str
-
-
-def sparse_tensors(program: ExportedProgram) -> Iterator[Named]:
-    """Yield the weights and inputs that are not dense."""
-    weights = {**program.constants, **program.state_dict}
+def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    """Yield the weights and inputs that are not dense, with their layouts."""
     users = set(program.graph_signature.user_inputs)
-    inputs = {
-        f"input {node.name!r}": node.meta.get("val")
-        for node in program.graph.find_nodes(op="placeholder")
-        if node.name in users
-    }
-    for name, value in (weights | inputs).items():
+    inputs = [node for node in program.graph.find_nodes(op="placeholder") if node.name in users]
+    values = {**program.constants, **program.state_dict}
+    values |= {f"input {node.name!r}": node.meta.get("val") for node in inputs}
+    for name, value in values.items():
         if isinstance(value, torch.Tensor) and value.layout != torch.strided:
-            yield Named(name, str(value.layout).removeprefix("torch."))
+            yield name, str(value.layout).removeprefix("torch.")
 
 
 def number_inputs(program: ExportedProgram) -> Iterator[str]:
@@ -70,29 +55,23 @@ def string_inputs(program: ExportedProgram) -> Iterator[ConstantArgument]:
 
 def no_tensors(program: ExportedProgram) -> list[str]:
     """Describe the results of a method that neither returns nor keeps a tensor."""
+    specs = program.graph_signature.output_specs
     # The new value of a buffer is a result, too.
-    if any(isinstance(s.arg, TensorArgument) for s in program.graph_signature.output_specs):
+    if any(isinstance(spec.arg, TensorArgument) for spec in specs):
         return []
-    return [", ".join(map(_said, _outputs(program))) or "nothing"]
+    results = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
+    words = [
+        repr(result.value)
+        if isinstance(result, ConstantArgument)
+        else f"the number {result.name!r}"
+        for result in results
+    ]
+    return [", ".join(words) or "nothing"]
 
 
 def _inputs(program: ExportedProgram) -> list[InputSpec]:
     specs = program.graph_signature.input_specs
     return [spec for spec in specs if spec.kind == InputKind.USER_INPUT]
-
-
-def _outputs(program: ExportedProgram) -> list[OutputSpec]:
-    specs = program.graph_signature.output_specs
-    return [spec for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
-
-
-def _said(spec: OutputSpec) -> str:
-    argument = spec.arg
-    if isinstance(argument, ConstantArgument):
-        return repr(argument.value)
-    if isinstance(argument, (TensorArgument, TokenArgument, CustomObjArgument)):
-        return argument.name
-    return f"the number {argument.name!r}"
 
 
 def empty_weights(program: ExportedProgram) -> list[Node]:
@@ -185,7 +164,7 @@ SPARSE_TENSORS = Quirk(
     affects="executorch<1.6",
     find=sparse_tensors,
     refusal=Refusal(
-        "{found.name} has the layout {found.value}, and ExecuTorch has dense tensors only",
+        "{found[0]} has the layout {found[1]}, and ExecuTorch has dense tensors only",
         "make it dense, as x.to_dense() does",
         error=SourceError,
     ),

@@ -26,13 +26,7 @@ _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", 
 
 @frozen(eq=False)
 class Number:
-    """A number that an op takes for a tensor.
-
-    Args:
-        node: The op.
-        index: Which of its arguments the number is.
-        dtype: An exact dtype for it.
-    """
+    """A number that an op takes for a tensor at `index`, with an exact dtype for it."""
 
     node: Node
     index: int
@@ -46,7 +40,8 @@ class Number:
 
 def rounded_numbers(program: ExportedProgram) -> Iterator[Number]:
     """Yield the numbers that ExecuTorch would make tensors that don't hold them."""
-    for node in _calls(program):
+    modules = graph_modules(program.graph_module)
+    for node in (node for module in modules for node in module.graph.nodes):
         beside = {v.dtype for v in _values(node) if isinstance(v, torch.Tensor)}
         for index, value in _scalars(node):
             if dtype := _exact(value, beside) or _divided(node, value):
@@ -103,7 +98,7 @@ def _wide(node: Node) -> torch.dtype:
 def _is_widened(node: Node) -> bool:
     """Return True if a number beside tensors without dimensions would change the dtype."""
     result = node.meta.get("val")
-    if not isinstance(node.target, OpOverload) or not isinstance(result, torch.Tensor):
+    if not isinstance(result, torch.Tensor):
         return False
     values = list(_values(node))
     numbers = [value for _, value in _scalars(node) if type(value) in (int, float)]
@@ -113,19 +108,15 @@ def _is_widened(node: Node) -> bool:
     return result.dtype not in (_wide(node), torch.bool)
 
 
-def _calls(program: ExportedProgram) -> Iterator[Node]:
-    for module in graph_modules(program.graph_module):
-        yield from (node for node in module.graph.nodes if isinstance(node.target, OpOverload))
-
-
 def _values(node: Node) -> Iterator[Any]:
     return (source.meta.get("val") for source in node.all_input_nodes)
 
 
 def _scalars(node: Node) -> Iterator[tuple[int, Any]]:
     """Yield the arguments that ought to be tensors, by their position."""
-    schema = schema_of(node.target)  # type: ignore[arg-type]
-    for index, (argument, value) in enumerate(zip(schema.arguments, node.args, strict=False)):
+    op = node.target
+    arguments = schema_of(op).arguments if isinstance(op, OpOverload) else ()
+    for index, (argument, value) in enumerate(zip(arguments, node.args, strict=False)):
         if str(argument.type) in ("Tensor", "Optional[Tensor]"):
             yield index, value.meta.get("val") if isinstance(value, Node) else value
 

@@ -9,14 +9,13 @@ import torch
 from attrs import frozen
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
-    ExportGraphSignature,
     OutputKind,
     OutputSpec,
 )
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
-from etdev.graph.rebuild import copy_graph, rebuilt
+from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import argument
 from etdev.schema.quirk import Quirk, Refusal, Since, Stage
 from etdev.upstream.fake_tensors import FakeTensor
@@ -112,8 +111,7 @@ def clone_results(program: ExportedProgram, found: Sequence[Result]) -> Exported
         }
         specs[index] = OutputSpec(spec.kind, argument(results[index]), spec.target)
     graph.output_node().args = (tuple(results),)
-    inputs = list(program.graph_signature.input_specs)
-    return rebuilt(program, graph, ExportGraphSignature(inputs, specs), program.graph_module)
+    return without_inputs(program, graph, (), specs)
 
 
 def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:

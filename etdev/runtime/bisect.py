@@ -35,8 +35,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 from etdev.schema.stages import Listener
-from etdev.upstream.call import guarded
-from etdev.upstream.edge import unverified
+from etdev.upstream.edge import guarded, unverified
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = unverified(EdgeCompileConfig())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import Attribute, field, frozen
 from attrs.validators import instance_of, matches_re, min_len
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 
 from etdev.errors import EtdevError, LoweringError
 from etdev.schema.converters import frozen_tuple
@@ -107,11 +107,7 @@ def _check_summary(quirk: Quirk, _: Attribute[str], text: str) -> None:
 
 
 def _check_requirement(quirk: Quirk, _: Attribute[str], text: str) -> None:
-    try:
-        wanted = Requirement(text)
-    except InvalidRequirement:
-        wanted = Requirement("unreadable")
-    if not wanted.specifier:
+    if not Requirement(text).specifier:
         raise EtdevError(quirk.name, f"affects {text!r}", 'write a range, such as "torch<2.15"')
 
 

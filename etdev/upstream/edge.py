@@ -1,4 +1,4 @@
-"""ExecuTorch's conversion to the edge dialect: its steps, its settings and its manager."""
+"""ExecuTorch's conversion to the edge dialect: its steps, settings, manager and errors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
 
+from etdev.errors import EtdevError, LoweringError, first_line
 from etdev.upstream.operators import OpOverload
 
 Pass = Callable[[GraphModule], PassResult]
@@ -23,10 +24,8 @@ def edge_conversion(wrap: Callable[[Pass], Pass]) -> Callable[..., ExportedProgr
     """Return ExecuTorch's function that converts a decomposed program, with other passes.
 
     It takes a config, the program and `preserve_ops`. ExecuTorch's own function has no argument
-    for its passes, so this is a copy of it that finds other ones under their name.
-
-    Args:
-        wrap: Given each pass over ATen ops, returns the pass that runs in its place.
+    for its passes, so this is a copy of it that finds other ones under their name: `wrap` is given
+    each pass over ATen ops, and returns the pass that runs in its place.
     """
     convert: Callable[..., ExportedProgram] = _program._generate_edge_program
     if not isinstance(convert, FunctionType) or _PASSES not in convert.__code__.co_names:
@@ -42,6 +41,25 @@ def edge_conversion(wrap: Callable[[Pass], Pass]) -> Callable[..., ExportedProgr
     )
     copied.__kwdefaults__ = convert.__kwdefaults__
     return copied
+
+
+def guarded(
+    stage: str, call: Callable[[], Any], name_cause: Callable[[Exception], None] | None = None
+) -> Any:
+    """Call a function of ExecuTorch; its errors become a LoweringError that names the stage.
+
+    `name_cause` is given the error, and raises a more specific one if it can.
+    """
+    try:
+        return call()
+    except EtdevError:
+        raise
+    except Exception as error:
+        if name_cause:
+            name_cause(error)
+        raise LoweringError(
+            stage, f"ExecuTorch failed with {first_line(error)}", "the cause is chained below"
+        ) from error
 
 
 def lift_constants(program: ExportedProgram) -> None:
@@ -87,12 +105,7 @@ def set_program(manager: EdgeProgramManager, method: str, program: ExportedProgr
 
 
 def start_etrecord(manager: EdgeProgramManager, programs: Mapping[str, ExportedProgram]) -> None:
-    """Give a manager a record of its programs, for ExecuTorch's developer tools.
-
-    Args:
-        manager: Changed in place.
-        programs: The ATen programs that its programs were converted from.
-    """
+    """Give a manager a record of its programs and of those that they were converted from."""
     manager._etrecord = record = _program._create_empty_etrecord()
     record.add_exported_program(dict(programs))
     record.add_edge_dialect_program(copy.deepcopy(manager))

@@ -7,21 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch._export.verifier import SpecViolationError, Verifier
+from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy import functions as size_functions
 
-__all__ = ["SpecViolationError", "Verifier", "size_functions"]
+__all__ = ["Verifier", "size_functions"]
 
 
 def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
-    """Return a shallow copy of a program with other parts, which is not verified again.
-
-    Args:
-        program: It is not changed.
-        parts: New values of its properties by name, such as `range_constraints`.
-    """
+    """Return a shallow copy of a program with other `range_constraints`, say, not verified."""
     changed = copy.copy(program)
     for name, value in parts.items():
         setattr(changed, f"_{name}", value)

@@ -9,19 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attrs import define, field
-
-
-@define(eq=False)
-class _Heap:
-    """The number of users of a frozen heap, and a mark if etdev has frozen it."""
-
-    depth: int = 0
-    frozen: bool = False
-    lock: threading.Lock = field(factory=threading.Lock)
-
-
-_HEAP = _Heap()
+_lock = threading.Lock()
+_settling = 0
+_frozen = False
 
 
 @contextmanager
@@ -32,20 +22,21 @@ def settled_heap() -> Iterator[None]:
     program each time; on 1000 partitions that is a third of the work. A heap that the caller has
     frozen stays as it is.
     """
-    with _HEAP.lock:
+    global _settling, _frozen
+    with _lock:
         # Python counts what is frozen one by one, so that is asked once.
-        if not _HEAP.depth and not gc.get_freeze_count():
+        if not _settling and not gc.get_freeze_count():
             gc.freeze()
-            _HEAP.frozen = True
-        _HEAP.depth += 1
+            _frozen = True
+        _settling += 1
     try:
         yield
     finally:
-        with _HEAP.lock:
-            _HEAP.depth -= 1
-            if not _HEAP.depth and _HEAP.frozen:
+        with _lock:
+            _settling -= 1
+            if not _settling and _frozen:
                 gc.unfreeze()
-                _HEAP.frozen = False
+                _frozen = False
 
 
 @contextmanager
@@ -55,6 +46,7 @@ def loading() -> Iterator[None]:
     A thousand collections free nothing while that is imported, and take a fifth of the time; later
     ones leave it out. Does nothing where it is imported already.
     """
+    global _settling
     if "executorch.exir" in sys.modules or not gc.isenabled():
         yield
         return
@@ -63,9 +55,9 @@ def loading() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        with _HEAP.lock:
+        with _lock:
             gc.freeze()
-            _HEAP.depth += 1
+            _settling += 1
         # Python's last collection frees what C++ would otherwise report as leaked.
         atexit.register(gc.unfreeze)
 

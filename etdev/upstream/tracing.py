@@ -1,4 +1,4 @@
-"""A lock that lets one lowering run at a time in a process, without its caller's modes.
+"""One lowering at a time in a process, without its caller's modes and without what torch keeps.
 
 While torch traces a model it changes classes and settings that all threads share, so that two at
 once break each other and what comes after. A mode, such as FakeTensorMode or a counter of
@@ -7,11 +7,15 @@ operations, would see or change whatever a lowering computes.
 
 from __future__ import annotations
 
+import linecache
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
 
 _turn = threading.RLock()
@@ -32,3 +36,24 @@ def _anew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_anew)
+
+
+@contextmanager
+def forgotten_code() -> Iterator[None]:
+    """Forget the source of the graphs that are compiled meanwhile, and calls of modules.
+
+    torch.fx keeps the source of hundreds of graphs a lowering, and torch the shapes of each call
+    of a delegate, and with them its weights. Graphs run as before; only a traceback through one of
+    them has no source lines.
+    """
+    before, known = len(_loader.eval_cache), len(FakeTensorMode.cache)
+    try:
+        yield
+    finally:
+        # In the order in which they were added.
+        for name in list(_loader.eval_cache)[before:]:
+            del _loader.eval_cache[name]
+            linecache.cache.pop(name, None)
+        for call in list(FakeTensorMode.cache)[known:]:
+            if any(isinstance(value, torch.nn.Module) for value in call.key):
+                del FakeTensorMode.cache[call]

@@ -35,7 +35,7 @@ from etdev.schema.limits import Limits
 from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
-from etdev.upstream.generated_code import forgotten_code
+from etdev.upstream.tracing import forgotten_code
 from etdev_tune.candidate import Candidate
 from etdev_tune.exchange import REFUSED, Failure
 from etdev_tune.toml_writer import toml_of
