@@ -34,7 +34,6 @@ PRIVATE = {
         "executorch.exir.tracer._default_decomposition_table",
         "torch._decomp.decomposition_table",
         "torch._export.utils",
-        "torch._export.verifier.SpecViolationError",
         "torch._export.verifier.Verifier",
         "torch._inductor.decomposition.decompositions",
         "torch._prims",
