@@ -122,8 +122,10 @@ def emit(
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
     completed = _completed(config, skips, away, quirks)
-    # Statistics of a batch norm that is trained would require gradients, which torch refuses.
-    with torch.no_grad(), unbound(*programs), warnings.catch_warnings():
+    # torch refuses to write to buffers that require gradients, as statistics of a batch norm may.
+    writes = any(program.graph_signature.buffers_to_mutate for program in programs)
+    gradients = torch.set_grad_enabled(torch.is_grad_enabled() and not writes)
+    with gradients, unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
         try:
