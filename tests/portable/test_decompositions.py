@@ -56,9 +56,8 @@ def test_the_formula_of_an_op_that_this_torch_lacks_is_left_out(monkeypatch):
 
 @pytest.mark.suite
 def test_special_functions():
-    special = torch.special
     functions = [
-        *(torch.erfc, torch.lgamma, torch.digamma, special.erfcx, special.i0e, special.i1e),
+        *(torch.erfc, torch.lgamma, torch.digamma, torch.special.erfcx),
         torch.signbit,
         lambda x: torch.erfinv(x / 8),
         lambda x: torch.polygamma(1, x.abs() + 0.5),

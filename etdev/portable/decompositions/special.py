@@ -29,9 +29,6 @@ _TAIL = (
     *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
     *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
 )
-_POINTS = 64
-# Up to here, `_POINTS` points integrate a Bessel function.
-_WIDE = 30.0
 
 
 def _double(formula: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -144,53 +141,6 @@ def _polygamma(n: int, x: Tensor) -> Tensor:
     return _double(_trigamma if n else _digamma)(x)
 
 
-def _angles(x: Tensor) -> Tensor:
-    points = torch.arange(_POINTS, dtype=x.dtype, device=x.device)
-    return (points + 0.5) * (math.pi / _POINTS)
-
-
-def _hankel(order: int, x: Tensor) -> Tensor:
-    """Return the asymptotic series of a modified Bessel function in 1 / x, for large x."""
-    total, term = torch.ones_like(x), torch.ones_like(x)
-    for step in range(1, 16):
-        term = -term * ((4 * order**2 - (2 * step - 1) ** 2) / (8 * step)) / x
-        total = total + term
-    return total
-
-
-def _exponential_bessel(order: int) -> Callable[[Tensor], Tensor]:
-    """Return exp(-|x|) I(x), the integral of a periodic function."""
-
-    def formula(x: Tensor) -> Tensor:
-        size = x.abs()
-        near = torch.clamp(size, max=_WIDE).unsqueeze(-1)
-        cosines = torch.cos(_angles(x))
-        value = (torch.exp(near * (cosines - 1)) * (cosines if order else 1.0)).mean(-1)
-        if order:
-            # What is left of the integral near zero would be noise.
-            square = size * size
-            series = size / 2 * (1 + square / 8 * (1 + square / 24)) * torch.exp(-size)
-            value = torch.where(size < 0.01, series, value)
-        far = torch.clamp(size, min=_WIDE)
-        tail = _hankel(order, far) / torch.sqrt(2 * math.pi * far)
-        value = torch.where(size < _WIDE, value, tail)
-        value = torch.where(torch.isnan(x), x, value)
-        return torch.where(x < 0, -value, value) if order else value
-
-    return formula
-
-
-def _modified_bessel(order: int) -> Callable[[Tensor], Tensor]:
-    scaled = _exponential_bessel(order)
-
-    def formula(x: Tensor) -> Tensor:
-        # In two steps: the first doesn't overflow where the result does not.
-        half = torch.exp(x.abs() / 2)
-        return scaled(x) * half * half
-
-    return formula
-
-
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.erfc.default: _double(_erfc),
     aten.special_erfcx.default: _double(_erfcx),
@@ -198,10 +148,4 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.lgamma.default: _double(_lgamma),
     aten.digamma.default: _double(_digamma),
     aten.polygamma.default: _polygamma,
-    aten.i0.default: _double(_modified_bessel(0)),
-    aten.special_i0e.default: _double(_exponential_bessel(0)),
-    aten.special_i1.default: _double(_modified_bessel(1)),
-    aten.special_i1e.default: _double(_exponential_bessel(1)),
-    aten.special_modified_bessel_i0.default: _double(_modified_bessel(0)),
-    aten.special_modified_bessel_i1.default: _double(_modified_bessel(1)),
 }
