@@ -286,9 +286,7 @@ def test_the_commands_write_pages(mlp_lowered, tmp_path, monkeypatch):
 def test_what_can_not_be_written_is_told(mlp_lowered, mlp_pte, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     error = fails(f"inspect {mlp_pte} --html nowhere/plan.html")
-    assert error == (
-        "nowhere/plan.html: can't be written (No such file or directory); choose another path"
-    )
+    assert error == "nowhere/plan.html: there is no folder 'nowhere'; create it first"
 
 
 def test_a_missing_library_is_told_before_anything_is_done(mlp_pte, monkeypatch):
