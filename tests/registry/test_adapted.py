@@ -93,8 +93,17 @@ ALONE = {
 }
 
 
+# One model of each partitioner, and what XNNPACK takes when it is quantised; the rest takes longer.
+QUICK = ("mlp", "quantised_conv_net")
+
+
 @pytest.mark.parametrize(
-    ("name", "model"), [(name, model) for name, (_, known) in ALONE.items() for model in known]
+    ("name", "model"),
+    [
+        pytest.param(name, model, marks=[] if model in QUICK else [pytest.mark.suite])
+        for name, (_, known) in ALONE.items()
+        for model in known
+    ],
 )
 def test_alone_it_delegates_what_executorchs_own_path_does(name, model):
     make = ALONE[name][0]

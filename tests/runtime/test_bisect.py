@@ -73,7 +73,9 @@ def dynamic(tmp_path_factory) -> Case:
     return Case(program.module(), (torch.randn(5, 8),), lowerer.decide(program), path)
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net", "quantised", "dynamic"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "conv_net", pytest.param("quantised", marks=pytest.mark.suite), "dynamic"]
+)
 def test_no_delegate_of_a_right_program_departs(name, request):
     case = request.getfixturevalue(name)
     suspects = list(case.delegates.suspects())
