@@ -35,7 +35,6 @@ from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
-from etdev.upstream.decompositions import quick_decompositions
 
 _ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOOP)
 _PLANNED = (Stage.PLANNED, Stage.EMIT)
@@ -90,8 +89,7 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Return an ATen program that ExecuTorch converts as `Lowerer` would; from 1.5 on."""
-        with quick_decompositions():
-            return completed(exported_program, self._method, self._composition)
+        return completed(exported_program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
         """Return the ops that plugins want whole."""

@@ -17,10 +17,12 @@ from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition
 from etdev.planner.rules import check_claimed
 from etdev.schema.quirk import Stage
+from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import guarded, without_dim_order
 from etdev.upstream.exported import Verifier, with_parts
 
 
+@quick_decompositions()
 def completed(program: ExportedProgram, method: str, composition: Composition) -> ExportedProgram:
     """Convert and plan an ATen program as `Lowerer` does, and write the result in ATen again.
 
