@@ -36,7 +36,6 @@ from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
 
-_ATEN = (Stage.SOURCE, Stage.ATEN, Stage.FUNCTIONAL, Stage.DECOMPOSED, Stage.LOOP)
 _PLANNED = (Stage.PLANNED, Stage.EMIT)
 
 
@@ -86,9 +85,11 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._kept: set[str] = set()
         self._zero: set[str] = set()
         self._ranges: dict[Any, Any] = {}
+        self._completes = False
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Return an ATen program that ExecuTorch converts as `Lowerer` would; from 1.5 on."""
+        """Return an ATen program that ExecuTorch converts as `Lowerer` would."""
+        self._completes = True
         return completed(exported_program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -100,13 +101,18 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         if ep.dialect == "EDGE":
             return [], None
         wishes = Wishes(ep, self._method, self._composition.delegating)
-        self._composition.quirks.refuse(_ATEN, ep, self._method)
         self._ranges = dict(ep.range_constraints)
         self._kept |= {edge_name(op) for op in wishes.ops}
         return wishes.ops, wishes.mark if wishes.ops else None
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""
+        if not self._completes:
+            raise LoweringError(
+                "partitioner",
+                "ExecuTorch converted the program to edge without asking for changes to it",
+                "call to_edge_transform_and_lower of ExecuTorch 1.5, or lower with etdev.Lowerer",
+            )
         program, quirks = exported_program, self._composition.quirks
         quirks.refuse([Stage.EDGE], program, self._method)
         mark_initial(list(initial_values(program, self._zero)))

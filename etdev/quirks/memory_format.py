@@ -10,7 +10,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph.layout import (
-    has_known_order,
     has_plain_order,
     mixing_convolutions,
     traced_contiguous,
@@ -34,13 +33,6 @@ def strided_inputs(program: ExportedProgram) -> list[Node]:
         for node in program.graph.find_nodes(op="placeholder")
         if node.name not in written and not has_plain_order(node.meta.get("val"))
     ]
-
-
-def strided_for_users(program: ExportedProgram) -> list[Node]:
-    """Return the inputs of the user in an order that ExecuTorch's kernels don't know."""
-    users = set(program.graph_signature.user_inputs)
-    inputs = program.graph.find_nodes(op="placeholder")
-    return [n for n in inputs if n.name in users and not has_known_order(n.meta.get("val"))]
 
 
 def make_contiguous(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
@@ -79,12 +71,6 @@ STRIDED_INPUTS = Quirk(
         "{names} of method {method!r} would have to be contiguous, which it can't be traced with "
         "({why})",
         _CURE,
-    ),
-    in_loop=Refusal(
-        "input {found.name!r} of method {method!r} is neither contiguous nor channels last, and "
-        "ExecuTorch's runtime would read a contiguous one in its order",
-        "export it with contiguous inputs",
-        find=strided_for_users,
     ),
 )
 ORDERED_VOLUMES = Quirk(

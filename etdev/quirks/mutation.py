@@ -149,29 +149,6 @@ def _convert_source(copy: Node, _: Node) -> None:
         _give(copy, aten.expand.default, list(wanted.shape))
 
 
-@frozen(eq=False)
-class Unconverted:
-    """A new value of a buffer in another dtype or shape than the buffer's, which is read again."""
-
-    name: str
-    target: str
-    node: Node
-
-
-def unconverted_values(program: ExportedProgram) -> Iterator[Unconverted]:
-    """Yield the new values in another dtype or shape that a functional program reads again."""
-    nodes, signature = {n.name: n for n in program.graph.nodes}, program.graph_signature
-    names = {target: name for name, target in signature.inputs_to_buffers.items()}
-    for name, target in (signature.buffers_to_mutate | signature.user_inputs_to_mutate).items():
-        before, after = nodes[names.get(target, target)].meta["val"], nodes[name].meta["val"]
-        # Compared as text, since comparing symbolic sizes would fix them.
-        if before.dtype == after.dtype and str(before.shape) == str(after.shape):
-            continue
-        reader = next((user for user in nodes[name].users if user.op != "output"), nodes[name])
-        if reader is not nodes[name] or name in signature.user_outputs:
-            yield Unconverted(name, target, reader)
-
-
 def idle_dropouts(program: ExportedProgram) -> list[Node]:
     """Return the dropouts that return what they are given, if that is written later."""
     nodes = (n for n in written_through(program.graph) if base_name(n.target) in _DROPOUTS)
@@ -226,12 +203,6 @@ CONVERTING_COPIES = Quirk(
     affects="torch<2.15",
     find=Nodes((aten.copy_.default,), _is_converting_copy),
     fix=partial(with_changed, change=_convert_source),
-    in_loop=Refusal(
-        "ExecuTorch would keep the dtype and shape of {found.name}, which is copied to "
-        "{found.target!r}, where that is read again{where}",
-        "lower with etdev.Lowerer, which converts it",
-        find=unconverted_values,
-    ),
 )
 IDLE_DROPOUTS = Quirk(
     name="idle-dropouts",

@@ -16,7 +16,7 @@ from torch.fx.node import map_arg
 from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import fake_mode
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Stage
 from etdev.upstream.operators import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -168,10 +168,6 @@ ROUNDED_SCALARS = Quirk(
     affects="executorch<1.6",
     find=rounded_numbers,
     fix=make_tensors,
-    in_loop=Refusal(
-        "ExecuTorch would round {found.value}, which {found.node.name} reads{where}",
-        "lower with etdev.Lowerer, which keeps it",
-    ),
 )
 WIDENED_SCALARS = Quirk(
     name="widened-scalars",

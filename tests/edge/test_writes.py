@@ -10,7 +10,6 @@ from toys.runtime import execute
 
 import etdev
 from etdev import Lowerer
-from etdev.errors import LoweringError
 
 
 class Keeps(nn.Module):
@@ -118,22 +117,6 @@ class Forgets(Converts):
         before = self.buffer + 1
         self.buffer.copy_(self.source(x))
         return (before,)
-
-
-@pytest.mark.usefixtures("unasked")
-@pytest.mark.parametrize("kind", ["a row", "integers", "a number"])
-@pytest.mark.parametrize("net", [Converts, Returns])
-def test_what_is_copied_is_refused_where_it_would_not_be_converted(kind, net):
-    with pytest.raises(LoweringError) as caught:
-        own_loop(net(*CONVERTED[kind]), [(torch.randn(3, 4),)])
-    assert "is copied to 'buffer', where that is read again" in caught.value.what
-
-
-@pytest.mark.usefixtures("unasked")
-@pytest.mark.parametrize("kind", ["a row", "integers"])
-def test_what_is_copied_and_not_read_again_needs_no_conversion(kind):
-    module, calls = Forgets(*CONVERTED[kind]), [(torch.randn(3, 4),) for _ in range(3)]
-    _agrees(own_loop(module, calls), module, calls)
 
 
 def test_a_value_and_its_copy_are_both_returned():

@@ -4,14 +4,10 @@ import math
 
 import pytest
 import torch
-from executorch.exir import to_edge_transform_and_lower
-from executorch.exir.backend.partitioner import Partitioner
 from models.small import Function
 from toys.runtime import assert_agrees
 
-import etdev
 from etdev import Lowerer
-from etdev.errors import LoweringError
 
 ops = torch.ops.quantized_decomposed
 NAN = math.nan
@@ -165,18 +161,6 @@ def test_labels_after_the_first_missing_one_do_not_count(reduction):
     edges = X.clone()
     edges[0, 2], edges[1, 0] = NAN, math.inf
     agree(loss, (X, labels), (X, labels.flip(0) * 0 - 1), (edges, labels))
-
-
-@pytest.mark.skipif(
-    hasattr(Partitioner, "transform_for_pre_decomposition"),
-    reason="this ExecuTorch asks for a new program, in which they don't count either",
-)
-def test_such_labels_are_refused_by_a_partitioner_that_is_not_asked():
-    inputs = X, torch.tensor([[0, 1, -1, 0], [2, -1, 0, 0], [3, 0, 1, 2]])
-    loss = torch.nn.functional.multilabel_margin_loss
-    program = torch.export.export(Function(loss), inputs)
-    with pytest.raises(LoweringError, match="torch decomposes"):
-        to_edge_transform_and_lower(program, partitioner=[etdev.partitioner([])])
 
 
 def test_nothing_is_sorted():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attrs import evolve
-from executorch.exir import to_edge_transform_and_lower
+from executorch.exir import to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
@@ -15,7 +15,10 @@ from toys import Takes
 import etdev
 from etdev.errors import BudgetError, EtdevWarning, LoweringError, PluginError
 
-CHANGES_PROGRAMS = hasattr(Partitioner, "transform_for_pre_decomposition")
+pytestmark = pytest.mark.skipif(
+    not hasattr(Partitioner, "transform_for_pre_decomposition"),
+    reason="ExecuTorch before 1.5 doesn't ask a partitioner to change a program",
+)
 
 
 def backends(manager, method="forward"):
@@ -36,6 +39,13 @@ def test_it_delegates_what_the_lowerer_would():
     lowered = etdev.Lowerer(["cpu"]).lower(program)
     assert without_sources(composed.plan) == without_sources(lowered.plan["forward"])
     assert manager.to_executorch().buffer == lowered.to_executorch().buffer
+
+
+def test_a_program_that_it_was_not_asked_to_change_is_refused():
+    program = torch.export.export(*nets.mlp())
+    with pytest.raises(LoweringError) as caught:
+        to_edge(program).to_backend(etdev.partitioner(["cpu"]))
+    assert "lower with etdev.Lowerer" in caught.value.cure
 
 
 def test_several_plugins_share_one_call():
@@ -100,7 +110,7 @@ def test_methods_have_partitioners_of_their_own():
     assert backends(manager, "two")
 
 
-def test_an_op_kept_whole_for_nobody_is_decomposed_or_refused_by_name():
+def test_an_op_kept_whole_for_nobody_is_decomposed():
     class Attention(torch.nn.Module):
         def forward(self, q):
             return torch.nn.functional.scaled_dot_product_attention(q, q, q) + 1
@@ -108,14 +118,9 @@ def test_an_op_kept_whole_for_nobody_is_decomposed_or_refused_by_name():
     whole = (torch.ops.aten.scaled_dot_product_attention.default,)
     composed = etdev.partitioner([Takes("keeper", ("add.Tensor",), whole=whole)])
     program = torch.export.export(Attention(), (torch.randn(1, 2, 4, 8),))
-    if CHANGES_PROGRAMS:
-        manager = to_edge_transform_and_lower(program, partitioner=[composed])
-        targets = [str(node.target) for node in manager.exported_program().graph.nodes]
-        assert any("softmax" in target for target in targets)
-        return
-    with pytest.raises(PluginError) as caught:
-        to_edge_transform_and_lower(program, partitioner=[composed])
-    assert caught.value.cure == "lower with etdev.Lowerer, which decomposes it"
+    manager = to_edge_transform_and_lower(program, partitioner=[composed])
+    targets = [str(node.target) for node in manager.exported_program().graph.nodes]
+    assert any("softmax" in target for target in targets)
 
 
 def test_an_export_recipe_takes_it():
@@ -160,19 +165,13 @@ def test_ops_that_share_their_name_with_functions_of_numbers_have_a_kernel():
 @pytest.mark.parametrize(
     ("function", "x", "op"),
     [
-        pytest.param(
-            lambda x: x.sort(1)[0],
-            torch.randn(2, 3),
-            "aten.sort.default",
-            marks=pytest.mark.skipif(CHANGES_PROGRAMS, reason="it is computed with other ops"),
-        ),
         (
             lambda x: torch.cat([x, x], 1),
             torch.randn(1, 2, 3, 4).to(memory_format=torch.channels_last),
             "aten.cat.default",
         ),
     ],
-    ids=["no kernel", "channels last"],
+    ids=["channels last"],
 )
 def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
     with pytest.raises(LoweringError) as caught:
@@ -181,7 +180,6 @@ def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
     assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
 
 
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 doesn't ask for a new program")
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64], ids=str)
 def test_bits_are_shifted_by_products(dtype):
     def shifted(x):
@@ -194,7 +192,6 @@ def test_bits_are_shifted_by_products(dtype):
         assert torch.equal(output, expected)
 
 
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 doesn't ask for a new program")
 def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
     def rows(x, i):
         return x[i] * 2
@@ -221,7 +218,6 @@ def test_what_the_runtime_can_not_be_given_or_return_is_refused(function, inputs
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner(["cpu"])])
 
 
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 doesn't ask for a new program")
 def test_a_size_that_executorch_would_fix_stays_dynamic():
     sizes = ({0: torch.export.Dim("n", max=8)},)
     recurrent = nn.GRU(4, 3, batch_first=True).eval()
@@ -281,28 +277,12 @@ def run_composed(function, x):
     return manager
 
 
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 keeps them: left, or refused")
 @pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
 def test_weights_that_are_channels_last_are_taken(layout):
     manager = run_composed(*last_and_relu(layout))
     assert backends(manager) == ["XnnpackBackend"]
 
 
-@pytest.mark.usefixtures("unasked")
-def test_weights_that_stay_channels_last_are_left():
-    manager = run_composed(*last_and_relu(torch.channels_last))
-    targets = [str(node.target) for node in manager.exported_program().graph.nodes]
-    assert any("aten.convolution" in target for target in targets)
-
-
-@pytest.mark.usefixtures("unasked")
-def test_weights_that_stay_channels_last_are_refused_beside_another_layout():
-    with pytest.raises(LoweringError) as caught:
-        run_composed(*last_and_relu(torch.contiguous_format))
-    assert "kernel of aten.convolution.default fails or is wrong for what" in caught.value.what
-
-
-@pytest.mark.skipif(not CHANGES_PROGRAMS, reason="ExecuTorch 1.4 rounds them")
 def test_floats_beside_doubles_are_not_rounded():
     x = torch.randn(3, dtype=torch.float64)
     buffer = composed(lambda x: x * 0.1, x).to_executorch().buffer
