@@ -71,7 +71,7 @@ def _compiled(parsed: Any) -> dict[str, list[Compiled]]:
         order = dict.fromkeys(call.delegate_index for call in _calls(plan))
         found[plan.name] = [
             Compiled(
-                backend_id=delegate.id,
+                backend_id=delegate.id or "",
                 payload=bytes(data[delegate.processed.index].data),
                 compile_specs=_specs(delegate),
                 named_data=parsed.named_data,
@@ -223,10 +223,10 @@ def _delegates(
         delegate = plan.delegates[index]
         number = delegate.processed.index
         real, fault, data = (
-            read(number, delegate.id, arguments.get(index)) if plugins else (None, "", ())
+            read(number, delegate.id or "", arguments.get(index)) if plugins else (None, "", ())
         )
         yield Delegate(
-            backend_id=delegate.id,
+            backend_id=delegate.id or "",
             devices=tuple(sorted(devices.get(index, ()))),
             size_bytes=len(payloads[number].data),
             calls=counts[index],

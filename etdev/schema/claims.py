@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen, validators
@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 
 # An overload such as `torch.ops.aten.linear.default`; torch has no public name for its type.
 Op = Any
+
+
+# Separate converters, since a type checker takes the types of a constructor from them.
+def _groups(value: Iterable[Group]) -> tuple[Group, ...]:
+    return frozen_tuple(value)
+
+
+def _refusals(value: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    return frozen_tuple(value)
+
+
+def _texts(value: Iterable[str]) -> tuple[str, ...]:
+    return frozen_tuple(value)
+
+
+def _ops(value: Iterable[Op]) -> tuple[Op, ...]:
+    return frozen_tuple(value)
 
 
 def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
@@ -92,14 +109,12 @@ class Claim:
     """
 
     backend_id: str | None = field(validator=validators.optional(one_line))
-    groups: tuple[Group, ...] = field(converter=frozen_tuple, validator=each(Group))
-    refusals: tuple[Refusal, ...] = field(
-        default=(), converter=frozen_tuple, validator=each(Refusal)
-    )
+    groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
+    refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
     device_types: tuple[str, ...] = field(
         default=("cpu",),
-        converter=frozen_tuple,
+        converter=_texts,
         validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
     )
     named_data: bool = field(default=False, validator=true_or_false)
@@ -119,9 +134,9 @@ class KeepWhole:
             of torch and ExecuTorch. The plugin is shown their pieces, unless `ops` has them too.
     """
 
-    ops: tuple[Op, ...] = field(converter=frozen_tuple)
+    ops: tuple[Op, ...] = field(converter=_ops)
     when: Predicate | None = field(default=None)
-    decomposes: tuple[Op, ...] = field(default=(), converter=frozen_tuple)
+    decomposes: tuple[Op, ...] = field(default=(), converter=_ops)
 
     def wants(self, node: Any) -> bool:
         """Return True if this ATen node stays whole for the plugin."""
