@@ -108,11 +108,9 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""
         if not self._completes:
-            raise LoweringError(
-                "partitioner",
-                "ExecuTorch converted the program to edge without asking for changes to it",
-                "call to_edge_transform_and_lower of ExecuTorch 1.5, or lower with etdev.Lowerer",
-            )
+            what = "ExecuTorch converted the program without asking for changes to it"
+            cure = "call to_edge_transform_and_lower of ExecuTorch 1.5, or use etdev.Lowerer"
+            raise LoweringError("partitioner", what, cure)
         program, quirks = exported_program, self._composition.quirks
         quirks.refuse([Stage.EDGE], program, self._method)
         mark_initial(list(initial_values(program, self._zero)))
@@ -160,11 +158,9 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
             if node.name not in fallback or op_name(node) not in self._kept:
                 continue
             if wishers(node) or not has_kernel(node):
-                raise PluginError(
-                    "partitioner",
-                    f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it",
-                    "lower with etdev.Lowerer, which decomposes it",
-                )
+                what = f"{op_name(node)} ({node.name}) was kept whole but no plugin claims it"
+                cure = "lower with etdev.Lowerer, which decomposes it"
+                raise PluginError("partitioner", what, cure)
 
     def _warn(self, plan: MethodPlan) -> None:
         """Warn of kernels that are wrong for some values, or refuse them under `strict`."""

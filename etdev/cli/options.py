@@ -25,7 +25,7 @@ FILE = click.Path(path_type=Path)
 
 
 def given(name: str) -> Any:
-    """Return the value of an option that is no argument of the command; None if it is not given."""
+    """Return the value of an option of the group, not of the command; None if it is not given."""
     context = click.get_current_context(silent=True)
     return context.meta.get(f"etdev.{name}") if context else None
 

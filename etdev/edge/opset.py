@@ -82,7 +82,7 @@ class Opset:
         return op.namespace == "prims" and op not in self._kept
 
     def refuse_others(self, programs: Mapping[str, ExportedProgram]) -> None:
-        """Refuse edge-dialect programs with other ops, all of which are named with their lines."""
+        """Refuse edge-dialect programs with other ops, and name all of them with their lines."""
         nodes = [
             node
             for program in programs.values()

@@ -26,7 +26,7 @@ class Pinning:
     _matching: dict[str, list[int]] = field(factory=dict)
 
     def note(self, graph: Graph, pieces: Mapping[str, str] | None = None) -> None:
-        """Note the nodes of a graph, and of which op noted before a node is a piece."""
+        """Note the nodes of a graph, and which earlier op each piece belongs to."""
         if not self.pins:
             return
         pieces = pieces or {}

@@ -49,7 +49,7 @@ class PluginEntry:
 
 @frozen(kw_only=True)
 class _Settings:
-    """What a registry has besides plugins and pins."""
+    """The settings of a registry, besides plugins and pins."""
 
     trusted: tuple[str, ...] | None = None
     unlisted: Literal["first", "last", "ignore"] = "ignore"

@@ -45,7 +45,7 @@ def test_a_program_that_it_was_not_asked_to_change_is_refused():
     program = torch.export.export(*nets.mlp())
     with pytest.raises(LoweringError) as caught:
         to_edge(program).to_backend(etdev.partitioner(["cpu"]))
-    assert "lower with etdev.Lowerer" in caught.value.cure
+    assert "use etdev.Lowerer" in caught.value.cure
 
 
 def test_several_plugins_share_one_call():

@@ -217,7 +217,7 @@ def _(desk):
     return next(line for line in done.stdout.splitlines() if "2J" in line).strip()
 
 
-@fault(".pte", "its delegate's payload is garbage, of which the runtime fails or dies")
+@fault(".pte", "its delegate's payload is garbage, and the runtime fails or dies")
 def _(desk):
     start = desk.pte.read_bytes().index(b"XH00")
     path = altered(desk, lambda data: data[:start] + b"\xff" * 400 + data[start + 400 :])

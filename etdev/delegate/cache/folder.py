@@ -38,7 +38,7 @@ class Stored:
 
 @frozen
 class Folder:
-    """Entries in a folder of this machine, which may hold so many bytes."""
+    """Entries in a folder of this machine, which holds at most `size_bytes`."""
 
     path: Path
     size_bytes: int

@@ -59,7 +59,7 @@ class WorkerError(Exception):
 
 @frozen
 class Reply:
-    """A worker's answer after so many seconds of wall time.
+    """A worker's answer, with its wall time in seconds.
 
     It has the results as an entry of the cache, or why the worker can't compile the call, or the
     error of the backend with its cause.

@@ -36,7 +36,7 @@ def facts() -> dict[str, str]:
 
 
 def read(path: str) -> str:
-    """Return the text of one of Linux' files; empty where there is none."""
+    """Return the text of one of Linux' files; empty if it is missing."""
     try:
         return Path(path).read_text()
     except OSError:
