@@ -70,6 +70,9 @@ def partitioner(  # noqa: PLR0913 (one argument for each setting of registry.tom
     Example:
         to_edge_transform_and_lower(program, partitioner=[etdev.partitioner()])
     """
+    if not hasattr(Partitioner, "transform_for_pre_decomposition"):
+        what = "this ExecuTorch doesn't ask a partitioner to change the program first"
+        raise LoweringError("partitioner", what, "install executorch>=1.5, or use etdev.Lowerer")
     options = Options(registry, devices, pins, limits, budget, strict)
     return ComposedPartitioner(compose(plugins, options), method)
 
@@ -85,11 +88,9 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
         self._kept: set[str] = set()
         self._zero: set[str] = set()
         self._ranges: dict[Any, Any] = {}
-        self._completes = False
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
         """Return an ATen program that ExecuTorch converts as `Lowerer` would."""
-        self._completes = True
         return completed(exported_program, self._method, self._composition)
 
     def ops_to_not_decompose(self, ep: ExportedProgram) -> tuple[list[Any], Any]:
@@ -107,10 +108,6 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """Tag the nodes and constants of every planned partition."""
-        if not self._completes:
-            what = "ExecuTorch converted the program without asking for changes to it"
-            cure = "call to_edge_transform_and_lower of ExecuTorch 1.5, or use etdev.Lowerer"
-            raise LoweringError("partitioner", what, cure)
         program, quirks = exported_program, self._composition.quirks
         quirks.refuse([Stage.EDGE], program, self._method)
         mark_initial(list(initial_values(program, self._zero)))

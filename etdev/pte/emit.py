@@ -20,6 +20,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from etdev.errors import ArtifactError, AuditError, EtdevError
 from etdev.files import write_atomically
+from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.audit import differences
@@ -122,9 +123,13 @@ def emit(
             check_labels(name, manager.exported_program(name), skip)
     programs = [manager.exported_program(name) for name in manager.methods]
     completed = _completed(config, skips, away, quirks)
-    # torch refuses to write to buffers that require gradients, as statistics of a batch norm may.
-    writes = any(program.graph_signature.buffers_to_mutate for program in programs)
-    gradients = torch.set_grad_enabled(torch.is_grad_enabled() and not writes)
+    # torch refuses to write to buffers that require gradients, as statistics of a batch norm may,
+    # and traces the gradients of control flow. Other methods have the bytes of ExecuTorch's loop.
+    plain = not any(
+        program.graph_signature.buffers_to_mutate or len(graph_modules(program.graph_module)) > 1
+        for program in programs
+    )
+    gradients = torch.set_grad_enabled(torch.is_grad_enabled() and plain)
     with gradients, unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")

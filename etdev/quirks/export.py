@@ -199,14 +199,22 @@ def repeated_inputs(method: Method) -> list[torch.Tensor]:
     return [value for value in _tensors(method) if times[id(value)] > 1]
 
 
+def untraceable_inputs(method: Method) -> list[torch.Tensor]:
+    """Return the example inputs made in inference mode, or with a negative or conjugate to take."""
+    values = _tensors(method)
+    return [value for value in values if value.is_inference() or value.is_neg() or value.is_conj()]
+
+
 def copy_inputs(method: Method, _: Sequence[torch.Tensor]) -> Method:
-    """Make the example inputs tensors of their own."""
+    """Make the example inputs tensors of their own, which torch can trace."""
     seen: set[int] = set()
 
     def own(value: Any) -> Any:
-        copied = isinstance(value, torch.Tensor) and id(value) in seen
+        if not isinstance(value, torch.Tensor):
+            return value
+        copied = id(value) in seen or value.is_inference()
         seen.add(id(value))
-        return value.clone() if copied else value
+        return (value.clone() if copied else value).resolve_neg().resolve_conj()
 
     inputs, kwargs = pytree.tree_map(own, (method.inputs, method.kwargs))
     return evolve(method, inputs=inputs, kwargs=kwargs)
@@ -235,6 +243,16 @@ MERGED_INPUTS = Quirk(
     find=repeated_inputs,
     fix=copy_inputs,
 )
+UNTRACEABLE_INPUTS = Quirk(
+    name="untraceable-inputs",
+    stage=Stage.EXPORT,
+    summary="torch.export can't trace inputs that were made under torch.inference_mode(), or whose "
+    "negative or conjugate is still to be taken.",
+    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
+    affects="torch<2.15",
+    find=untraceable_inputs,
+    fix=copy_inputs,
+)
 IGNORED_INPUTS = Quirk(
     name="ignored-inputs",
     stage=Stage.EXPORT,
@@ -259,4 +277,4 @@ FORGOTTEN_ATTRIBUTES = Quirk(
     find=lambda method: [method] if isinstance(method.model, torch.nn.Module) else [],
     during=watched,
 )
-QUIRKS = (MERGED_INPUTS, IGNORED_INPUTS, FORGOTTEN_ATTRIBUTES)
+QUIRKS = (MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS, FORGOTTEN_ATTRIBUTES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import Attribute, field, frozen
 
@@ -28,7 +28,17 @@ class CompileSpec:
     value: bytes = field(validator=_bytes)
 
 
-def compile_specs(value: Mapping[str, bytes] | Iterable[Any]) -> tuple[CompileSpec, ...]:
+class SpecLike(Protocol):
+    """The attributes of ExecuTorch's CompileSpec and of etdev's."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+
+def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
     """Return compile specs from ExecuTorch's, from etdev's, or from a mapping of key to bytes."""
     if isinstance(value, Mapping):
         return tuple(CompileSpec(key, data) for key, data in value.items())

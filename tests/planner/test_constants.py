@@ -119,7 +119,7 @@ class Tied(nn.Module):
 
 class ReadOutside(Tied):
     def forward(self, x):
-        return self.linear(x) + torch.cumsum(self.linear.weight, 0)
+        return self.linear(x) + torch.index_select(self.linear.weight, 0, x.argmax(1))
 
 
 def stored(plan):

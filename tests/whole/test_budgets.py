@@ -10,25 +10,25 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
-    "(root)": (1_300, 1_150),
+    "(root)": (1_300, 1_300),
     "cli": (2_370, 1_900),
-    "delegate": (2_890, 2_890),
+    "delegate": (2_890, 2_900),
     "edge": (1_710, 1_400),
     "graph": (2_350, 1_800),
-    "lowering": (790, 790),
-    "planner": (1_265, 1_250),
+    "lowering": (790, 900),
+    "planner": (1_265, 1_400),
     "portable": (3_350, 3_200),
-    "pte": (1_490, 1_490),
-    "quirks": (2_550, 2_300),
-    "registry": (1_790, 1_700),
+    "pte": (1_500, 1_500),
+    "quirks": (2_520, 2_300),
+    "registry": (1_790, 1_900),
     "runtime": (1_910, 1_900),
-    "scaffold": (170, 170),
-    "schema": (3_240, 2_300),
-    "testing": (1_390, 1_350),
+    "scaffold": (170, 200),
+    "schema": (3_250, 2_300),
+    "testing": (1_390, 1_500),
     "upstream": (600, 400),
 }
-HOST = (30_150, 24_000)  # without portable/
-PLUGINS = {"etdev-tune": (3_780, 3_200), "etdev-page": (1_000, 850), "etdev-cpu": (1_900, 1_600)}
+HOST = (25_750, 24_000)  # without portable/
+PLUGINS = {"etdev-tune": (3_780, 3_200), "etdev-page": (1_000, 700), "etdev-cpu": (1_900, 1_600)}
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attrs import evolve
-from executorch.exir import to_edge, to_edge_transform_and_lower
+from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
@@ -41,11 +41,11 @@ def test_it_delegates_what_the_lowerer_would():
     assert manager.to_executorch().buffer == lowered.to_executorch().buffer
 
 
-def test_a_program_that_it_was_not_asked_to_change_is_refused():
-    program = torch.export.export(*nets.mlp())
+def test_an_executorch_that_asks_for_no_changes_is_refused(monkeypatch):
+    monkeypatch.delattr(Partitioner, "transform_for_pre_decomposition")
     with pytest.raises(LoweringError) as caught:
-        to_edge(program).to_backend(etdev.partitioner(["cpu"]))
-    assert "use etdev.Lowerer" in caught.value.cure
+        etdev.partitioner(["cpu"])
+    assert caught.value.cure == "install executorch>=1.5, or use etdev.Lowerer"
 
 
 def test_several_plugins_share_one_call():
