@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 import torch
+from etdev_cpu.plugin import CpuPlugin
 
 import etdev
 from etdev import EtdevError, EtdevWarning, Lowerer
@@ -16,7 +17,8 @@ from quirks import Repro, plain
 from quirks.forked import main
 from quirks.verdict import judge
 
-PLUGINS = {"portable": [], "xnnpack": ["cpu"], "openvino": ["openvino"]}
+# By default XNNPACK's answers to NaN and infinities are taken as they are.
+PLUGINS = {"portable": [], "xnnpack": [CpuPlugin(nan="exact")], "openvino": ["openvino"]}
 
 
 def lower(repro: Repro) -> Any:

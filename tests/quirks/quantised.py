@@ -70,7 +70,7 @@ class Twice(nn.Module):
 @repro
 def quantised_layers_called_twice() -> Repro:
     twice = Twice(nn.Conv2d(4, 4, 3, padding=1))
-    return xnnpack(pt2e(twice, IMAGE), IMAGE)
+    return xnnpack(pt2e(twice, IMAGE), IMAGE, expects="error")
 
 
 @repro
@@ -129,7 +129,7 @@ def dequantised_values_read_twice() -> Repro:
         output = functional.linear(activation, floats(net.w, 0.01, 0))
         return floats(integers(output, 0.1), 0.1), activation + 1
 
-    return xnnpack(model(shared, w=eight_bits(8, 8)), X)
+    return xnnpack(model(shared, w=eight_bits(8, 8)), X, expects="error")
 
 
 @repro
@@ -169,4 +169,5 @@ def growing_batches_of_integers() -> Repro:
     )
     shapes = ({0: Dim("rows", min=1, max=8)},)
     calls = [random(rows, 4, 8, 8) for rows in (2, 8, 2)]
-    return xnnpack(pt2e(net, calls[0], shapes), *calls, dynamic_shapes=shapes)
+    # A step of the last quantiser is 0.002.
+    return xnnpack(pt2e(net, calls[0], shapes), *calls, dynamic_shapes=shapes, tolerance=5e-3)

@@ -77,7 +77,7 @@ class Soundness:
         if self._alone.issuperset(calls) and not all(map(is_dequant, calls)):
             return _OF_CONSTANTS
         for node in calls:
-            if reason := self._problem(node) or _layer_problem(node, calls):
+            if reason := self._problem(node) or _quantised_problem(node, calls):
                 return reason
         readings = dict(self._read(calls))
         for key, reading in readings.items():
@@ -204,10 +204,18 @@ def _arguments_problem(node: Node, op: str) -> Reason | None:
     return None
 
 
+def _quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
+    """Return why XNNPACK can't compute an op of quantised values."""
+    if short(node) == "mean":
+        source: Any = node.args[0]
+        dynamic = any(not isinstance(size, int) for size in source.meta["val"].shape)
+        if dynamic and is_dequant(source) and source in match:
+            return "dynamic", "XNNPACK's mean of int8 values is wrong once a batch has grown"
+    return _layer_problem(node, match) if is_layer(node) else None
+
+
 def _layer_problem(node: Node, match: Collection[Node]) -> Reason | None:
     """Return why XNNPACK can't have the quantised weight of a layer."""
-    if not is_layer(node):
-        return None
     act, weight = (argument(node, index) for index in _LAYERS[short(node)][:2])
     for dequantiser in (n for n in chain(weight) if is_dequant(n) and n in match):
         if act is None or not is_dequant(act):
