@@ -210,7 +210,7 @@ IDLE_DROPOUTS = Quirk(
     summary="A dropout that drops nothing returns what it is given, and is decomposed into a copy "
     "in which later writes are lost.",
     upstream="not reported; torch/_decomp/decompositions.py, native_dropout",
-    affects="torch<2.15",
+    affects="torch<2.14",
     find=idle_dropouts,
     fix=partial(with_changed, change=_alias),
 )
