@@ -48,7 +48,8 @@ def test_a_program_is_lowered_as_a_plugin_prepared_it():
     program = torch.export.export(Net(), (X,))
     before = str(program.graph)
     lowered = Lowerer([Preparer(), "cpu"]).lower(program)
-    loaded = Runtime.get().load_program(lowered.to_executorch().buffer)
+    buffer = lowered.to_executorch().buffer
+    loaded = Runtime.get().load_program(buffer)
     torch.testing.assert_close(loaded.load_method("forward").execute([X])[0], Net()(X))
     assert str(program.graph) == before
 

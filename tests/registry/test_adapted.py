@@ -681,5 +681,6 @@ def test_a_node_pinned_elsewhere_is_shown_as_a_delegate_and_the_rest_is_taken():
         ("aten_add_tensor",),
         ("aten_relu_default", "aten_sub_tensor"),
     ]
-    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    buffer = lowered.to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
     torch.testing.assert_close(program.load_method("forward").execute([X])[0], Chain()(X))

@@ -23,7 +23,9 @@ WRITES_TRACES = Version(version("executorch")) >= Version("1.5")
 
 def execute(lowered: Lowered, *calls: Inputs, method: str = "forward") -> list[list[Any]]:
     """The outputs of each call of a method, which keeps its state from call to call."""
-    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    # The runtime reads it where it lies, and keeps no reference to it.
+    buffer = lowered.to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
     loaded = program.load_method(method)
     # The next call writes to the same memory.
     return [[copy.deepcopy(value) for value in loaded.execute(list(inputs))] for inputs in calls]

@@ -324,5 +324,6 @@ def test_a_constant_in_a_list_and_elsewhere_is_given_to_both():
     program = torch.export.export(module, (x,))
     both = etdev.partitioner([Takes("both", ("cat.default", "add.Tensor"))])
     manager = to_edge_transform_and_lower(program, partitioner=[both])
-    method = Runtime.get().load_program(manager.to_executorch().buffer).load_method("forward")
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
     torch.testing.assert_close(method.execute([x])[0], module(x))

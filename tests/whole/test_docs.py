@@ -419,7 +419,8 @@ PAIRS = {
 def test_the_plugin_of_the_readme_adds_as_pytorch_does(pair, alpha):
     model, inputs = Add(alpha), PAIRS[pair]
     lowered = Lowerer([adder()]).lower(model, inputs)
-    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    buffer = lowered.to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
     (output,) = program.load_method("forward").execute(list(inputs))
     expected = model(*inputs)
     assert (output.dtype, output.shape) == (expected.dtype, expected.shape)

@@ -47,7 +47,8 @@ OPS = {
 def test_exact_nan_and_infinities_come_through(name, dtype):
     model, shape = Function(OPS[name]), (1, 2, 4, 4)
     lowered = Lowerer([CpuPlugin(nan="exact")]).lower(model, (torch.ones(shape, dtype=dtype),))
-    program = Runtime.get().load_program(lowered.to_executorch().buffer)
+    buffer = lowered.to_executorch().buffer
+    program = Runtime.get().load_program(buffer)
     method = program.load_method("forward")
     for value in (float("nan"), float("inf"), -float("inf"), -0.0, -1.5, -1e30, 1e10):
         x = torch.rand(shape).to(dtype) + 0.5
