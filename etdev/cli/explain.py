@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
 import click
+from attrs import astuple
 
 from etdev.cli import lowerers, options, results
 from etdev.cli.group import Command
@@ -19,9 +19,9 @@ from etdev.schema.report.explanation import Explanation, Query
 
 @click.command("explain", cls=Command, epilog=options.SOURCE)
 @click.argument("what")
-@options.glob("--node", help="Only nodes of these names.")
-@options.glob("--module", help="Only nodes in these modules and their submodules.")
-@options.glob("--op", help="Only nodes of these ops, before or after export.")
+@click.option("--node", metavar="GLOB", help="Only nodes of these names.")
+@click.option("--module", metavar="GLOB", help="Only nodes in these modules and their submodules.")
+@click.option("--op", metavar="GLOB", help="Only nodes of these ops, before or after export.")
 @click.option("--plugin", metavar="NAME", help="Only nodes that this plugin was asked about.")
 @options.asked("--ask")
 @options.all_rows
@@ -63,30 +63,24 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
     """Return the explanation if any node matches its query.
 
     Raises:
-        EtdevError: No node matches, or the plugin was not asked; the message has close names.
+        EtdevError: No node matches; the message has close names.
     """
     query, plan = explanation.query, explanation.plan
-    asked = [name for name, _ in plan.plugins]
-    if query.plugin is not None and query.plugin not in asked:
-        cure = close_to(query.plugin, asked) or f"asked were {', '.join(asked) or 'none'}"
-        raise EtdevError(who, f"plugin {query.plugin!r} was not asked", cure)
     if explanation.entries or explanation.simplified or query == Query():
         return explanation
     entries = [entry for method in plan.methods for entry in method.ledger]
-    for kind, pattern, names in (
-        ("node", query.node, [entry.node for entry in entries]),
-        ("module", query.module, [entry.module for entry in entries]),
-        ("op", query.op, [name for entry in entries for name in (entry.op, entry.source_op)]),
-    ):
-        if pattern is not None and not explanation.matches(kind, pattern):
-            close = difflib.get_close_matches(pattern, dict.fromkeys(filter(None, names)), 3)
-            cure = f"close are {', '.join(close)}" if close else ""
-            raise EtdevError(who, f"there is no {kind} {pattern!r}", cure)
-    raise EtdevError(who, f"no node matches {query}", "leave one of them out")
+    names = {name for e in entries for name in (e.node, e.module, e.op, e.source_op)}
+    names.update(name for name, _ in plan.plugins)
+    cures = [close_to(text, names) for text in astuple(query) if text and text not in names]
+    raise EtdevError(who, f"no node matches {query}", " ".join(cures).strip())
 
 
 def read_plan(file: Path) -> Plan:
-    """Read the JSON of a plan."""
+    """Read the JSON of a plan, or the plan that a .pte carries."""
+    if file.suffix == ".pte":
+        from etdev.pte.embedded_plan import read_ledger
+
+        return read_ledger(file)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -104,9 +98,7 @@ def _plan(what: str, **lowering: Any) -> Plan:
     with working() as say:
         if what.endswith(".pte"):
             say("read", what)
-            from etdev.pte.embedded_plan import read_ledger
-
-            return read_ledger(Path(what))
+            return read_plan(Path(what))
         from etdev.cli import sources
 
         return lowerers.lowerer(say, **lowering).plan(sources.methods(what, say))

@@ -22,16 +22,15 @@ class Command(click.Command):
     """A command that writes nothing but its results to stdout."""
 
     def invoke(self, context: click.Context) -> Any:
-        with own_streams(context, quiet=not given("debug") and not given("log_level")):
+        with own_streams(context, quiet=not given("debug")):
             return super().invoke(context)
 
 
 class Unusable(click.Command):
-    """A plugin's command that can't be used; calling it raises the reason."""
+    """A plugin's command that can't be used; the help shows the reason, calling it raises it."""
 
     def __init__(self, name: str, error: PluginError) -> None:
-        # Hidden, as the help lists it with the reason.
-        super().__init__(name, hidden=True)
+        super().__init__(name, short_help=f"can't be used: {error.what}; {error.cure}")
         self.error = error
 
     def make_context(self, *_: Any, **__: Any) -> click.Context:
@@ -64,20 +63,6 @@ class Group(click.Group):
         except PluginError as error:
             return Unusable(name, error)
         return added
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_commands(context, formatter)
-        found = extensions.offers(COMMANDS) if autoload() else {}
-        own = [(offer, name) for name in self.files for offer in found.get(name, ())]
-        cure = "its entry point needs another name"
-        errors = [
-            PluginError(o.title, f"etdev has a command {n!r} of its own", cure) for o, n in own
-        ]
-        commands = [self.get_command(context, name) for name in self.list_commands(context)]
-        errors += [command.error for command in commands if isinstance(command, Unusable)]
-        if errors:
-            with formatter.section("Unusable commands"):
-                formatter.write_dl([(error.who, f"{error.what}; {error.cure}") for error in errors])
 
     def invoke(self, context: click.Context) -> Any:
         try:

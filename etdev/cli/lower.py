@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     help="Write it only if its outputs are PyTorch's over STEPS calls, 3 if left out. A method "
     "with a backend that this machine's runtime lacks is named, and written unverified.",
 )
-@options.edges
+@click.option(
+    "--edges",
+    is_flag=True,
+    help="Verify NaN, infinities and the edge values of each dtype, too.",
+)
 @click.option(
     "--with-ledger",
     is_flag=True,
@@ -141,6 +145,6 @@ def _document(lowered: Lowered, output: Path, verification: Verification | None)
             "methods": methods,
             "stages": lowered.stages.seconds,
             "partitions": CONVERTER.unstructure(lowered.outcomes),
-            "verification": tables.verification_fields(verification),
+            "verification": CONVERTER.unstructure(verification),
         }
     )

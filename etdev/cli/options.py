@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from etdev.errors import PinError
-from etdev.schema import globs
 from etdev.schema.device import ANY_METHOD
 from etdev.schema.pins import Pin
 
@@ -33,8 +32,6 @@ def given(name: str) -> Any:
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         context.meta[f"etdev.{parameter.name}"] = value
-    if given("verbose") and given("quiet"):
-        raise click.UsageError("-v and -q contradict each other")
 
 
 def remembered(*flags: str, callback: Any = _remember, **settings: Any) -> Callable[..., Any]:
@@ -51,14 +48,6 @@ def together(*options: Callable[..., Any]) -> Callable[..., Any]:
         return command
 
     return add
-
-
-def _installed(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
-    """Return the plugins whose names begin with the typed text, for completion by a shell."""
-    from etdev.registry.discovery import find_plugins
-    from etdev.registry.registry import Registry
-
-    return [name for name in sorted(find_plugins(Registry())) if name.startswith(typed)]
 
 
 def _devices(_: object, __: object, values: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -81,17 +70,6 @@ def _pins(_: object, __: object, values: Sequence[str]) -> list[Pin]:
         raise click.BadParameter(f"{error.what}; {error.cure}", param_hint="--pin") from None
 
 
-def _glob(_: object, parameter: click.Parameter, pattern: str | None) -> str | None:
-    if pattern is not None and (fault := globs.fault(pattern)):
-        raise click.BadParameter(fault.removeprefix("is "), param_hint=parameter.opts[0])
-    return pattern
-
-
-def glob(flag: str, **settings: Any) -> Callable[..., Any]:
-    """Return an option whose value is a glob."""
-    return click.option(flag, metavar="GLOB", callback=_glob, **settings)
-
-
 def asked(flag: str) -> Callable[..., Any]:
     """Return the option that names the plugins to ask."""
     return click.option(
@@ -100,7 +78,6 @@ def asked(flag: str) -> Callable[..., Any]:
         multiple=True,
         callback=lambda _, __, names: list(names) or None,
         metavar="NAME",
-        shell_complete=_installed,
         help="Ask this plugin; repeat it in claim order. All installed plugins if left out.",
     )
 
@@ -115,20 +92,10 @@ registry = click.option(
     type=FILE,
     help="Registry file; ./registry.toml if it exists, else etdev's own.",
 )
-edges = click.option(
-    "--edges",
-    is_flag=True,
-    help="Verify NaN, infinities and the edge values of each dtype, too.",
-)
 debug = together(
     remembered("-v", "--verbose", is_flag=True, help="Print every step."),
     remembered("-q", "--quiet", is_flag=True, help="Print only errors and warnings."),
-    remembered(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False),
-        help="Show other libraries' logs from this level on.",
-    ),
-    remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' warnings."),
+    remembered("--debug", is_flag=True, help="Show tracebacks and other libraries' logs."),
 )
 # The options of a command that makes a Lowerer, without the one that names the plugins.
 ruling = together(

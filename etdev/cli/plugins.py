@@ -9,8 +9,7 @@ import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import Lines, console, import_torch, quieted
-from etdev.errors import PluginError
+from etdev.cli.progress import Stages, console, import_torch, quieted
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
@@ -19,13 +18,10 @@ from etdev.schema.report.sheet import Sheet
 
 
 @click.command("plugins", cls=Command)
-@click.option(
-    "--check", is_flag=True, help="Exit with 1 if a plugin that lowerings ask can't be used."
-)
 @options.as_json
 @options.registry
 @options.debug
-def command(check: bool, registry: Path | None) -> None:
+def command(registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
     The status of a plugin that can't be used is the reason. Imports torch only where the registry
@@ -34,13 +30,12 @@ def command(check: bool, registry: Path | None) -> None:
     \b
     etdev plugins
     etdev plugins --registry mine.toml --json
-    etdev plugins --check
 
-    Exit codes: 0, even if a plugin can't be used unless with --check, 1 if the registry can't be
-    read, 2 for wrong usage.
+    Exit codes: 0, even if a plugin can't be used, 1 if the registry can't be read, 2 for wrong
+    usage.
     """
     table = load(registry)
-    with quieted() as err, watched(Lines(err)):
+    with quieted() as err, watched(Stages(err)):
         if any(entry.partitioner for entry in table.entries):
             # A Partitioner's module would import torch with all of its logs.
             import_torch()
@@ -60,10 +55,6 @@ def command(check: bool, registry: Path | None) -> None:
     results.report(lambda: PLUGINS.stamped({"plugins": rows}), [sheet])
     if all(finding.plugin and finding.plugin.builtin for finding in findings):
         console().print("no other plugin is installed; pip install etdev-cpu")
-    broken = ", ".join(finding.name for finding in findings if finding.asked and not finding.plugin)
-    if check and broken:
-        where = table.path or "the registry"
-        raise PluginError(broken, "can't be used", f"fix it, or remove it from {where}")
 
 
 def _row(finding: Finding) -> dict[str, Any]:

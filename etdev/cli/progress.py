@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from etdev.cli.options import given
 from etdev.cli.streams import plain
@@ -32,78 +31,42 @@ def complain(text: str, style: str = "", err: Console | None = None) -> None:
     shown.print(plain(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _note(stage: str, detail: str) -> str:
-    """Keep the stage for the message of an interruption, and return it with its detail."""
-    text = f"{stage} {detail}".rstrip()
-    if context := click.get_current_context(silent=True):
-        context.meta["etdev.stage"] = text
-    return text
+class Stages:
+    """A listener that shows the stages of a command, and the partitions that fail.
 
-
-def _described(step: Step) -> str:
-    return f"{step.state} {step.partition}, {step.nodes} nodes"
-
-
-class LiveStages(Progress):
-    """A line for each stage, and for each partition that is being compiled."""
-
-    def __init__(self, err: Console) -> None:
-        spent = TextColumn("{task.description} {task.elapsed:.1f} s", markup=False)
-        super().__init__(SpinnerColumn(finished_text="✓"), spent, console=err, transient=True)
-        self._stage = ""
-        self._lines: dict[str, TaskID] = {}
-        self._states: dict[str, str] = {}
-
-    def __call__(self, stage: str, detail: str) -> None:
-        """Begin a stage, or update its detail."""
-        text = plain(_note(stage, detail))
-        if stage != self._stage:
-            if self._stage:
-                self.update(self._lines[self._stage], description=self._stage, completed=1)
-            for partition in self._states:
-                self._remove(partition)
-            self._stage, self._states = stage, {}
-            if stage in self._lines:
-                self.reset(self._lines[stage])
-        if stage not in self._lines:
-            self._lines[stage] = self.add_task(text, total=1)
-        self.update(self._lines[stage], description=text)
-
-    def step(self, step: Step) -> None:
-        """Update the state of a partition."""
-        self._states[step.partition] = step.state
-        self._remove(step.partition)
-        if step.state == "compiling":
-            self._lines[step.partition] = self.add_task(f"  {plain(_described(step))},")
-        elif step.state == "failed":
-            complain(f"{_described(step)}, {step.seconds:.1f} s", "red", self.console)
-        counts = sorted(Counter(self._states.values()).items())
-        text = ", ".join(f"{count} {state}" for state, count in counts)
-        self.update(self._lines[self._stage], description=f"{self._stage} {text},")
-
-    def _remove(self, partition: str) -> None:
-        if (line := self._lines.pop(partition, None)) is not None:
-            self.remove_task(line)
-
-
-class Lines:
-    """A line for each stage and each partition that fails; with -v for every step, with -q none."""
+    On a terminal one line shows the current stage with its time. Elsewhere each stage is a line,
+    with -v each step, and with -q there is none.
+    """
 
     def __init__(self, err: Console) -> None:
         self._err, self._verbose, self._quiet = err, given("verbose"), given("quiet")
-        self._printed: set[str] = set()
+        self._stages: set[str] = set()
+        self.live: Progress | None = None
+        if err.is_terminal and not self._verbose and not self._quiet:
+            columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+            self.live = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
+            self._line = self.live.add_task("")
 
     def __call__(self, stage: str, detail: str) -> None:
-        """Print a stage when it begins."""
-        text = _note(stage, detail)
-        if not self._quiet and (self._verbose or stage not in self._printed):
-            self._printed.add(stage)
+        """Show a stage when it begins, and its details."""
+        text = f"{stage} {detail}".rstrip()
+        if context := click.get_current_context(silent=True):
+            # For the message of an interruption.
+            context.meta["etdev.stage"] = text
+        is_new = stage not in self._stages
+        self._stages.add(stage)
+        if self.live:
+            if is_new:
+                self.live.reset(self._line)
+            self.live.update(self._line, description=plain(text))
+        elif not self._quiet and (self._verbose or is_new):
             complain(f"{text} …", err=self._err)
 
     def step(self, step: Step) -> None:
-        """Print a partition that failed."""
+        """Print a partition that failed, or with -v each step of one."""
         if step.state == "failed" or self._verbose:
-            complain(f"{_described(step)}, {step.seconds:.1f} s …", err=self._err)
+            text = f"{step.state} {step.partition}, {step.nodes} nodes, {step.seconds:.1f} s …"
+            complain(text, err=self._err)
 
 
 @contextmanager
@@ -126,29 +89,17 @@ def quieted() -> Iterator[Console]:
 def working() -> Iterator[Listener]:
     """Load PyTorch and ExecuTorch, and show the stages that the command goes through."""
     with quieted() as err:
-        if given("quiet") or given("verbose") or not err.is_terminal:
-            lines = Lines(err)
-            _load_torch(lines)
-            yield lines
-            return
-        with LiveStages(err) as stages:
-            _load_torch(stages)
+        stages = Stages(err)
+        with stages.live or nullcontext():
+            stages("load", "PyTorch and ExecuTorch")
+            with loading():
+                import_torch()
             yield stages
 
 
-def _load_torch(say: Listener) -> None:
-    say("load", "PyTorch and ExecuTorch")
-    with loading():
-        import_torch()
-
-
 def import_torch() -> None:
-    """Import PyTorch and ExecuTorch with the logs that the user asked for."""
-    if level := given("log_level"):
-        number = logging.getLevelName(level.upper())
-        logging.basicConfig(level=number, stream=sys.stderr, force=True)
-        set_log_level(number)
-    elif not given("debug"):
+    """Import PyTorch and ExecuTorch without their logs, unless with --debug."""
+    if not given("debug"):
         # With a handler on the root logger, the libraries' calls of basicConfig have no effect.
         logging.getLogger().addHandler(logging.NullHandler())
         # Before ExecuTorch is imported, since its imports log. Errors are hidden, too: torch logs

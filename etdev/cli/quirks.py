@@ -8,7 +8,7 @@ import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import import_torch, quieted
+from etdev.cli.progress import working
 from etdev.registry import load
 from etdev.schema.documents import QUIRKS
 from etdev.schema.report.sheet import Sheet
@@ -33,8 +33,7 @@ def command(registry: Path | None) -> None:
     Exit codes: 0, 1 if the registry can't be read, 2 for wrong usage.
     """
     table = load(registry)
-    with quieted():
-        import_torch()
+    with working():
         from etdev.quirks.table import is_active, rows_of
         from etdev.registry.selection import select
 

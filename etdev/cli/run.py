@@ -11,7 +11,7 @@ import click
 from etdev.cli import lowerers, options, results, tables, viewing
 from etdev.cli.group import Command
 from etdev.cli.progress import working
-from etdev.errors import EtdevError
+from etdev.errors import EtdevError, VerifyError
 from etdev.schema.documents import RUN
 from etdev.schema.report import presenters
 from etdev.schema.report.sheet import Sheet
@@ -19,11 +19,7 @@ from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
     from etdev.edge.source import Method
-    from etdev.runtime.compare import Difference
     from etdev.runtime.verify import Verifier
-
-# The largest absolute error that --bisect accepts of a delegate, without --tolerance.
-_TOLERANCE = 1e-3
 
 
 @click.command("run", cls=Command)
@@ -33,21 +29,20 @@ _TOLERANCE = 1e-3
 @click.option(
     "--tolerance",
     type=float,
-    help="With --check: fail above this absolute error; with --steps, above this error relative to "
-    "the largest value.",
+    help="With --check: accept this error relative to the largest value of an output; by default "
+    "what etdev lower --verify accepts.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="With --check: first compare that many calls on new inputs, each with the state that the "
-    "call before left, in a separate process.",
+    help="With --check: compare that many calls on new inputs, each with the state that the call "
+    "before left; 1 if left out.",
 )
-@options.edges
 @click.option(
     "--bisect",
     is_flag=True,
-    help="With --check: find the delegate that departs from PyTorch by more than the tolerance, "
-    f"or by more than {_TOLERANCE:g}. Needs the --plugin, --device, --pin it was lowered with.",
+    help="With --check: name the delegate or kernel that departs from PyTorch. Needs the --plugin, "
+    "--device, --pin it was lowered with.",
 )
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
 @options.data
@@ -55,8 +50,6 @@ _TOLERANCE = 1e-3
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
 @click.option("--profile", is_flag=True, help="Show where the time of a run goes.")
-@viewing.trace
-@viewing.node_data
 @viewing.options
 @options.all_rows
 @options.as_json
@@ -67,7 +60,6 @@ def command(
     check: str | None,
     tolerance: float | None,
     steps: int | None,
-    edges: bool,
     bisect: bool,
     method: str,
     data: Path | None,
@@ -83,33 +75,28 @@ def command(
 
     \b
     etdev run net.pte
-    etdev run net.pte --check net.py:model --tolerance 1e-4
     etdev run net.pte --check net.py:model --steps 5
     etdev run net.pte --check net.py:model --bisect --plugin cpu
-    etdev run net.pte --profile --trace trace.json
     etdev run net.pte --profile --html net.html
 
-    Exit codes: 0 for success; 1 for an error, an output above --tolerance, or a delegate that
-    --bisect finds; 2 for wrong usage.
+    Exit codes: 0 for success, 1 for an error or an output that departs from PyTorch, 2 for wrong
+    usage.
     """
     needing = {"--bisect": bisect, "--tolerance": tolerance is not None, "--steps": steps}
     for name, is_given in needing.items():
         if is_given and check is None:
             raise click.UsageError(f"{name} needs --check SOURCE")
-    if edges and steps is None:
-        raise click.UsageError("--edges needs --steps")
     if not bisect and any(lowering.values()):
         raise click.UsageError("--plugin, --device, --pin, --strict and --registry need --bisect")
-    if not profile and (views := [name for name in options.given("views") if name != "trace"]):
-        flag = f"--{views[0]}" if views[0] in ("html", "node-data") else "--view"
-        raise click.UsageError(f"{flag} needs --profile")
+    if not profile and options.given("views"):
+        raise click.UsageError("--html and --view need --profile")
     viewing.check()
     if bisect:
         lowerers.check(check, **lowering)
     elif check:
         lowerers.check_source(check)
-    model = decision = verification = found = None
-    differences: Sequence[Difference] = ()
+    model = verification = failure = None
+    differences: Sequence[Any] = ()
     with working() as say:
         from etdev.cli import sources
         from etdev.runtime.child import CHILD
@@ -124,43 +111,39 @@ def command(
                 what = f"has no method {method!r}"
                 raise EtdevError(check, what, f"it has {', '.join(methods)}")
             model = methods[method]
-            if bisect:
-                decision = lowerers.lowerer(say, **lowering).decide({method: model})
+            lowerer = lowerers.lowerer(say, **lowering) if bisect else None
+            decided = lowerer.decide({method: model}) if lowerer else None
+            settings = {"steps": steps or 1, "tolerance": tolerance, "data": data}
+            verifier = _verifier(program, model, decided=decided, listener=say, **settings)
         if inputs:
             values = load_inputs(inputs)
         else:
             values = flat(model.example()) if model else random_inputs(program, method)
-        if model and steps is not None:
-            settings = {"steps": steps, "edges": edges, "tolerance": tolerance, "data": data}
-            verifier = _verifier(program, model, decided=decision, listener=say, **settings)
-            verification = verifier.verify({method: [values]} if inputs else None)
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
-            say("check", str(check))
-            expected = flat(model.eager(values))
-            differences = compare(result.outputs, expected)
-        if profile or options.given("views"):
+            differences = compare(result.outputs, flat(model.eager(values)))
+            try:
+                verification = verifier.verify({method: [values]} if inputs else None)
+            except VerifyError as error:
+                # The outputs are shown first.
+                failure = error
+        if profile:
             from etdev.pte.embedded_plan import find_ledger
             from etdev.runtime.profile import profile as profiled
 
             say("profile", str(program))
             measured = profiled(program, values, method, repeat, data, find_ledger(program))
             viewing.write(lambda: viewing.of_artifact(program, measured))
-        if decision:
-            from etdev.runtime.bisect import bisection
-
-            most = _TOLERANCE if tolerance is None else tolerance
-            found = bisection(program, decision, method, values).search(most, expected, say)
     fields = {
         "program": str(program),
         "method": method,
         **tables.run_fields(result, differences),
-        "verification": tables.verification_fields(verification),
+        "verification": CONVERTER.unstructure(verification),
     }
     lines: list[Sheet | str] = [
-        *tables.verification(verification),
         *tables.run_lines(result, differences),
+        *tables.verification(verification),
     ]
     if profile:
         costs = {"runs": measured.runs, "costs": measured.costs, "modules": measured.modules}
@@ -168,19 +151,12 @@ def command(
         lines += presenters.profile(measured)
         if not measured.times:
             lines.append("For plugins, modules and reasons, lower it --with-ledger.")
-    if found:
-        fields["bisection"] = tables.bisection_fields(found)
-        lines += tables.bisection_lines(found, differences)
     results.report(lambda: RUN.stamped(fields), lines)
-    if found and found.guilty:
-        click.get_current_context().exit(1)
-    for index, difference in enumerate(differences):
-        if tolerance is not None and steps is None and difference.exceeds(tolerance):
-            what = f"max error {difference.max_error:.3g} of output {index} is above {tolerance:g}"
-            raise EtdevError("check", what, "find the delegate with --bisect")
+    if failure:
+        raise failure
 
 
-def _verifier(program: Path, model: Method, **settings: Any) -> Verifier:
+def _verifier(program: Path, model: Method, decided: Any, **settings: Any) -> Verifier:
     from etdev.edge.reference import Reference
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
@@ -188,6 +164,7 @@ def _verifier(program: Path, model: Method, **settings: Any) -> Verifier:
     from etdev.registry.selection import discover
     from etdev.runtime.verify import Verifier
 
-    references = {model.name: Reference.of(model, model.export(Table(QUIRKS)))}
+    known = decided.references[model.name] if decided else None
+    references = {model.name: known or Reference.of(model, model.export(Table(QUIRKS)))}
     plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
-    return Verifier(program, references, plugins=plugins, **settings)
+    return Verifier(program, references, plugins=plugins, decided=decided, **settings)

@@ -12,8 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, Any, cast
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import IO
 
 import click
 
@@ -47,35 +47,26 @@ def own_streams(context: click.Context, quiet: bool) -> Iterator[None]:
         # Descriptors 1 and 2 may be other files by now.
         yield
         return
-    out, err, saved = sys.stdout, sys.stderr, (os.dup(1), os.dup(2))
+    out, err = sys.stdout, sys.stderr
     out.flush()
     err.flush()
     results = context.meta[_KEY] = _unmoved(out, 1)
-    # ExecuTorch's runtime for Python sends the logs of C++ through Python, too.
-    shown = cast(Any, WithoutLogs(_unmoved(err, 2))) if quiet else err
+    shown = _unmoved(err, 2)
     noise = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(2)
-    try:
-        os.dup2(noise, 1)
-        os.dup2(noise, 2)
-        sys.stdout = sys.stderr = shown
-        yield
-    finally:
-        _flush_c()
-        if quiet:
-            shown.close()
-        sys.stdout, sys.stderr = out, err
-        os.dup2(saved[1], 2)
-        os.dup2(2, 1)
-        # Buffers may hold other prints, which have to go out while descriptor 1 is stderr.
-        for stream in (results, out, sys.__stdout__):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os.dup2(saved[0], 1)
-        for descriptor in (*saved, noise):
-            os.close(descriptor)
-        if results is not out:
-            # Registered last, it runs before the exit functions of the model and of plugins.
-            atexit.register(_give_up_stdout)
+    with _moved(1, noise), _moved(2, noise), redirect_stdout(shown), redirect_stderr(shown):
+        os.close(noise)
+        try:
+            yield
+        finally:
+            # Buffers may hold other prints, which would appear on the real stdout later.
+            with suppress(OSError, AttributeError, TypeError):
+                ctypes.CDLL(None).fflush(None)
+            for stream in (results, shown, out):
+                with suppress(OSError, ValueError):
+                    stream.flush()
+    if results is not out:
+        # Registered last, it runs before the exit functions of the model and of plugins.
+        atexit.register(_give_up_stdout)
 
 
 def _give_up_stdout() -> None:
@@ -84,41 +75,16 @@ def _give_up_stdout() -> None:
     os.dup2(2, 1)
 
 
-class WithoutLogs:
-    """A text stream that drops the lines which ExecuTorch's C++ logs: `[method.cpp:12] ...`.
-
-    They come in pieces, so that a line which begins like one is held back until it ends.
-    """
-
-    _LOG = re.compile(r"\[[\w.+-]+\.(?:cpp|cc|c|hpp|h):\d+\] ")
-
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
-        self._held = ""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-    def write(self, text: str) -> int:
-        *lines, rest = (self._held + text).split("\n")
-        kept = [line for line in lines if not self._LOG.match(line)]
-        self._held = rest if rest.startswith("[") else ""
-        self.stream.write("".join(f"{line}\n" for line in kept) + rest[len(self._held) :])
-        return len(text)
-
-    def close(self) -> None:
-        """Write the text held back; the stream itself stays open."""
-        if self._held and not self._LOG.match(self._held):
-            self.stream.write(self._held)
-        self._held = ""
-        with suppress(OSError, ValueError):
-            self.stream.flush()
-
-
-def _flush_c() -> None:
-    """Write out C's buffers, which would appear later on the real streams."""
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).fflush(None)
+@contextmanager
+def _moved(descriptor: int, target: int) -> Iterator[None]:
+    """Have a descriptor write to the file of another one meanwhile."""
+    saved = os.dup(descriptor)
+    os.dup2(target, descriptor)
+    try:
+        yield
+    finally:
+        os.dup2(saved, descriptor)
+        os.close(saved)
 
 
 def _unmoved(stream: IO[str], descriptor: int) -> IO[str]:

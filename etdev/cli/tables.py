@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict
-
-from etdev.schema.outcomes import Forecast, Outcome
+from etdev.schema.outcomes import Outcome
 from etdev.schema.report.sheet import Sheet, size
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact, MethodArtifact
-    from etdev.runtime.bisect import Search
     from etdev.runtime.compare import Difference
     from etdev.runtime.run import Run
     from etdev.runtime.verify import Verification
@@ -25,26 +22,15 @@ def stages(seconds: Mapping[str, float]) -> Sheet:
     return Sheet(("stage", "seconds"), [(name, f"{spent:.2f}") for name, spent in times.items()])
 
 
-def forecast(forecasts: Sequence[Forecast]) -> Sheet:
-    """Return the partitions that a lowering would find in the cache or compile."""
-    rows = [(f"{each.method}/{each.partition}", each.state, each.why) for each in forecasts]
-    title = f"cache: {_counted(forecasts) or 'nothing'}"
-    return Sheet(("partition", "would be", "why"), rows, title)
-
-
 def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Count the partitions that were compiled, found in the cache, or not cached and why."""
     if outcomes:
-        yield f"partitions: {_counted(outcomes)}"
+        counts = Counter(outcome.state for outcome in outcomes)
+        yield f"partitions: {', '.join(f'{state} {count}' for state, count in counts.items())}"
     reasons = Counter((o.state, o.why) for o in outcomes if o.why)
     for (state, why), count in reasons.items():
         # A partition that no worker could compile is cached all the same.
         yield f"not kept ({count}): {why}" if state == "bypassed" else f"{why} ({count})"
-
-
-def _counted(parts: Sequence[Forecast | Outcome]) -> str:
-    counts = Counter(part.state for part in parts)
-    return ", ".join(f"{state} {count}" for state, count in counts.items())
 
 
 def verification(verification: Verification | None) -> Iterator[str]:
@@ -56,17 +42,6 @@ def verification(verification: Verification | None) -> Iterator[str]:
         within = f"within {most:g} of the largest value" if most else "exactly"
         yield f"{verification.calls} calls agree with PyTorch {within}"
     yield from verification.unverified
-
-
-def verification_fields(verification: Verification | None) -> dict[str, Any] | None:
-    """Return a verification as plain data; None without one."""
-    if verification is None:
-        return None
-    return {
-        "calls": verification.calls,
-        "tolerance": verification.tolerance,
-        "unverified": list(verification.unverified),
-    }
 
 
 def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:
@@ -91,51 +66,6 @@ def run_fields(result: Run, differences: Sequence[Difference]) -> dict[str, Any]
         for index, output in enumerate(result.outputs)
     ]
     return {"outputs": outputs, "latency_ms": list(result.latency_ms)}
-
-
-def bisection_lines(search: Search, differences: Sequence[Difference]) -> Iterator[str]:
-    """Yield the delegate that departs and its effect on the outputs, or the largest error."""
-    if search.guilty is None:
-        count, most = len(search.suspects), search.tolerance
-        yield f"none of {count} delegates departs from PyTorch by more than {most:g}"
-        if search.suspects:
-            worst = max(search.suspects, key=lambda suspect: suspect.difference.max_error)
-            yield f"the furthest is {worst.partition.name}: {worst.difference}"
-        return
-    partition = search.guilty.partition
-    yield (
-        f"{partition.name} departs from PyTorch: plugin {partition.plugin}, "
-        f"{partition.backend_id}, output {search.guilty.output}, {search.guilty.difference}"
-    )
-    yield f"it computes {', '.join(path or 'the model itself' for path in search.guilty.modules)}"
-    if search.swapped is None:
-        yield "there are no portable kernels to run it on instead"
-        return
-    for index, (before, after) in enumerate(zip(differences, search.swapped, strict=True)):
-        yield (
-            f"output {index}: max error {before.max_error:.3g}, "
-            f"{after.max_error:.3g} with {partition.name} on portable kernels instead"
-        )
-
-
-def bisection_fields(search: Search) -> dict[str, Any]:
-    """Return a bisection as plain data."""
-    delegates = [
-        {
-            "partition": suspect.partition.name,
-            "plugin": suspect.partition.plugin,
-            "modules": list(suspect.modules),
-            "output": suspect.output,
-            **asdict(suspect.difference),
-        }
-        for suspect in search.suspects
-    ]
-    return {
-        "tolerance": search.tolerance,
-        "delegates": delegates,
-        "departs": search.guilty.partition.name if search.guilty else None,
-        "max_errors_without": [item.max_error for item in search.swapped or ()],
-    }
 
 
 def _kind(output: object) -> str:

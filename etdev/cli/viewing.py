@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from attrs import field, frozen
 
 from etdev.cli.options import given, remembered, together
 from etdev.errors import EtdevError, PluginError, first_line
-from etdev.files import check_writable, write_text
 from etdev.registry import extensions
 from etdev.schema.plan import Plan
 
@@ -45,37 +43,10 @@ class Viewed:
     note: str = ""
 
 
-class Trace:
-    """A file with every event of a run as Chrome's trace events, which `--trace` writes."""
-
-    def check(self, file: Path) -> None:
-        check_writable(file)
-
-    def write(self, file: Path, viewed: Viewed) -> None:
-        events = [
-            {
-                "name": span.name,
-                "cat": "part" if span.within else "instruction",
-                "ph": "X",
-                "ts": span.start_us,
-                "dur": span.length_us,
-                "pid": 1,
-                "tid": 2 if span.within else 1,
-            }
-            for span in (viewed.profile.spans if viewed.profile else ())
-        ]
-        write_text(file, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
-
-
-# Views with an option of their own; `--view` names those of plugins.
-_OWN = {"trace": Trace()}
-
-
-def _add(context: click.Context, option: click.Parameter, value: object) -> None:
+def _add(context: click.Context, option: click.Parameter, value: Any) -> None:
     """Add the files of an option to the views of the command."""
     views = context.meta.setdefault("etdev.views", {})
-    own = option.opts[0].removeprefix("--")
-    for text in value if isinstance(value, tuple) else [f"{own}={value}"] if value else []:
+    for text in value if isinstance(value, tuple) else [f"html={value}"] if value else []:
         name, _, file = text.partition("=")
         if not name or not file:
             raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--view")
@@ -96,22 +67,9 @@ options = together(
         callback=_add,
         multiple=True,
         metavar="NAME=FILE",
-        help="Write a file with the view of that name, which a plugin adds; --html FILE is "
-        "--view html=FILE.",
+        help="Write a file with the view of that name, which a plugin adds: --html FILE is "
+        "--view html=FILE, and node-data=DIR of etdev[page] is for Model Explorer.",
     ),
-)
-node_data = remembered(
-    "--node-data",
-    callback=_add,
-    metavar="DIR",
-    help="Write node data for Model Explorer there: owner.json, device.json, reason.json, and "
-    "with --profile time.json; needs etdev[page].",
-)
-trace = remembered(
-    "--trace",
-    callback=_add,
-    metavar="FILE",
-    help="Write a trace of a run for Perfetto or Chrome there.",
 )
 
 
@@ -145,7 +103,7 @@ def of_artifact(program: Path, profile: Profile | None = None) -> Viewed:
 @contextmanager
 def _loaded(name: str) -> Iterator[Any]:
     """Load a view, and name it in errors that it does not raise on purpose."""
-    view: Any = _OWN.get(name) or extensions.load(extensions.VIEWS, name, _fault)
+    view: Any = extensions.load(extensions.VIEWS, name, _fault)
     try:
         yield view
     except EtdevError:

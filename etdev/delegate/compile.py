@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
@@ -14,10 +14,9 @@ from etdev.delegate.cache.cache import Memory
 from etdev.delegate.compiler_calls import Call, Done, Job, Task, batches, calls_of, context
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.split import Split
-from etdev.errors import CompileError, EtdevError
-from etdev.registry import answers
+from etdev.errors import CompileError
 from etdev.registry.plugin import Plugin
-from etdev.schema.outcomes import Forecast, Outcome
+from etdev.schema.outcomes import Outcome
 from etdev.schema.partition import Partition
 
 # Called with a partition, its new state, and the seconds that it took.
@@ -75,43 +74,6 @@ class Compiler:
             method: [self._lowered[method, partition.name] for partition in split.partitions]
             for method, split in splits.items()
         }
-
-    def forecast(self, splits: Mapping[str, Split]) -> list[Forecast]:
-        """Return what `compile` would find in the cache, in plan order, without compiling."""
-        known: dict[str, str] = {}
-        found = {
-            (one.method, one.partition): one
-            for batch in batches(splits.values())
-            for one in self._forecast(batch, known)
-        }
-        return [found[p.method, p.name] for split in splits.values() for p in split.partitions]
-
-    def _forecast(self, batch: Sequence[Job], known: dict[str, str]) -> Iterator[Forecast]:
-        plugin = self._plugin_of(batch)
-        unfit = answers.probe(plugin).unfit or ""
-        told: list[tuple[Sequence[Job], str, str, str]] = [(batch, "unfit", unfit, "")]
-        try:
-            if not unfit:
-                with context(plugin, batch[0].partition.device) as changes:
-                    tasks = [self._task(call, changes) for call in calls_of(batch, plugin)]
-                    told = [(task.call.jobs, *self._known(task, known), task.key) for task in tasks]
-        except EtdevError as error:
-            told = [(batch, "unfit", f"{error.who}: {error.what}", "")]
-        for jobs, state, why, key in told:
-            for job in jobs:
-                own = job.partition
-                yield Forecast(own.plugin, own.method, own.name, state, why, key)
-
-    def _known(self, task: Task, known: dict[str, str]) -> tuple[str, str]:
-        """Return the state that a task would have, and why."""
-        if not task.key:
-            return "bypassed", task.why or "there is no cache"
-        if self.memory.results(task):
-            return "hit", ""
-        if task.key in known:
-            return "hit", f"the same as {known[task.key]}"
-        known[task.key] = task.call.first.where
-        return "miss", ""
 
     def _plugin_of(self, batch: Sequence[Job]) -> Plugin:
         name = batch[0].partition.plugin

@@ -16,7 +16,6 @@ from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
 from etdev.delegate.split import Split
-from etdev.edge.random_state import untouched_random_state
 from etdev.errors import CompileError, EtdevError, first_line
 from etdev.graph.snapshot import Weights
 from etdev.lowering.composition import Composition
@@ -25,12 +24,10 @@ from etdev.planner.partitioning import Verdicts
 from etdev.registry.registry import FALLBACK, ON_FAILURE
 from etdev.runtime.decision import Decision
 from etdev.schema.ledger import Verdict
-from etdev.schema.outcomes import Forecast
 from etdev.schema.partition import Partition
 from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
-from etdev.upstream.tracing import forgotten_code
 
 
 def _check_executor(_: object, __: object, value: Any) -> None:
@@ -87,12 +84,6 @@ class Compilation:
         weights = Weights.of(decision.programs, decision.plan)
         outcomes, plugins = tuple(compiler.outcomes), self.composition.plugins
         return Lowered(decision, strict, outcomes, weights, plugins, build)
-
-    def forecast(self, decision: Decision) -> list[Forecast]:
-        """Return what a lowering would find in the cache, in plan order; compile nothing."""
-        compiler = Compiler(self.composition.plugins, Memory(self.cache))
-        with untouched_random_state(), forgotten_code():
-            return compiler.forecast(self._splits(decision))
 
     def _splits(self, decision: Decision) -> dict[str, Split]:
         plan = decision.plan

@@ -1,13 +1,16 @@
-"""Bisection: the delegates of a .pte are run one by one and compared with eager PyTorch."""
+"""Bisection: delegates and portable kernels of a .pte run one by one, and compared with eager."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from executorch.exir import (
     EdgeCompileConfig,
     EdgeProgramManager,
@@ -22,77 +25,29 @@ from torch.fx import Interpreter, Node
 
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
-from etdev.errors import LoweringError, RunError
-from etdev.graph.nodes import modules_of
+from etdev.errors import EtdevError, RunError
+from etdev.graph.nodes import describe, op_name
+from etdev.graph.source import where
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
-from etdev.pte.read import Compiled, compiled, read
-from etdev.runtime.compare import Difference, compare
+from etdev.pte.read import Compiled, compiled, methods_in, read
+from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.decision import Decision
-from etdev.runtime.run import execute
+from etdev.runtime.run import run_method
 from etdev.schema.partition import Partition
+from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
-from etdev.schema.stages import Listener
 from etdev.upstream.edge import guarded, unverified
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = unverified(EdgeCompileConfig())
 
-# Emits a partition as a program of its own, from its program and its inputs; None if it can't be.
-Emit = Callable[[Partition, ExportedProgram, Sequence[Any]], bytes | None]
 
-
-@frozen(eq=False)
-class Trial:
-    """A part of a method as a .pte of its own, with its inputs and outputs in eager PyTorch."""
-
-    partition: Partition
-    program: bytes
-    inputs: Sequence[Any]
-    expected: Sequence[Any]
-
-
-@frozen
-class Suspect:
-    """A delegate that was called with eager PyTorch's values for its inputs.
-
-    Args:
-        modules: Paths of the source modules of its nodes, in graph order.
-        output: Name of the node whose value departs most, by `difference`.
-    """
-
-    partition: Partition
-    modules: tuple[str, ...]
-    output: str
-    difference: Difference
-
-    def departs(self, tolerance: float) -> bool:
-        """Return True if its error is above an absolute tolerance, or nan."""
-        return self.difference.exceeds(tolerance)
-
-
-@frozen(eq=False)
-class Search:
-    """The delegates up to the first that departs from eager PyTorch by more than a tolerance.
-
-    Args:
-        suspects: The delegates that were called.
-        tolerance: Largest absolute error of a delegate that agrees.
-        guilty: The last one if it departs; None if all agree.
-        swapped: Errors of the outputs with portable kernels in its place, if they run its ops.
-    """
-
-    suspects: Sequence[Suspect]
-    tolerance: float
-    guilty: Suspect | None = None
-    swapped: Sequence[Difference] | None = None
-
-
-@define(eq=False)
+@define(eq=False, slots=False)
 class Bisection:
-    """A method of a .pte whose delegates can be called one by one.
+    """A method of a .pte whose delegates and kernels can be called one by one.
 
     Args:
         compiled: The .pte's delegates by partition name.
@@ -110,57 +65,59 @@ class Bisection:
         """The method's edge-dialect program, with exactly the plan's nodes."""
         return self.decision.programs[self.plan.method]
 
-    def suspects(self) -> Iterator[Suspect]:
-        """Call every delegate of the plan by itself, in the order in which they run."""
-        for trial in self.delegates():
-            found = compare(execute(trial.program, trial.inputs), trial.expected)
-            errors = [difference.max_error for difference in found]
-            # nan is the worst.
-            worst = max(range(len(found)), key=lambda i: (errors[i] != errors[i], errors[i]))
-            names = set(trial.partition.nodes)
-            inside = (node for node in self.program.graph.nodes if node.name in names)
-            output = trial.partition.outputs[worst].name
-            yield Suspect(trial.partition, modules_of(inside), output, found[worst])
+    def culprit(self, tolerance: Tolerance) -> str | None:
+        """Name the first delegate, else the first portable kernel, that is wrong by itself.
 
-    def search(self, tolerance: float, expected: Sequence[Any], say: Listener) -> Search:
-        """Call the delegates up to the first that departs, and run the method without that one.
-
-        Args:
-            tolerance: Largest absolute error of a delegate that agrees.
-            expected: Outputs of the method in eager PyTorch, flat.
-            say: Called with the progress.
+        Each gets eager PyTorch's values for its inputs, so none is blamed for an earlier one.
         """
-        called: list[Suspect] = []
-        for suspect in self.suspects():
-            called.append(suspect)
-            say("bisect", f"{len(called)}/{len(self.plan.partitions)}")
-            if suspect.departs(tolerance):
-                return Search(called, tolerance, suspect, self.swapped(suspect, expected))
-        return Search(called, tolerance)
+        delegates = [partition for partition in self.plan.partitions if partition.outputs]
+        for partition, program in chain(self._split(delegates), self._split(self._kernels())):
+            inputs, expected = (
+                [self.values[tensor.name] for tensor in tensors]
+                for tensors in (partition.inputs, partition.outputs)
+            )
+            if (emitted := self._emit_alone(partition, program, inputs)) is None:
+                continue
+            (method,) = methods_in(emitted)
+            outcome = run_method(emitted, method, [inputs])
+            problem = outcome.failure
+            if not problem:
+                problem = mismatch(outcome.values[0].outputs, expected, tolerance)
+            if problem:
+                return f"{self._name(partition)}: {problem}"
+        return None
 
-    def delegates(self) -> Iterator[Trial]:
-        """Make a trial of every delegate of the plan, in the order in which they run."""
-        partitions = [partition for partition in self.plan.partitions if partition.outputs]
-        return self.trials(partitions, self._emit_delegate)
+    def _split(
+        self, partitions: Sequence[Partition]
+    ) -> Iterator[tuple[Partition, ExportedProgram]]:
+        yield from zip(partitions, Split(self.program, partitions).programs, strict=True)
 
-    def trials(self, partitions: Sequence[Partition], emit: Emit) -> Iterator[Trial]:
-        ends = [(*partition.inputs, *partition.outputs) for partition in partitions]
-        values = self._eager({tensor.name for tensors in ends for tensor in tensors})
-        pieces = Split(self.program, partitions)
-        for partition, program in zip(partitions, pieces.programs, strict=True):
-            inputs = [values[tensor.name] for tensor in partition.inputs]
-            expected = [values[tensor.name] for tensor in partition.outputs]
-            if (emitted := emit(partition, program, inputs)) is not None:
-                yield Trial(partition, emitted, inputs, expected)
+    def _kernels(self) -> list[Partition]:
+        """Return a partition for each op that no delegate owns."""
+        owned = {name for partition in self.plan.partitions for name in partition.nodes}
+        return [
+            _partition(self.plan.method, node)
+            for node in self.program.graph.nodes
+            if node.op == "call_function" and node.target is not operator.getitem
+            if node.name not in owned and node.users
+        ]
 
-    def swapped(self, suspect: Suspect, expected: Sequence[Any]) -> list[Difference] | None:
-        """Compare the outputs with one delegate on portable kernels; None if none run its ops."""
-        try:
-            return compare(self._without(suspect.partition), expected)
-        except LoweringError:
-            return None
+    def _emit_alone(
+        self, partition: Partition, program: ExportedProgram, inputs: Sequence[Any]
+    ) -> bytes | None:
+        """Emit a partition as a .pte of its own; None for an op that can't stand alone."""
+        if partition.plugin == PORTABLE:
+            try:
+                return self._emit(program)
+            except EtdevError:
+                # Such as an op that returns its input.
+                return None
+        with torch.no_grad():
+            caller = _Caller(self._delegate(partition, program))
+            exported = torch.export.export(caller, tuple(inputs))
+            return self._emit(to_edge(exported, compile_config=UNVERIFIED).exported_program())
 
-    def emit(self, program: ExportedProgram) -> bytes:
+    def _emit(self, program: ExportedProgram) -> bytes:
         """Emit a program as it is, apart from the quirks of emission."""
         quirks = self.decision.quirks
         program = quirks.apply(Stage.PLANNED, program, FORWARD)
@@ -168,23 +125,6 @@ class Bisection:
         config = ExecutorchBackendConfig()
         config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
         return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
-
-    def _without(self, partition: Partition) -> list[Any]:
-        expander = self.decision.expander
-        whole = expander.decomposable(self.program, partition.nodes)
-        program = expander.expand(self.program, whole).program
-        others = [other for other in self.plan.partitions if other.name != partition.name]
-        pieces = Split(program, others)
-        joined = pieces.join(list(map(self._delegate, others, pieces.programs)))
-        return execute(self.emit(joined), self.inputs)
-
-    def _emit_delegate(
-        self, partition: Partition, program: ExportedProgram, inputs: Sequence[Any]
-    ) -> bytes:
-        with torch.no_grad():
-            caller = _Caller(self._delegate(partition, program))
-            exported = torch.export.export(caller, tuple(inputs))
-            return self.emit(to_edge(exported, compile_config=UNVERIFIED).exported_program())
 
     def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
         """Return the delegate of the .pte that a partition was compiled to."""
@@ -197,16 +137,22 @@ class Bisection:
             named_data_store_output=compiled.named_data,
         )
 
-    def _eager(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """Run the method in PyTorch and return the values of some nodes."""
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """The value of every node in PyTorch."""
         held = {**self.program.constants, **self.program.state_dict, **self.state}
         inputs = iter(self.inputs)
         specs = self.program.graph_signature.input_specs
-        values = [held[s.target] if s.target in held else next(inputs) for s in specs]
-        recorder = _Recorder(self.program.graph_module, frozenset(names))
+        recorder = _Recorder(self.program.graph_module)
         with torch.no_grad():
-            recorder.run(*values)
+            recorder.run(*(held[s.target] if s.target in held else next(inputs) for s in specs))
         return recorder.values
+
+    def _name(self, partition: Partition) -> str:
+        if partition.plugin != PORTABLE:
+            return f"delegate {partition.name} ({partition.plugin}, {partition.backend_id})"
+        node = next(n for n in self.program.graph.nodes if n.name == partition.name)
+        return f"kernel of {op_name(node)} ({node.name}{where(node)})"
 
 
 def bisection(
@@ -229,6 +175,23 @@ def bisection(
     return Bisection(decision, plan, delegates, inputs, state or {})
 
 
+def _partition(method: str, node: Node) -> Partition:
+    """Make a partition of one op, with its getitems and branches."""
+    items = [user for user in node.users if user.target is operator.getitem]
+    branches = [source for source in node.all_input_nodes if source.op == "get_attr"]
+    sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+    several = isinstance(node.meta.get("val"), (tuple, list))
+    return Partition(
+        name=node.name,
+        method=method,
+        plugin=PORTABLE,
+        backend_id="",
+        nodes=tuple(n.name for n in (*branches, node, *(items if several else ()))),
+        inputs=tuple(describe(source) for source in sources),
+        outputs=tuple(describe(n) for n in (items if several else (node,))),
+    )
+
+
 class _Caller(nn.Module):
     """A module that calls one delegate."""
 
@@ -241,16 +204,14 @@ class _Caller(nn.Module):
 
 
 class _Recorder(Interpreter):
-    """An interpreter of a graph that records the values of some nodes."""
+    """An interpreter of a graph that records the value of every node."""
 
-    def __init__(self, module: torch.fx.GraphModule, wanted: frozenset[str]) -> None:
+    def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
-        self.wanted = wanted
         self.values: dict[str, Any] = {}
 
     def run_node(self, node: Node) -> Any:
         value = super().run_node(node)
-        if node.name in self.wanted:
-            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
-            self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
+        # A parameter that enters a delegate as an input is a plain tensor to the runtime.
+        self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
         return value

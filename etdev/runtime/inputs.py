@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from etdev.graph.nodes import dtype_name
 from etdev.pte.artifact import Artifact, MethodArtifact, Value
 from etdev.pte.read import read
 from etdev.runtime.compare import flat
-from etdev.schema.report.sheet import size
 
 
 def load_inputs(path: str | Path) -> list[Any]:
@@ -34,7 +31,6 @@ def load_inputs(path: str | Path) -> list[Any]:
 def random_inputs(path: str | Path, method: str = "forward", seed: int = 0) -> list[Any]:
     """Make inputs that fit a method: normal floats, and zeros where a number may be an index."""
     generator, facts = torch.Generator().manual_seed(seed), method_of(read(path), method)
-    check_memory(facts)
     try:
         return [_random(value, generator) for value in facts.inputs]
     # A damaged file may have negative sizes, or dtypes that torch doesn't have.
@@ -63,29 +59,6 @@ def check_inputs(method: MethodArtifact, inputs: Sequence[Any]) -> None:
             if isinstance(given, torch.Tensor):
                 text = f"{dtype_name(given.dtype)} {_sizes(given.shape)}"
             raise RunError(who, f"input {index} is {text}", _signature(method))
-
-
-def check_memory(method: MethodArtifact) -> None:
-    """Reject a method whose planned memory and inputs this machine can't hold.
-
-    The runtime would allocate it, and the system would kill this process or another one.
-    """
-    needed = sum(arena.size_bytes for arena in method.arenas)
-    for value in method.inputs:
-        dtype = getattr(torch, value.dtype, None) if value.dtype else None
-        if isinstance(dtype, torch.dtype):
-            needed += dtype.itemsize * math.prod(max(count, 0) for count in value.sizes)
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        # This system does not say how much it has.
-        return
-    if needed > memory:
-        raise RunError(
-            f"method {method.name!r}",
-            f"needs {size(needed)} of memory, this machine has {size(memory)}",
-            "run it on a larger machine, or lower it for smaller inputs",
-        )
 
 
 def laid_out(method: MethodArtifact, inputs: Sequence[Any]) -> list[Any]:

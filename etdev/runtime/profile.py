@@ -16,7 +16,7 @@ from etdev.runtime.run import trace
 from etdev.schema.ledger import Entry
 from etdev.schema.modules import module_times
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.profile import Call, Cost, Profile, Span
+from etdev.schema.profile import Call, Cost, Profile
 from etdev.upstream.emission import instruction_of
 
 # The runtime's names for the events of whole instructions, which contain all other events.
@@ -58,7 +58,6 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
         times=times,
         modules=module_times(planned, times) if planned else (),
         calls=tuple(Call(s.chain, s.index, _name(s, planned) or s.name, ms) for s, ms in timed),
-        spans=tuple(_spans(events, known)),
     )
 
 
@@ -148,19 +147,3 @@ def _fallbacks(plan: MethodPlan) -> Mapping[str, Sequence[Entry]]:
 def _op(kernel: str) -> str:
     """Return the op of a kernel without its overload: `aten.add` for `aten::add.out`."""
     return kernel.partition(".")[0].replace("::", ".")
-
-
-def _spans(events: Sequence[Any], known: Sequence[Step]) -> Iterator[Span]:
-    """Yield the events of the last run, with the instructions by their names."""
-    starts = [event.start_time[-1] for event in events if event.start_time]
-    first = min(starts, default=0)
-    for event in events:
-        if not event.start_time:
-            continue
-        call = event.name in _CALLS
-        yield Span(
-            name=known[instruction_of(event)].name if call else event.name,
-            start_us=(event.start_time[-1] - first) / 1000,
-            length_us=event.perf_data.raw[-1] * 1000,
-            within=not call and event.name != "Method::execute",
-        )

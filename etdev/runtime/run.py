@@ -15,7 +15,7 @@ from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
 from etdev.runtime.child import CHILD, LIMIT_S, Outcome
-from etdev.runtime.inputs import check_inputs, check_memory, laid_out, method_of
+from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.runtime.worker import Program, run_calls, trace_calls
 
@@ -88,11 +88,10 @@ def run_method(
 def _checked(
     path: str | Path, inputs: Sequence[Any], method: str, data: Path | None
 ) -> tuple[MethodArtifact, Program]:
-    """Return a method and its program, after checking that this machine can run it."""
+    """Return a method and its program, if the inputs fit it."""
     artifact = read(path)
     facts = method_of(artifact, method)
     check_inputs(facts, inputs)
-    check_memory(facts)
     return facts, _program(Path(path), facts, data or ptd.find(artifact, Path(path)))
 
 

@@ -17,7 +17,6 @@ from etdev.pte.read import read
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
-from etdev.runtime.blame import culprit
 from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, mismatch, tolerance_of
 from etdev.runtime.decision import Decision
@@ -36,18 +35,13 @@ class Verification:
 
     Args:
         calls: Number of calls that agree with eager PyTorch, over all methods.
-        tolerances: The tolerance of each method that was verified.
+        tolerance: The largest relative error that any method was allowed.
         unverified: The methods that were not verified, and why, in words.
     """
 
     calls: int
-    tolerances: Mapping[str, Tolerance]
+    tolerance: float
     unverified: tuple[str, ...]
-
-    @property
-    def tolerance(self) -> float:
-        """The largest relative tolerance of all methods."""
-        return max((known.relative for known in self.tolerances.values()), default=0.0)
 
 
 @frozen(eq=False)
@@ -75,19 +69,20 @@ class Verifier:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
         data = self.data or ptd.find(artifact, self.path)
-        calls, tolerances, unverified = 0, {}, []
+        calls, largest, unverified = 0, 0.0, []
         for name, reference in self.references.items():
             facts = method_of(artifact, name)
             self._say(name)
             if reason := _unverifiable(facts, reference):
                 unverified.append(f"method {name!r} was not verified: {reason}")
                 continue
-            tolerances[name] = self._tolerance(facts, reference.program)
+            tolerance = self._tolerance(facts, reference.program)
+            largest = max(largest, tolerance.relative)
             given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-            calls += self._method(facts, tolerances[name], reference.given(given), data)
+            calls += self._method(facts, tolerance, reference.given(given), data)
         if strict and unverified:
             raise VerifyError(str(self.path), unverified[0], "leave out strict to accept that")
-        return Verification(calls, tolerances, tuple(unverified))
+        return Verification(calls, largest, tuple(unverified))
 
     def _method(
         self,
@@ -126,8 +121,8 @@ class Verifier:
         self._say(facts.name, "search for the cause")
         try:
             inputs = _flat(call.inputs, facts)
-            calls = bisection(self.path, self.decided, facts.name, inputs, call.state)
-            cause = culprit(calls, tolerance)
+            found = bisection(self.path, self.decided, facts.name, inputs, call.state)
+            cause = found.culprit(tolerance)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
         return f"; {cause or 'every delegate and every portable kernel is right by itself'}"

@@ -22,14 +22,13 @@ SCHEMA, VERSION = "schema", "version"
 class Document:
     """A kind of document: what it holds and which command writes it are for messages.
 
-    Values of its keys `schema` and `version` are name and version; `read` skips `ignored` keys.
+    Values of its keys `schema` and `version` are name and version.
     """
 
     name: str
     version: int
     holds: str
     source: str
-    ignored: tuple[str, ...] = ()
 
     def stamped(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the document with these keys."""
@@ -53,7 +52,7 @@ class Document:
         if version != self.version:
             what = f"has version {version!r} of {self.name}, this etdev reads {self.version}"
             raise EtdevError(who, what, f"write it with {self.source} of this etdev")
-        return {key: value for key, value in data.items() if key not in self.ignored}
+        return data
 
     def read(self, text: str, kind: type[T], who: str) -> T:
         """Return the value that a document's text holds.
@@ -78,7 +77,7 @@ class Document:
         return EtdevError(who, f"is not {self.holds}: {what}", f"write it with {self.source}")
 
 
-PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json", ("forecast",))
+PLAN = Document("etdev.plan", 1, "a plan", "etdev plan --json")
 EXPLANATION = Document("etdev.explanation", 1, "an explanation", "etdev explain --json")
 DIFFERENCE = Document("etdev.difference", 1, "a difference", "etdev diff --json")
 LOWERING = Document("etdev.lowering", 1, "what was written", "etdev lower --json")

@@ -1,4 +1,4 @@
-"""Outcomes of compiling partitions, and forecasts of them."""
+"""Outcomes of compiling partitions."""
 
 from __future__ import annotations
 
@@ -39,21 +39,4 @@ class Outcome:
     state: str
     why: str = ""
     seconds: float = 0.0
-    key: str = ""
-
-
-@frozen
-class Forecast:
-    """The outcome that a lowering would have for one partition, with the fields of `Outcome`.
-
-    Its state is `hit` in the cache, `miss`: it would be compiled, `bypassed`: compiled and not
-    kept, or `unfit`: it can't be compiled on this machine, and its key is unknown. `why` has the
-    reason of the last two, or names an equal partition before it.
-    """
-
-    plugin: str
-    method: str
-    partition: str
-    state: str
-    why: str = ""
     key: str = ""

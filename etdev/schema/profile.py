@@ -11,19 +11,6 @@ from etdev.schema.report.sheet import Displayed
 
 
 @frozen
-class Span:
-    """One event in one run, since the first event; within a delegate or a kernel, or a whole one.
-
-    It has ExecuTorch's name, or that of the delegate or operator that is called.
-    """
-
-    name: str
-    start_us: float
-    length_us: float
-    within: bool
-
-
-@frozen
 class Cost:
     """The cost per run of one delegate, or of all calls of one kernel or copy.
 
@@ -67,7 +54,6 @@ class Profile(Displayed):
             the events can be matched with it.
         modules: Times of source modules, where `times` are known; most time first.
         calls: The instructions, in no order.
-        spans: Every event of the last run.
     """
 
     method: str
@@ -76,7 +62,6 @@ class Profile(Displayed):
     times: Mapping[str, float] = field(factory=dict)
     modules: tuple[ModuleTime, ...] = ()
     calls: tuple[Call, ...] = ()
-    spans: tuple[Span, ...] = ()
 
     @property
     def ms(self) -> float:

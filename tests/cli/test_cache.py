@@ -48,22 +48,7 @@ def test_info_lists_entries(kept):
     data = json.loads(succeeds("cache info --json --cache", kept))
     assert data["folder"] == str(kept)
     assert data["size_bytes"] == sum(path.stat().st_size for path in kept.rglob("*.entry"))
-    assert {(e["plugin"], e["backend"], e["device"]) for e in data["entries"]} == {
-        ("cpu", "XnnpackByStructure", "cpu")
-    }
-
-
-def test_verify_removes_what_is_damaged(kept):
-    assert succeeds("cache verify --cache", kept) == f"{kept}: 2 sound, 0 removed\n"
-    victim = next(kept.rglob("*.entry"))
-    victim.write_bytes(victim.read_bytes()[:-1])
-    assert "problem" in succeeds("cache info --json --cache", kept)
-    done = invoke("cache verify --cache", kept)
-    assert done.exit_code == 1
-    assert done.stdout == (
-        f"{victim}: is damaged: its checksum differs; removed\n{kept}: 1 sound, 1 removed\n"
-    )
-    assert succeeds("cache verify --cache", kept) == f"{kept}: 1 sound, 0 removed\n"
+    assert sum(entry["size_bytes"] for entry in data["entries"]) == data["size_bytes"]
 
 
 def test_clear_removes_entries_and_nothing_else(kept):

@@ -102,7 +102,7 @@ def test_a_plugin_is_told_what_it_has_not_got(plan_file):
 
 
 def test_a_plan_in_json_is_read_without_torch(plan_file, monkeypatch):
-    monkeypatch.setattr("etdev.cli.progress._load_torch", lambda *_: pytest.fail("loads torch"))
+    monkeypatch.setattr("etdev.cli.progress.import_torch", lambda *_: pytest.fail("loads torch"))
     succeeds(f"explain {plan_file}")
 
 
@@ -120,31 +120,23 @@ def test_a_pte_without_a_ledger_says_how_to_get_one(mlp_pte):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "cure"),
     [
-        ("--node aten_linear_defalt", "there is no node 'aten_linear_defalt'; close are "
-         "aten_linear_default, aten_linear_default_1, aten_relu_default"),
-        ("--op aten.liner.default", "there is no op 'aten.liner.default'; close are "
-         "aten.linear.default, aten.relu.default, aten.layer_norm.default"),
-        ("--module 22", "there is no module '22'; close are 2"),
-        ("--plugin cup", "plugin 'cup' was not asked; did you mean cpu?"),
-        (f"--node {NODE} --module 0", f"no node matches --node {NODE} --module 0; leave one of "
-         "them out"),
+        ("--node aten_linear_defalt", "; did you mean aten_linear_default?"),
+        ("--op aten.liner.default", "; did you mean aten.linear.default?"),
+        ("--module 22", "; did you mean 2?"),
+        ("--plugin cup", "; did you mean cpu?"),
+        (f"--node {NODE} --module 0", ""),
     ],
-)  # fmt: skip
-def test_what_matches_nothing_is_named(plan_file, words, message):
-    assert fails(f"explain {plan_file} {words}") == f"plan.json: {message}"
+)
+def test_what_matches_nothing_is_named(plan_file, words, cure):
+    assert fails(f"explain {plan_file} {words}") == f"plan.json: no node matches {words}{cure}"
 
 
 def test_options_of_a_lowering_need_a_model(plan_file):
     done = invoke(f"explain {plan_file} --ask cpu")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--ask, --device, --pin, --strict and --registry need a SOURCE" in done.stderr
-
-
-def test_a_bad_glob_is_wrong_usage(plan_file):
-    done = invoke(f"explain {plan_file} --node a[")
-    assert (done.exit_code, "whose [ is never closed" in done.stderr) == (2, True)
 
 
 def test_a_file_that_is_not_a_plan_is_named_with_its_key(plan_file, here):

@@ -76,7 +76,7 @@ def test_a_broken_command_is_named_and_breaks_no_other(add, source, value, probl
     add("npu-tools", "commands", "greet", source, value)
     add("others", "commands", "wave", GREET)
     text = " ".join(listed())
-    assert f"Unusable commands: greet (npu-tools 1.0) {problem}" in text
+    assert f"greet can't be used: {problem}" in text
     assert "wave Greet somebody." in listed()
     for words in ("greet Ada", "greet --help"):
         assert fails(words) == f"greet (npu-tools 1.0): {problem}"
@@ -85,10 +85,8 @@ def test_a_broken_command_is_named_and_breaks_no_other(add, source, value, probl
 
 def test_a_command_can_not_take_the_name_of_one_of_etdevs(add):
     add("npu-tools", "commands", "cache", GREET)
-    refusal = "etdev has a command 'cache' of its own; its entry point needs another name"
-    assert f"Unusable commands: cache (npu-tools 1.0) {refusal}" in " ".join(listed())
-    assert "cache Show, verify and clear the compile cache." in listed()
-    assert "Show, verify and clear the compile cache." in succeeds("cache --help")
+    assert "cache Show and clear the compile cache." in listed()
+    assert "Show and clear the compile cache." in succeeds("cache --help")
 
 
 def test_a_command_of_two_distributions_is_refused(add):
@@ -97,7 +95,7 @@ def test_a_command_of_two_distributions_is_refused(add):
     assert fails("greet Ada") == (
         "greet: is offered by gpu-tools and npu-tools; uninstall one of them"
     )
-    assert "Unusable commands: greet is offered by gpu-tools" in " ".join(listed())
+    assert "greet can't be used: is offered by gpu-tools" in " ".join(listed())
 
 
 def test_without_autoload_a_command_is_imported_where_it_is_named_alone(add, monkeypatch):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 from shell import MLP, fails, invoke, succeeds
 
 from etdev import Plan
-from etdev.cli import plan, progress
+from etdev.cli import progress
 
 
 def test_an_unknown_plugin_is_refused():
@@ -27,7 +26,7 @@ def test_an_unknown_plugin_is_refused():
     ],
 )
 def test_names_are_checked_before_torch_is_loaded(words, message, monkeypatch):
-    monkeypatch.setattr(progress, "_load_torch", lambda *_: pytest.fail("loads torch"))
+    monkeypatch.setattr(progress, "import_torch", lambda *_: pytest.fail("loads torch"))
     assert fails(words).startswith(message)
 
 
@@ -37,12 +36,6 @@ def test_a_misspelt_option_of_a_plugin_is_corrected_with_its_line(here):
     assert "devcie" in error
     assert "(registry.toml, line 3)" in error
     assert "did you mean device?" in error
-
-
-def test_a_shell_completes_plugins():
-    (option,) = [p for p in plan.command.params if p.name == "plugins"]
-    context = click.Context(plan.command)
-    assert [item.value for item in option.shell_complete(context, "cp")] == ["cpu"]
 
 
 def test_pinned_devices_and_nodes_show_in_the_plan():

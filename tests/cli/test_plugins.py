@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from shell import cells, invoke, process, succeeds
+from shell import cells, process, succeeds
 
 
 def test_plugins_lists_those_that_are_ready():
@@ -41,20 +41,6 @@ def test_a_plugin_that_is_listed_and_not_installed_is_named_with_its_line(here):
     assert rows["gone"]["status"].startswith(where)
     (line,) = [row for row in cells(succeeds("plugins")) if row.startswith("gone ")]
     assert line.startswith(f"gone - {where}")
-
-
-def test_check_fails_for_a_plugin_that_lowerings_ask_and_that_can_not_be_used(here):
-    succeeds("plugins --check")
-    (here / "registry.toml").write_text("[plugins.cpu]\n[plugins.gone]\noptional = true\n")
-    succeeds("plugins --check")
-    (here / "registry.toml").write_text("[plugins.cpu]\n[plugins.gone]\n")
-    succeeds("plugins")
-    done = invoke("plugins --check")
-    assert (done.exit_code, "not installed" in done.stdout) == (1, True)
-    assert done.stderr == ("error: gone: can't be used; fix it, or remove it from registry.toml\n")
-    # One whose options are wrong is there and no good.
-    (here / "registry.toml").write_text("[plugins.cpu]\noptional = true\noptions = { x = 1 }\n")
-    assert invoke("plugins --check").exit_code == 1
 
 
 def test_what_the_import_of_a_partitioner_logs_and_warns_of_is_not_shown(here):

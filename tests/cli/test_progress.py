@@ -22,8 +22,8 @@ def test_a_process_keeps_results_progress_and_errors_apart(mlp_pte, broken):
     assert error_of(failed).startswith("forward: torch.export failed: RuntimeError: ")
     assert failed.startswith("load PyTorch and ExecuTorch …\n")
     stages = [line.split()[0] for line in ran.splitlines() if line.endswith("…")]
-    assert stages == ["load", "model", "run", "check"]
-    output, latency = done.stdout.splitlines()
+    assert stages == ["load", "model", "run", "verify"]
+    output, latency, _ = done.stdout.splitlines()
     assert output.startswith("output 0: float32 (2, 4), max error ")
     assert latency.startswith("latency: ")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -11,8 +10,6 @@ import sys
 
 import pytest
 from shell import MLP, TESTS, invoke, process
-
-from etdev.cli.streams import WithoutLogs
 
 # Prints when it is imported, called and run, by Python and past it, and when Python ends.
 LOUD = """\
@@ -116,11 +113,6 @@ def test_the_streams_may_be_closed():
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_quiet_and_verbose_contradict_each_other():
-    done = invoke("plugins -q -v")
-    assert (done.exit_code, "-v and -q contradict each other" in done.stderr) == (2, True)
-
-
 def test_verbose_says_every_step_and_quiet_none():
     for words, count in (("", 0), ("-v", 2), ("-q", 0)):
         done = invoke(f"lower {MLP} -o net.pte --plugin cpu --no-cache {words}")
@@ -149,15 +141,3 @@ def test_ctrl_c_ends_with_130_and_names_stage_plugin_and_hook(here):
     stdout, stderr = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (130, "")
     assert stderr.splitlines()[-1] == "interrupted: plan, plugin waiting, hook claim_nodes"
-
-
-def test_only_lines_that_are_logs_are_left_out():
-    """C++ writes them in pieces."""
-    text = io.StringIO()
-    stream = WithoutLogs(text)
-    for piece in ("a", "b\n[met", "hod.cpp", ":12", "] lost\n", "[1, 2]\n", "\r[", "x"):
-        stream.write(piece)
-    assert text.getvalue() == "ab\n[1, 2]\n\r[x"
-    stream.write("\n[3")
-    stream.close()
-    assert text.getvalue() == "ab\n[1, 2]\n\r[x\n[3"

@@ -18,9 +18,8 @@ LOWER = f"lower {MLP} --plugin cpu --no-cache"
 WRITES = {
     "lower -o": (f"{LOWER} -o {{}}/net.pte", "net.pte", PATH),
     "lower --lock": (f"{LOWER} -o net.pte --lock {{}}/net.lock", "net.lock", PATH),
-    "plan --node-data": (f"plan {MLP} --node-data {{}}/nodes", "reason.json", PATH),
-    "run --trace": ("run good.pte --trace {}/trace.json", "trace.json", PATH),
-    "run --node-data": ("run good.pte --profile --node-data {}/nodes", "time.json", PATH),
+    "plan --view": (f"plan {MLP} --view node-data={{}}/nodes", "reason.json", PATH),
+    "run --view": ("run good.pte --profile --view node-data={}/nodes", "time.json", PATH),
 }
 NEW = {kind: f"new {kind} npu --into {{}}/deep/folder" for kind in ("plugin", "backend")}
 OLD = sorted({name for _, name, _ in WRITES.values() if name})

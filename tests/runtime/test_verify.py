@@ -60,7 +60,7 @@ def refused(lowered, **options):
 def test_a_right_program_is_verified_over_its_steps(mlp_lowered):
     done = mlp_lowered.verify(steps=2)
     assert (done.calls, done.unverified) == (2, ())
-    assert done.tolerances["forward"].relative == 1e-4
+    assert done.tolerance == 1e-4
 
 
 def test_a_method_may_be_off_by_what_its_backends_round_to():
@@ -71,9 +71,9 @@ def test_a_method_may_be_off_by_what_its_backends_round_to():
 
     plugin = Rounding("rounding", ops=("add",), backend="XnnpackBackend")
     lowered = lower(lambda x: x + x, X, plugins=[plugin])
-    assert lowered.verify(steps=1).tolerances["forward"].relative == 3e-2
+    assert lowered.verify(steps=1).tolerance == 3e-2
     without = lower(torch.cos, X, plugins=[plugin])
-    assert without.verify(steps=1).tolerances["forward"].relative == 1e-4
+    assert without.verify(steps=1).tolerance == 1e-4
 
 
 def test_state_is_carried_on_and_the_callers_module_keeps_its_own():

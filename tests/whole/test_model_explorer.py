@@ -25,7 +25,8 @@ def folder(tmp_path_factory):
     lowered = Lowerer(["cpu"]).lower(*nets.bert(1))
     lowered.save(folder / "net.pte", with_ledger=True)
     lowered.to_executorch().get_etrecord().save(folder / "net.etrecord")
-    done = invoke("run --profile --repeat 2 --node-data", folder / "data", folder / "net.pte")
+    view = f"node-data={folder / 'data'}"
+    done = invoke("run --profile --repeat 2 --view", view, folder / "net.pte")
     if "the runtime writes no trace" in done.stderr:
         pytest.skip("this ExecuTorch's runtime writes no trace, as the wheel of 1.4.1")
     assert done.exit_code == 0, done.stderr

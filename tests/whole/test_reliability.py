@@ -30,10 +30,7 @@ from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.cli.main import main
 from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.errors import EtdevError, EtdevWarning
-from etdev.pte.artifact import Arena, MethodArtifact
 from etdev.registry import parse
-from etdev.runtime.inputs import check_memory
-from etdev.schema.device import CPU
 from etdev.schema.lock import Lock
 
 PAGE = Path(__file__).parents[2] / "plugins/RELIABILITY.md"
@@ -226,13 +223,6 @@ def _(desk):
     return "the command names the file, the method and what the runtime said"
 
 
-@fault(".pte", "it wants more memory than the machine has")
-def _(desk):
-    arenas = (Arena(CPU, 1 << 62),)
-    method = MethodArtifact("forward", (), (), (), {}, (), 0, 0, arenas, (), ())
-    return str(refused(lambda: check_memory(method))).partition(", this machine")[0]
-
-
 @fault("plan", "its JSON is nested a hundred thousand deep")
 def _(desk):
     return without_cause(refused(lambda: Plan.from_json("[" * 100_000, "plan.json")))
@@ -321,7 +311,8 @@ def _(desk):
 
 @fault("disk", "it is full when node data are written")
 def _(desk):
-    return without_room(desk, "plan --plugin cpu", MLP, "--node-data", desk.folder / "graph")
+    view = f"node-data={desk.folder / 'graph'}"
+    return without_room(desk, "plan --plugin cpu", MLP, "--view", view)
 
 
 @fault("disk", "it is full when the cache is written")

@@ -23,7 +23,7 @@ from etdev.errors import CacheError
 MAGIC = b"etdev entry 2\n"
 _HEAD = len(MAGIC) + 8
 _CHECKSUM_BYTES = 32
-_CURE = "etdev cache verify removes it"
+_CURE = "the next lowering replaces it"
 # Errors of reading JSON that anyone may have written.
 MALFORMED = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError),
@@ -79,7 +79,7 @@ class Entry:
         except MALFORMED as error:
             raise CacheError(who, "has a head that can't be read", _CURE) from error
         if key is not None and head.key != key:
-            raise CacheError(who, f"is the entry of {head.key}", "etdev cache verify")
+            raise CacheError(who, f"is the entry of {head.key}", _CURE)
         blobs = [body[start:end] for start, end in itertools.pairwise(ends)]
         return cls(head.key, head.about, head.content, blobs)
 

@@ -11,12 +11,10 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import frozen
 
-from etdev.delegate.cache.entry import Entry
 from etdev.errors import CacheError
 from etdev.files import replacing
 
@@ -46,7 +44,7 @@ class Folder:
     def __str__(self) -> str:
         return str(self.path)
 
-    def load(self, key: str, note: bool = True) -> bytes | None:
+    def load(self, key: str) -> bytes | None:
         """Return the bytes under a key, and note that they were used; None without them."""
         path = self._path(key)
         try:
@@ -54,7 +52,7 @@ class Folder:
             data = path.read_bytes() if path.is_file() else None
         except OSError:
             return None
-        if data is not None and note:
+        if data is not None:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return data
@@ -111,18 +109,6 @@ class Folder:
             with contextlib.suppress(OSError):
                 path.unlink()
         return len(stored)
-
-    def verify(self) -> Iterator[tuple[Stored, str]]:
-        """Yield each entry with its fault; an empty text for a sound entry."""
-        for stored in self.stored():
-            try:
-                Entry.from_bytes(stored.path.read_bytes(), str(stored.path), stored.key)
-            except CacheError as error:
-                yield stored, error.what
-            except OSError as error:
-                yield stored, f"can't be read ({error.strerror})"
-            else:
-                yield stored, ""
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):

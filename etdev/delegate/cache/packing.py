@@ -40,7 +40,7 @@ def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[Prepr
         results = [_unpacked(item, entry.blobs, weights) for item in entry.content]
     except MALFORMED as error:
         raise CacheError(
-            who, "has results that make no sense", "etdev cache verify removes it"
+            who, "has results that make no sense", "the next lowering replaces it"
         ) from error
     if len(results) != count:
         cure = "etdev cache clear"

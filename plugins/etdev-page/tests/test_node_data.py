@@ -53,6 +53,6 @@ def test_a_profile_adds_times_and_the_instructions_of_the_pte(mlp_lowered):
 def test_the_command_writes_a_file_for_each_set(tmp_path, mlp_lowered, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Lowerer, "plan", lambda *_: mlp_lowered.plan)
-    succeeds(f"plan {MLP} --plugin cpu --node-data graph")
+    succeeds(f"plan {MLP} --plugin cpu --view node-data=graph")
     files = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "graph").iterdir()}
     assert files == node_data(mlp_lowered.plan)

@@ -301,7 +301,7 @@ def test_a_missing_library_is_told_before_anything_is_done(mlp_pte, monkeypatch)
 
 
 def test_a_page_of_a_run_needs_a_profile(mlp_pte):
-    for option in ("--html page.html", "--node-data folder"):
+    for option in ("--html page.html", "--view node-data=folder"):
         done = invoke(f"run {mlp_pte} {option}")
         assert done.exit_code == 2
-        assert f"{option.split()[0]} needs --profile" in done.stderr
+        assert "--html and --view need --profile" in done.stderr
