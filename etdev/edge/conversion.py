@@ -44,13 +44,11 @@ class Settings:
         compile_config: Its EdgeCompileConfig.
         transform_passes: Passes over the edge programs, run before plugins claim nodes.
         constant_methods: Methods that return a constant, by name.
-        generate_etrecord: Keep what ExecuTorch's Inspector needs.
     """
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
     transform_passes: Any = None
     constant_methods: Mapping[str, Any] | None = None
-    generate_etrecord: bool = False
 
     @classmethod
     def of(cls, given: object) -> Settings:
@@ -137,8 +135,6 @@ class Conversion:
             Opset(config, self._inside).refuse_others(edge)
         config = upstream.excepting(config, [*upstream.excepted(config), *self._kept])
         manager = EdgeProgramManager(edge, methods or None, config, list(self._kept))
-        if settings.generate_etrecord:
-            upstream.start_etrecord(manager, programs)
         if settings.transform_passes is not None:
             with unbound(*edge.values()):
                 manager = manager.transform(settings.transform_passes)
@@ -217,16 +213,12 @@ class Conversion:
             return generate(upstream.unverified(self.settings.compile_config), program, ops)
 
 
-def rebuilt(
-    manager: EdgeProgramManager, programs: Mapping[str, ExportedProgram], settings: Settings
-) -> EdgeProgramManager:
-    """Return a manager with the same settings and other programs, as `to_backend` does."""
+def rebuilt(programs: Mapping[str, ExportedProgram], settings: Settings) -> EdgeProgramManager:
+    """Return a manager of other programs with the same settings, as `to_backend` does."""
     # The programs call delegates now, which the edge verifier doesn't know.
     config = upstream.unverified(settings.compile_config)
     methods = copy.deepcopy(settings.constant_methods)
-    changed = EdgeProgramManager(dict(programs), methods, config)
-    upstream.set_etrecord(changed, upstream.etrecord(manager))
-    return changed
+    return EdgeProgramManager(dict(programs), methods, config)
 
 
 def name_node(programs: Iterable[ExportedProgram], error: Exception) -> None:

@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
 from etdev.graph.interpreted import Interpreted
-from etdev.upstream.edge import Pass, edge_conversion
+from etdev.upstream.edge import Pass, to_edge_program
 from etdev.upstream.operators import OpOverload
 
 
@@ -29,7 +29,7 @@ def generate(
     """Convert a decomposed ATen program, which may be changed, with some ops kept whole."""
     # A dozen passes make a graph each, and only the last graph is made a program.
     program.graph.set_codegen(Interpreted())
-    return edge_conversion(only_if_needed)(config, program, preserve_ops=ops)
+    return to_edge_program(config, program, ops, only_if_needed)
 
 
 def only_if_needed(step: Pass) -> Pass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import torch
 from torch.export import ExportedProgram
@@ -14,11 +15,11 @@ from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import aten_op
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
-from etdev.lowering.composition import NO_PLUGIN, Composition
+from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.planner.rules import check_claimed
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
-from etdev.upstream.edge import guarded, without_dim_order
+from etdev.upstream.edge import without_dim_order
 from etdev.upstream.exported import Verifier, with_parts
 
 
@@ -44,11 +45,9 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     config, apply = without_dim_order(), composition.quirks.apply
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
     conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
-    manager = guarded(
-        "edge conversion",
-        lambda: conversion.to_edge({method: program}),
-        lambda error: composition.name_cause({method: program}, error),
-    )
+    programs = {method: program}
+    with guarded("edge conversion", partial(composition.name_cause, programs)):
+        manager = conversion.to_edge(programs)
     edge = manager.exported_program(method)
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
     check_claimed("edge conversion", [plan], NO_PLUGIN)
@@ -77,8 +76,8 @@ def _with_new_bindings(program: ExportedProgram) -> ExportedProgram:
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             node.meta.pop("unbacked_bindings", None)
-    with settled(fake_mode(program.graph.nodes)):
-        traced: ExportedProgram = guarded("edge conversion", lambda: program.run_decompositions({}))
+    with settled(fake_mode(program.graph.nodes)), guarded("edge conversion"):
+        traced: ExportedProgram = program.run_decompositions({})
     # The output node still names the symbols of the trace before.
     traced.graph.output_node().meta.clear()
     return traced

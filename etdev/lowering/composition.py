@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
 from etdev.edge.conversion import name_node
-from etdev.errors import EtdevWarning, PluginError, RegistryError, shown
+from etdev.errors import (
+    EtdevError,
+    EtdevWarning,
+    LoweringError,
+    PluginError,
+    RegistryError,
+    first_line,
+    shown,
+)
 from etdev.graph.expand import Expander
 from etdev.planner.partitioning import Verdicts
 from etdev.planner.placement import check_here
@@ -32,6 +41,23 @@ NO_PLUGIN = (
     "write it with other ops or dtypes, export it with fixed sizes, add a plugin, or name the ops "
     "that your runtime has kernels for in EdgeCompileConfig(_core_aten_ops_exception_list=...)"
 )
+
+
+@contextmanager
+def guarded(stage: str, name_cause: Callable[[Exception], None] | None = None) -> Iterator[None]:
+    """Turn errors of ExecuTorch into a LoweringError that names the stage.
+
+    `name_cause` is given the error, and raises a more specific one if it can.
+    """
+    try:
+        yield
+    except EtdevError:
+        raise
+    except Exception as error:
+        if name_cause:
+            name_cause(error)
+        what = f"ExecuTorch failed with {first_line(error)}"
+        raise LoweringError(stage, what, "the cause is chained below") from error
 
 
 @frozen(eq=False)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
-from executorch.exir import EdgeProgramManager
 
 from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified_pieces
 from etdev.edge.source import Method, refuse_without_values
-from etdev.lowering.composition import Composition
+from etdev.lowering.composition import Composition, guarded
 from etdev.runtime.decision import Decision
 from etdev.schema.quirk import Stage
 from etdev.schema.stages import Listener, Stages
-from etdev.upstream.edge import guarded
 
 
 def decide(
@@ -46,12 +45,9 @@ def decide(
     expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, apply=quirks.apply)
     conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.
-    with stages.stage("edge"), torch.no_grad():
-        manager: EdgeProgramManager = guarded(
-            "edge conversion",
-            lambda: conversion.to_edge(sources),
-            lambda error: composition.name_cause(sources, error),
-        )
+    name_cause = partial(composition.name_cause, sources)
+    with stages.stage("edge"), torch.no_grad(), guarded("edge conversion", name_cause):
+        manager = conversion.to_edge(sources)
     edge = {name: manager.exported_program(name) for name in manager.methods}
     quirks.apply(Stage.METHODS, edge, "", sources, composition.rules.strict)
     with stages.stage("plan"):

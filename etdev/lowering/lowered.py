@@ -14,6 +14,7 @@ from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, Executo
 from etdev.errors import ArtifactError, shown
 from etdev.files import scratch
 from etdev.graph.snapshot import Weights
+from etdev.lowering.composition import guarded
 from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, add_etrecord, emit
 from etdev.pte.read import methods_of, read
@@ -24,7 +25,6 @@ from etdev.runtime.verify import STEPS, Verification, Verifier
 from etdev.schema.outcomes import Outcome
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
-from etdev.upstream.edge import guarded
 from etdev.upstream.tracing import forgotten_code, turn
 
 
@@ -196,15 +196,9 @@ class Lowered:
     ) -> Emitted:
         with turn(), self.stages.stage("emit"), forgotten_code():
             self.weights.refuse_changes()
-            emitted: Emitted = guarded(
-                "to_executorch",
-                lambda: emit(
-                    self._manager(with_ledger, with_record),
-                    self.plan,
-                    config,
-                    self.decision.quirks,
-                ),
-            )
+            with guarded("to_executorch"):
+                manager = self._manager(with_ledger, with_record)
+                emitted = emit(manager, self.plan, config, self.decision.quirks)
             warn_of_missing(
                 methods_of(emitted.program.executorch_program), self.decision, self.strict
             )

@@ -28,7 +28,7 @@ from etdev.pte.read import methods_of
 from etdev.pte.transfers import MergeCopies, Skips, check_labels
 from etdev.schema.plan import Plan
 from etdev.schema.quirk import Quirks, Stage
-from etdev.upstream.edge import etrecord, set_etrecord
+from etdev.upstream.edge import set_etrecord
 from etdev.upstream.emission import external_data
 
 _NO_SKIPS = Skips()
@@ -86,7 +86,7 @@ def add_etrecord(
 ) -> None:
     """Add an ETRecord of ATen programs, and of edge programs before delegation, to a manager.
 
-    One that has a record keeps it. `to_executorch` completes it.
+    `to_executorch` completes it.
     """
     try:
         from executorch.devtools.etrecord import ETRecord
@@ -94,11 +94,10 @@ def add_etrecord(
         # ExecuTorch can be built without its developer tools.
         return
     # The public way to have a record, ExecuTorch's own conversion, copies all weights.
-    if etrecord(manager) is None:
-        record = ETRecord()
-        record.add_exported_program(dict(exported))
-        record.add_edge_dialect_program(edge)
-        set_etrecord(manager, record)
+    record = ETRecord()
+    record.add_exported_program(dict(exported))
+    record.add_edge_dialect_program(edge)
+    set_etrecord(manager, record)
 
 
 def emit(

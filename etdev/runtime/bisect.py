@@ -25,7 +25,7 @@ from torch.fx import Interpreter, Node
 
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
-from etdev.errors import EtdevError, RunError
+from etdev.errors import RunError
 from etdev.graph.nodes import describe, op_name
 from etdev.graph.source import where
 from etdev.pte import ptd
@@ -39,7 +39,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage
-from etdev.upstream.edge import guarded, unverified
+from etdev.upstream.edge import unverified
 
 # The programs hold delegate calls, which the edge verifier rejects.
 UNVERIFIED = unverified(EdgeCompileConfig())
@@ -109,7 +109,7 @@ class Bisection:
         if partition.plugin == PORTABLE:
             try:
                 return self._emit(program)
-            except EtdevError:
+            except Exception:
                 # Such as an op that returns its input.
                 return None
         with torch.no_grad():
@@ -124,7 +124,7 @@ class Bisection:
         manager = EdgeProgramManager({FORWARD: program}, None, UNVERIFIED)
         config = ExecutorchBackendConfig()
         config.sym_shape_eval_pass = EmissionPass(quirks, config.sym_shape_eval_pass, FORWARD)
-        return bytes(guarded("to_executorch", lambda: manager.to_executorch(config)).buffer)
+        return bytes(manager.to_executorch(config).buffer)
 
     def _delegate(self, partition: Partition, program: ExportedProgram) -> LoweredBackendModule:
         """Return the delegate of the .pte that a partition was compiled to."""

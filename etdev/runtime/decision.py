@@ -38,4 +38,4 @@ class Decision:
 
     def rebuilt(self, programs: Mapping[str, ExportedProgram]) -> EdgeProgramManager:
         """Return the manager with other programs."""
-        return rebuilt(self.manager, programs, self.settings)
+        return rebuilt(programs, self.settings)

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from etdev.upstream.versions import load_program
-
 
 @frozen(eq=False)
 class Program:
@@ -27,7 +25,13 @@ class Program:
         """Load the program into ExecuTorch's runtime."""
         for library in self.libraries:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
-        return load_program(self.source, self.data, trace)
+        from executorch.runtime import Runtime
+
+        options: dict[str, Any] = {"enable_etdump": True} if trace else {}
+        if self.data:
+            # ExecuTorch 1.4 has no such argument for its runtime in Python.
+            options["data_path"] = self.data
+        return Runtime.get().load_program(self.source, **options)
 
 
 @frozen(eq=False)

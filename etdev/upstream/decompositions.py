@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from executorch.exir.tracer import _default_decomposition_table
@@ -15,10 +16,7 @@ from torch.export import exported_program
 from etdev.upstream.operators import OpOverload, base_name
 
 Table = Mapping[Any, Callable[..., Any]]
-_COMPOSITE = "CompositeImplicitAutograd"
-_LIST = "_collect_all_valid_cia_ops_for_namespace"
-_OVERRIDE = "_override_composite_implicit_decomp"
-_list: Any = getattr(utils, _LIST, None)
+_listed_by_torch: Any = utils._collect_all_valid_cia_ops_for_namespace
 
 
 def executorch_table() -> Table:
@@ -48,36 +46,31 @@ def quick_decompositions() -> Iterator[None]:
     torch lists all composite ops, and registers some twenty kernels for each of them, even where
     the kernel does what the op does anyway. That is two thirds of the time of a small model.
     """
-    listed = getattr(utils, _LIST, None)
-    override = getattr(exported_program, _OVERRIDE, None)
-    if listed is None or override is None:
-        yield
-        return
+    override: Any = exported_program._override_composite_implicit_decomp
     # Ops that are registered later, as those of a custom library, are listed too.
-    known = hash(tuple(torch._C._dispatch_get_registrations_for_dispatch_key(_COMPOSITE)))
-    setattr(utils, _LIST, lambda namespace: _listed(namespace, known))
-    setattr(exported_program, _OVERRIDE, lambda table: override(_overriding(table)))
-    try:
+    known = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    with (
+        patch.object(
+            utils,
+            "_collect_all_valid_cia_ops_for_namespace",
+            partial(_listed, known=hash(tuple(known))),
+        ),
+        patch.object(
+            exported_program,
+            "_override_composite_implicit_decomp",
+            lambda table: override({op: call for op, call in table.items() if not _is_own(call)}),
+        ),
+    ):
         yield
-    finally:
-        setattr(utils, _LIST, listed)
-        setattr(exported_program, _OVERRIDE, override)
 
 
 @lru_cache(maxsize=128)
 def _listed(namespace: Any, known: int) -> set[OpOverload]:
     """Return the composite ops of a namespace, while no further ones are registered."""
-    return _list(namespace)  # type: ignore[no-any-return]
-
-
-def _overriding(table: Table) -> Table:
-    """Return the entries of composite ops that don't just call the op's own decomposition."""
-    return {op: call for op, call in table.items() if not _is_own(call)}
+    return _listed_by_torch(namespace)  # type: ignore[no-any-return]
 
 
 def _is_own(decomposition: Callable[..., Any]) -> bool:
-    """Return True if torch made a decomposition that calls the one in C++."""
-    return (
-        isinstance(decomposition, partial)
-        and decomposition.func.__name__ == "_special_op_to_decompose_cia"
-    )
+    """Return True if torch made a decomposition that just calls the op's own one in C++."""
+    call = decomposition.func if isinstance(decomposition, partial) else decomposition
+    return getattr(call, "__name__", "") == "_special_op_to_decompose_cia"

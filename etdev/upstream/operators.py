@@ -9,7 +9,6 @@ from typing import Any
 import executorch.exir.passes._device_copy_ops_registry  # noqa: F401
 import torch
 from executorch.exir.dialects._ops import ops as edge_ops
-from executorch.exir.dialects.backend._ops import BackendOpOverload
 from executorch.exir.dialects.edge._ops import EdgeOpOverload
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
@@ -18,11 +17,7 @@ __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPac
 # ExecuTorch's copies from the host to a device and back.
 H2D = torch.ops.et_copy._h2d_copy.default
 D2H = torch.ops.et_copy._d2h_copy.default
-_KINDS: dict[type, Any] = {
-    OpOverload: torch.ops,
-    EdgeOpOverload: edge_ops.edge,
-    BackendOpOverload: edge_ops.backend,
-}
+_DIALECTS = {"OpOverload": torch.ops, "EdgeOpOverload": edge_ops.edge}
 
 
 def overload_of(target: Any) -> OpOverload | None:
@@ -40,9 +35,8 @@ def base_name(target: Any) -> str:
 
 def described_op(target: Any) -> tuple[str, str] | None:
     """Return the dialect and the full name of an overload, for `op_of`; None of any other value."""
-    if type(target) not in _KINDS:
-        return None
-    return type(target).__name__, str(overload_of(target))
+    dialect = type(target).__name__
+    return (dialect, str(overload_of(target))) if dialect in _DIALECTS else None
 
 
 def op_of(dialect: str, name: str) -> Any:
@@ -51,13 +45,12 @@ def op_of(dialect: str, name: str) -> Any:
     Raises:
         AttributeError: No library in this process has it.
     """
-    kinds = {kind.__name__: namespace for kind, namespace in _KINDS.items()}
-    return operator.attrgetter(name)(kinds[dialect])
+    return operator.attrgetter(name)(_DIALECTS[dialect])
 
 
 def overload_name(op: OpOverload) -> str:
     """Return the name of an overload alone, such as `Tensor`."""
-    return op._overloadname
+    return str(op).rpartition(".")[2]
 
 
 def schema_of(op: OpOverload) -> torch.FunctionSchema:
@@ -80,11 +73,11 @@ def functional_twin(op: object) -> OpOverload | None:
     if not isinstance(op, OpOverload) or not base_name(op).endswith("_"):
         return None
     packet = getattr(getattr(torch.ops, op.namespace), base_name(op).removesuffix("_"), None)
-    twin = getattr(packet, op._overloadname, None)
+    twin = getattr(packet, overload_name(op), None)
     if not isinstance(twin, OpOverload) or twin._schema.is_mutable:
         return None
     given, wanted = ([(a.name, str(a.type)) for a in o._schema.arguments] for o in (op, twin))
-    alone = all(argument.alias_info is None for argument in op._schema.arguments[1:])
-    returns_new = not any(value.alias_info for value in twin._schema.returns)
+    others = (*op._schema.arguments[1:], *twin._schema.returns)
+    aliases = any(value.alias_info for value in others)
     random = torch.Tag.nondeterministic_seeded in op.tags
-    return twin if given == wanted and alone and returns_new and not random else None
+    return twin if given == wanted and not aliases and not random else None

@@ -5,13 +5,10 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_settling = 0
-_frozen = False
+_settled = False
 
 
 @contextmanager
@@ -22,21 +19,18 @@ def settled_heap() -> Iterator[None]:
     program each time; on 1000 partitions that is a third of the work. A heap that the caller has
     frozen stays as it is.
     """
-    global _settling, _frozen
-    with _lock:
-        # Python counts what is frozen one by one, so that is asked once.
-        if not _settling and not gc.get_freeze_count():
-            gc.freeze()
-            _frozen = True
-        _settling += 1
+    global _settled
+    # Python counts what is frozen one by one.
+    if _settled or gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    _settled = True
     try:
         yield
     finally:
-        with _lock:
-            _settling -= 1
-            if not _settling and _frozen:
-                gc.unfreeze()
-                _frozen = False
+        _settled = False
+        gc.unfreeze()
 
 
 @contextmanager
@@ -46,7 +40,7 @@ def loading() -> Iterator[None]:
     A thousand collections free nothing while that is imported, and take a fifth of the time; later
     ones leave it out. Does nothing where it is imported already.
     """
-    global _settling
+    global _settled
     if "executorch.exir" in sys.modules or not gc.isenabled():
         yield
         return
@@ -55,9 +49,8 @@ def loading() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-        with _lock:
-            gc.freeze()
-            _settling += 1
+        gc.freeze()
+        _settled = True
         # Python's last collection frees what C++ would otherwise report as leaked.
         atexit.register(gc.unfreeze)
 

@@ -8,7 +8,6 @@ operations, would see or change whatever a lowering computes.
 from __future__ import annotations
 
 import linecache
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,16 +25,6 @@ def turn() -> Iterator[None]:
     """Wait until no other thread lowers, and have no mode of torch's dispatcher on meanwhile."""
     with _turn, _disable_current_modes():
         yield
-
-
-def _anew() -> None:
-    """Make a new lock in a forked process, whose other threads are gone."""
-    global _turn
-    _turn = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_anew)
 
 
 @contextmanager

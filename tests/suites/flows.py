@@ -26,7 +26,6 @@ from torch._export import utils
 
 import etdev
 from etdev import Lowerer
-from etdev.edge.conversion import Settings
 from etdev.errors import EtdevError
 
 SEED = 0
@@ -44,8 +43,7 @@ class Lower(Stage):
         return StageType.TO_EDGE_TRANSFORM_AND_LOWER
 
     def run(self, artifact, inputs=None, generate_etrecord=False) -> None:
-        settings = Settings(generate_etrecord=generate_etrecord)
-        self.lowered = self.lowerer.lower(artifact, settings=settings)
+        self.lowered = self.lowerer.lower(artifact)
         self.edge = self.lowered.edge
 
     @property

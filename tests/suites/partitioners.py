@@ -133,7 +133,6 @@ def to_edge_transform_and_lower(
             compile_config=compile_config or EdgeCompileConfig(),
             transform_passes=transform_passes,
             constant_methods=constant_methods,
-            generate_etrecord=generate_etrecord,
         )
         return through_host(named, lists, settings)
     if State.mode == "partitioner":

@@ -10,7 +10,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
 from models import nets
 
-from etdev import Lowerer, Settings
+from etdev import Lowerer
 
 
 @pytest.fixture(scope="module", params=["mlp", "bert"])
@@ -21,7 +21,7 @@ def pair(request):
         program = torch.export.export(module, inputs)
     # ExecuTorch doesn't simplify.
     lowerer = Lowerer(["cpu"], simplify=False)
-    ours = lowerer.lower(program, settings=Settings(generate_etrecord=True))
+    ours = lowerer.lower(program)
     theirs = to_edge_transform_and_lower(
         program, partitioner=[XnnpackPartitioner()], generate_etrecord=True
     )

@@ -348,10 +348,7 @@ def test_a_result_can_be_emitted_and_saved_several_times(tmp_path):
 
 
 def test_an_etrecord_is_kept():
-    from etdev import Settings
-
-    settings = Settings(generate_etrecord=True)
-    program = Lowerer(["cpu"]).lower(*nets.mlp(), settings=settings).to_executorch()
+    program = Lowerer(["cpu"]).lower(*nets.mlp()).to_executorch()
     assert program.get_etrecord() is not None
 
 

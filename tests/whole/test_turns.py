@@ -1,6 +1,5 @@
 """Turns: lowerings of several threads, in forked processes and under modes of torch."""
 
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,26 +19,6 @@ def test_threads_lower_one_after_another():
     with ThreadPoolExecutor(3) as threads:
         made = [threads.submit(written) for _ in range(3)]
         assert {thread.result() for thread in made} == {written()}
-
-
-def test_a_forked_process_has_a_turn_of_its_own():
-    processes = multiprocessing.get_context("fork")
-    queue = processes.SimpleQueue()
-
-    class Forks:
-        """Forks while another process lowers."""
-
-        name = "forks"
-
-        def __call__(self, stage, detail):
-            if stage == "edge":
-                process = processes.Process(target=lambda: queue.put(written()))
-                process.start()
-                process.join(60)
-                assert process.exitcode == 0
-
-    Lowerer([], listener=Forks()).lower(Layer(), (X,))
-    assert queue.get() == written()
 
 
 class Counter(TorchDispatchMode):

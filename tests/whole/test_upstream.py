@@ -28,7 +28,6 @@ PRIVATE = {
     ),
     "programs become edge programs as in to_edge, once for all plugins": (
         "executorch.exir.dialects._ops.ops",
-        "executorch.exir.dialects.backend._ops.BackendOpOverload",
         "executorch.exir.dialects.edge._ops.EdgeOpOverload",
         "executorch.exir.program._program",
         "executorch.exir.tracer._default_decomposition_table",
@@ -90,14 +89,14 @@ ATTRIBUTES = {
     *("_edge_programs", "_etrecord", "_named_data_store"),  # EdgeProgramManager
     *("_flatbuffer_to_program", "_get_extended_header", "_restore_segments"),  # reading a .pte
     "_dispatch_get_registrations_for_dispatch_key",
-    *("_create_empty_etrecord", "_generate_edge_program", "_instruction_id", "_tensor_data"),
+    *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
+    *("_collect_all_valid_cia_ops_for_namespace", "_override_composite_implicit_decomp"),
     *(
         "_DropoutNd",
         "_NormBase",
         "_expr",
         "_is_param",
         "_op",
-        "_overloadname",
         "_schema",
         "_version",
     ),  # torch
