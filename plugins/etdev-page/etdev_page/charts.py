@@ -1,4 +1,4 @@
-"""Charts of the time of stages and of a run, of memory by device, and of copies."""
+"""Charts of the time of stages and of a run, of memory, and of copies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from etdev.schema.device import CPU, Device
+from etdev.schema.device import Device
 from etdev.schema.plan import Plan
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 # Most bars of a profile; `etdev run --profile --all` shows the rest.
 _MOST = 20
 
-# Text next to a bar, its length, the plugin that gives its colour, and the partition or op that the
-# page shows on a click; the last two may be empty.
-Bar = tuple[str, float, str, str]
+# Text next to a bar, its length, and the plugin that gives its colour, if any. The page finds the
+# partition that a bar belongs to by this text.
+Bar = tuple[str, float, str]
 
 
 def charts(
@@ -30,23 +30,21 @@ def charts(
     """Return title, unit, bars and a note of all charts that have bars."""
     every = [
         *(_times(profile) if profile else ()),
-        _chart(
-            "Time of each stage", "s", [(name, s, "", "") for name, s in (stages or {}).items()]
-        ),
-        *(_memory(artifact) if artifact else [_weights(plan)]),
+        _chart("Time of each stage", "s", [(name, s, "") for name, s in (stages or {}).items()]),
+        *(_memory(artifact) if artifact else ()),
         _copies(plan),
     ]
-    return [chart for chart in every if any(length for _, length, *_ in chart["bars"])]
+    return [chart for chart in every if any(length for _, length, _ in chart["bars"])]
 
 
 def _chart(title: str, unit: str, bars: Iterable[Bar], note: str = "") -> dict[str, Any]:
-    rows = [[label, round(length, 4), *more] for label, length, *more in bars]
+    rows = [[label, round(length, 4), plugin] for label, length, plugin in bars]
     return {"title": title, "unit": unit, "bars": rows, "note": note}
 
 
 def _times(profile: Profile) -> list[dict[str, Any]]:
-    costs = [(cost.name, cost.ms, cost.plugin, cost.name) for cost in profile.costs[:_MOST]]
-    modules = [(module.path, module.ms, "", "") for module in profile.modules[:_MOST]]
+    costs = [(cost.name, cost.ms, cost.plugin) for cost in profile.costs[:_MOST]]
+    modules = [(module.path, module.ms, "") for module in profile.modules[:_MOST]]
     more = len(profile.costs) - len(costs)
     note = f"Median of {profile.runs} runs." + (f" {more} more are not shown." if more else "")
     return [
@@ -75,20 +73,6 @@ def _memory(artifact: Artifact) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(plan: Plan) -> dict[str, Any]:
-    inside: Counter[Device] = Counter()
-    outside: dict[str, int] = {}
-    for partition in plan.partitions:
-        for constant in partition.constants:
-            if constant.inside:
-                inside[partition.device] += constant.size_bytes
-            else:
-                outside[constant.name] = constant.size_bytes
-    sizes = {f"in delegates on {device}": inside[device] for device in sorted(inside)}
-    sizes[f"passed to delegates, on {CPU}"] = sum(outside.values())
-    return _chart("Weights by device", "bytes", _sizes(sizes))
-
-
 def _copies(plan: Plan) -> dict[str, Any]:
     routes: Counter[str] = Counter()
     for method in plan.methods:
@@ -98,4 +82,4 @@ def _copies(plan: Plan) -> dict[str, Any]:
 
 
 def _sizes(sizes: Mapping[str, int]) -> list[Bar]:
-    return [(label, size, "", "") for label, size in sizes.items() if size]
+    return [(label, size, "") for label, size in sizes.items() if size]

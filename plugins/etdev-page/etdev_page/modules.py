@@ -1,118 +1,75 @@
-"""Tree of modules of a graph; the page can show each of them as one box."""
+"""Modules of a graph, each of which the page can show as one box."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from attrs import define, field
 
-from etdev_page.graph import Graph
+from etdev_page.graph import Graph, Vertex
 
 
-@define(eq=False)
+@define
 class Group:
-    """Vertices of a module that can be shown as one box.
+    """Vertices of a module that run one after the other.
 
-    A module whose nodes run in several separate parts has a group for each part: one box for all of
-    them would read from the nodes in between, and be read by them.
+    A module that runs in several parts has a group for each: one box for all of them would read
+    from the nodes in between, and be read by them.
 
     Args:
         vertices: Positions of all its vertices.
-        children: Positions of vertices that are shown by themselves, and groups.
-        part: Number of the part of the module, from 1, of so many `parts`.
+        children: The vertices that are in no group within it, and numbers of groups.
+        part: The number of the part, from 1, and how many parts the module has.
     """
 
     path: str
-    vertices: list[int]
-    children: list[int | Group] = field(factory=list)
-    part: int = 1
-    parts: int = 1
+    vertices: Sequence[int]
+    children: list[int] = field(factory=list)
+    part: tuple[int, int] = (1, 1)
 
 
-# Key of a child of a group: a module with -1, or the module and number of a single vertex.
-_Key = tuple[str, int]
+def groups_of(graph: Graph) -> list[Group]:
+    """Return the whole graph as a group, and all groups in it, each before those within it.
 
-
-def tree(graph: Graph) -> Group:
-    """Return the whole graph as a group of groups."""
-    root = Group("", list(range(len(graph.vertices))))
-    work = [root]
-    while work:
-        group = work.pop()
-        for (module, _), vertices in _clusters(graph, group):
-            # A box around a single vertex would be redundant.
-            if len(vertices) == 1:
-                group.children.append(vertices[0])
-                continue
-            child = Group(module, vertices)
-            group.children.append(child)
-            work.append(child)
-    _number(root)
-    return root
-
-
-def _clusters(graph: Graph, group: Group) -> list[tuple[_Key, list[int]]]:
-    """Partition the vertices of a group, without cycles between the parts.
-
-    A vertex is a level below those of other keys that it reads, so that vertices of the same key
-    and level can't lie both before and after another one.
+    Groups are numbered after the vertices of the graph.
     """
-    keys = _keys(graph, group)
-    while len(set(keys.values())) == 1 and keys[group.vertices[0]][1] < 0:
-        # One module contains the whole group: go on with that module's children.
-        group.path = keys[group.vertices[0]][0]
-        keys = _keys(graph, group)
-    clusters: dict[tuple[_Key, int], list[int]] = {}
-    for vertex, level in _levels(graph, group.vertices, keys).items():
-        clusters.setdefault((keys[vertex], level), []).append(vertex)
-    return [(key, vertices) for (key, _), vertices in clusters.items()]
-
-
-def _levels(graph: Graph, vertices: Sequence[int], keys: Mapping[int, _Key]) -> dict[int, int]:
-    """Return a level for each vertex, not above those that it reads, below those of other keys."""
-    levels: dict[int, int] = {}
-    readers: dict[int, list[int]] = {vertex: [] for vertex in vertices}
-    for vertex in vertices:
-        read = [v for v in graph.neighbours[vertex] if v in levels]
-        levels[vertex] = max((levels[v] + (keys[v] != keys[vertex]) for v in read), default=0)
-        for source in read:
-            readers[source].append(vertex)
-    for vertex in reversed(vertices):
-        # A mask or a constant that is not needed earlier belongs to its readers.
-        if any(keys[reader] == keys[vertex] for reader in readers[vertex]):
-            latest = (levels[r] - (keys[r] != keys[vertex]) for r in readers[vertex])
-            levels[vertex] = max(levels[vertex], min(latest))
-    return levels
-
-
-def _keys(graph: Graph, group: Group) -> dict[int, _Key]:
-    return {vertex: _key(graph, vertex, group.path) for vertex in group.vertices}
-
-
-def _key(graph: Graph, vertex: int, path: str) -> _Key:
-    module = graph.vertices[vertex].module
-    start = len(path) + 1 if path else 0
-    if module == path or graph.vertices[vertex].kind == "input":
-        return path, vertex
-    end = module.find(".", start)
-    return (module if end < 0 else module[:end]), -1
-
-
-def _number(root: Group) -> None:
-    """Set the part numbers of the groups of each module."""
-    groups = list(walk(root))
-    same: dict[str, list[Group]] = {}
-    for group in groups:
-        same.setdefault(group.path, []).append(group)
-    for several in same.values():
-        for index, group in enumerate(several):
-            group.part, group.parts = index + 1, len(several)
-
-
-def walk(root: Group) -> Sequence[Group]:
-    """Return a group and all groups in it, in the order of the graph, each before its own."""
-    groups = [root]
+    count = len(graph.vertices)
+    groups = [Group("", range(count))]
     # The list grows while it is read.
     for group in groups:
-        groups += [child for child in group.children if isinstance(child, Group)]
+        for path, vertices in _modules(graph, group):
+            # A box around a single vertex would be redundant.
+            if not path or len(vertices) == 1:
+                group.children += vertices
+            else:
+                group.children.append(count + len(groups))
+                groups.append(Group(path, vertices))
+    parts, number = Counter(group.path for group in groups), Counter[str]()
+    for group in groups:
+        number[group.path] += 1
+        group.part = number[group.path], parts[group.path]
     return groups
+
+
+def _modules(graph: Graph, group: Group) -> Iterator[tuple[str, list[int]]]:
+    """Yield the modules within a group with their vertices; no path for the group's own ones."""
+    while True:
+        keys = {index: _within(group.path, graph.vertices[index]) for index in group.vertices}
+        paths = set(keys.values())
+        if len(paths) != 1 or "" in paths:
+            break
+        # One module contains the whole group: go on with that module's children.
+        (group.path,) = paths
+    for path, vertices in groupby(group.vertices, key=keys.__getitem__):
+        yield path, list(vertices)
+
+
+def _within(path: str, vertex: Vertex) -> str:
+    """Return the child of a module that contains a vertex; empty if it is the module's own."""
+    if vertex.module == path:
+        return ""
+    start = len(path) + 1 if path else 0
+    end = vertex.module.find(".", start)
+    return vertex.module if end < 0 else vertex.module[:end]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from etdev.files import write_text
-from etdev.schema.plan import Plan
+from etdev.schema.plan import MethodPlan, Plan
+from etdev.schema.report.explanation import Explanation
 from etdev_page.charts import charts
-from etdev_page.document import document
+from etdev_page.colours import colours_of
+from etdev_page.graph import Graph, graph_of
+from etdev_page.layers import Pair, layers
+from etdev_page.modules import Group, groups_of
 
 if TYPE_CHECKING:
     from etdev.pte.artifact import Artifact
@@ -22,10 +26,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 # In this order, since code that runs while a file is read uses the files before it.
-_SCRIPTS = (
-    *("elements", "model", "layout", "drawing", "camera", "folding"),
-    *("filters", "details", "tables", "views", "start"),
-)
+_SCRIPTS = ("elements", "model", "graph", "camera", "details", "tables", "filters", "start")
 # An HTML parser ends a script at its first `</script`, and begins a comment at `<!--`, also inside
 # of JSON text; JSON reads the escaped form as the same text.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -55,23 +56,23 @@ class Page:
     note: str = ""
 
     def data(self) -> dict[str, Any]:
-        """Return the contents of the page as plain data."""
-        profile = self.profile
-        times = {profile.method: _times(profile)} if profile else {}
+        """Return the contents of the page as plain data, with the documents of the plan."""
+        plan, profile = self.plan, self.profile
+        names = [name for name, _ in plan.plugins]
         return {
             "title": self.title,
             "note": self.note,
-            **document(self.plan, times),
-            "charts": charts(self.plan, self.artifact, profile, self.stages),
-            "run": [profile.method, profile.ms] if profile else None,
+            "plan": plan.to_dict(),
+            "explanation": Explanation(plan).to_dict(),
+            "graphs": [_drawn(method) for method in plan.methods],
+            "colours": colours_of(names, (p.plugin for p in plan.partitions)),
+            "charts": charts(plan, self.artifact, profile, self.stages),
+            "run": {"method": profile.method, "ms": profile.ms} if profile else None,
+            "times": _times(profile) if profile else {},
         }
 
     def html(self) -> str:
-        """Return the page as text.
-
-        Raises:
-            EtdevError: fast-sugiyama is not installed.
-        """
+        """Return the page as text."""
         parts = {
             "title": escape(self.title),
             "style": _read("page.css"),
@@ -86,11 +87,52 @@ class Page:
         """Write the page to a file.
 
         Raises:
-            EtdevError: It can't be written, or as `html`.
+            EtdevError: It can't be written.
         """
         file = Path(path)
         write_text(file, self.html())
         return file
+
+
+def _drawn(method: MethodPlan) -> dict[str, Any]:
+    """Return the boxes and edges of a method, and its modules with their layout."""
+    graph = graph_of(method)
+    groups = groups_of(graph)
+    keys = ("kind", "name", "module")
+    return {
+        "boxes": [{key: getattr(vertex, key) for key in keys} for vertex in graph.vertices],
+        "edges": [
+            {"source": source, "target": target, "values": values}
+            for (source, target), values in graph.edges.items()
+        ],
+        "modules": [_laid_out(group, groups, graph) for group in groups],
+    }
+
+
+def _laid_out(group: Group, groups: Sequence[Group], graph: Graph) -> dict[str, Any]:
+    """Return a group with the rows of its children, and its lines with the edges on each."""
+    count = len(graph.vertices)
+    home = {
+        vertex: position
+        for position, child in enumerate(group.children)
+        for vertex in ([child] if child < count else groups[child - count].vertices)
+    }
+    lines: dict[Pair, list[int]] = {}
+    for number, (source, target) in enumerate(graph.edges):
+        pair = home.get(source), home.get(target)
+        if None not in pair and pair[0] != pair[1]:
+            lines.setdefault(pair, []).append(number)  # type: ignore[arg-type]
+    drawn = layers(len(group.children), list(lines))
+    return {
+        "name": group.path,
+        "part": group.part,
+        "children": group.children,
+        "rows": drawn.rows,
+        "lines": [
+            {"source": source, "target": target, "edges": edges, "bends": bends}
+            for ((source, target), edges), bends in zip(lines.items(), drawn.ways, strict=True)
+        ],
+    }
 
 
 def _times(profile: Profile) -> Mapping[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import pytest
 from browser import Browser
@@ -12,8 +11,6 @@ from models import plans
 
 from etdev import Plan
 from etdev.schema.profile import Cost, Profile
-
-pytest.importorskip("fast_sugiyama", reason="needs Python 3.11")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +58,7 @@ def shown(browser) -> set[str]:
 
 def bright(browser) -> set[str]:
     """Partitions and nodes that are not dimmed."""
-    return names(browser, "#scene .box:not(.dim):is(.p, .n)")
+    return names(browser, "#scene .box:not(.dim):is(.partition, .node)")
 
 
 def test_a_click_on_a_box_shows_its_nodes_and_reasons(small):
@@ -69,7 +66,7 @@ def test_a_click_on_a_box_shows_its_nodes_and_reasons(small):
     assert small.texts("#details h2") == ["softmax_1"]
     assert small.texts("#details .said") == [
         "gpuopno kernel for softmax",
-        "cpusilentIt neither wanted nor refused it.",
+        "cpusilent",
     ]
     assert "model.layer.1.attention" in small.texts("#details dd")
     small.click('.box[data-name="gpu_0"]')
@@ -78,7 +75,7 @@ def test_a_click_on_a_box_shows_its_nodes_and_reasons(small):
         "backend": "GpuBackend", "device from": "pinned", "time": "2.50 ms", "nodes": "6",
         "weights inside": "1, 256 B",
     }  # fmt: skip
-    assert small.texts("#details .reasons li") == ["cpu: owned by gpu \u00d7 6"]
+    assert "cpu: owned by gpu \u00d7 6" in small.texts("#details details li")
     small.evaluate("document.querySelector('#details details li button').click()")
     assert small.texts("#details h2") == ["linear_0_0"]
 
@@ -91,44 +88,44 @@ def test_the_search_finds_and_goes_there(small):
     small.until("!document.querySelector('#details h2').textContent.includes('forward')")
     assert small.texts("#details h2") == ["softmax_2"]
     small.press("Escape")
-    assert not small.evaluate("FILTER.active")
+    assert len(bright(small)) == 6
     small.press("/", *"nobody")
     assert small.texts("#hits") == ["Nothing is called so."]
     small.press("Escape")
 
 
 def test_owners_devices_and_reasons_filter(small):
-    small.click('[data-key="gpu"]')
-    assert bright(small) == {"softmax_0", "softmax_1", "softmax_2"}
-    small.click('[data-key="gpu"]')
+    softmaxes = {"softmax_0", "softmax_1", "softmax_2"}
+    small.click('[data-key="portable"]')
+    assert bright(small) == softmaxes
+    small.click('[data-key="portable"]')
+    assert len(bright(small)) == 6
     small.click('[data-key="cuda:1"]')
-    assert bright(small) == {"softmax_0", "softmax_1", "softmax_2"}
+    assert bright(small) == {"gpu_0", "gpu_1", "gpu_2"}
     small.click("#clear")
     assert len(bright(small)) == 6
-    small.click('[data-reason="gpu: no kernel for softmax"]')
-    assert bright(small) == {"softmax_0", "softmax_1", "softmax_2"}
+    small.click('[data-key="gpu: no kernel for softmax"]')
+    assert bright(small) == softmaxes
 
 
 def test_modules_open_and_close(small):
-    (first, *_) = small.evaluate(
-        "[...document.querySelectorAll('.box.open')].map(b => b.dataset.name)"
-    )
     before = shown(small)
-    small.click(f'.box.open[data-name="{first}"]', x=15, y=13)
-    assert shown(small) < before
+    small.click('.open > .box[data-name="model.layer"]')
+    assert shown(small) == {"x", "model.layer"}
+    assert small.texts("#details h2") == ["model.layer"]
     small.press("e")
     assert shown(small) == before
     small.press("c")
     assert {"gpu_0", "softmax_0"}.isdisjoint(shown(small))
 
 
-def test_the_keys_go_along_the_edges(small):
-    small.evaluate("goTo(CURRENT.vertices.find(v => v.name === 'gpu_1'))")
+def test_the_keys_go_along_the_lines(small):
+    small.evaluate("goTo(METHOD.vertices.find(v => v.name === 'gpu_1'))")
     small.press("ArrowDown")
     assert small.texts("#details h2") == ["softmax_1"]
     small.press("ArrowUp")
     assert small.texts("#details h2") == ["gpu_1"]
-    assert small.texts("#live") == ["gpu_1, 6 nodes · cuda:1"]
+    assert small.evaluate("document.activeElement.dataset.name") == "gpu_1"
     small.press("3")
     assert small.evaluate("!document.getElementById('charts').hidden")
     small.press("2")
@@ -136,39 +133,39 @@ def test_the_keys_go_along_the_edges(small):
 
 
 def test_zoom_and_pan(small):
-    scale = "CAMERA.scale"
-    before = small.evaluate(scale)
-    small.press("+")
-    assert small.evaluate(scale) > before
-    x, y, w, h = small.box("#canvas")
-    middle = {"x": x + w / 2, "y": y + h / 2}
-    small.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=300, **middle)
-    small.until(f"{scale} < {before * 1.3}")
-    left = small.evaluate("CAMERA.x")
-    corner = {"x": x + 20, "y": y + 20}
+    def top():
+        return small.evaluate("byId('window').scrollTop")
+
+    for _ in range(4):
+        small.press("+")
+    assert small.evaluate("ZOOM") > 1.5
+    x, y, w, h = small.box("#window")
+    middle, before = {"x": x + w / 2, "y": y + h / 2}, top()
+    small.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=100, **middle)
+    small.until(f"byId('window').scrollTop > {before}")
+    # It scrolls smoothly.
+    small.until("(last => last === (window.last = byId('window').scrollTop))(window.last)")
+    before, corner = top(), {"x": x + 20, "y": y + 20}
     small.call("Input.dispatchMouseEvent", type="mousePressed", button="left", **corner)
-    moved = {"x": x + 140, "y": y + 20}
+    moved = {"x": x + 20, "y": y + 60}
     small.call("Input.dispatchMouseEvent", type="mouseMoved", button="left", buttons=1, **moved)
     small.call("Input.dispatchMouseEvent", type="mouseReleased", button="left", **moved)
-    assert small.evaluate("CAMERA.x") == left + 120
+    assert top() == pytest.approx(before - 40, abs=2)
 
 
-def test_copies_are_on_the_edges_and_devices_are_outlined(small):
+def test_copies_are_on_the_lines_and_devices_are_outlined(small):
     copies = {text.splitlines()[-1] for text in small.texts(".way.copied title")}
     assert copies == {"64 B copied to cuda:1", "64 B copied to cpu"}
-    widths = {
-        name: small.evaluate(
-            f"getComputedStyle(document.querySelector('.box[data-name={name}] rect')).strokeWidth"
-        )
-        for name in ("gpu_0", "softmax_0")
-    }
-    assert widths == {"gpu_0": "2.2px", "softmax_0": "1px"}
+    assert names(small, ".box.elsewhere") == {"gpu_0", "gpu_1", "gpu_2"}
+
+
+def test_slow_boxes_are_hot(small):
+    assert names(small, ".box[style*=heat]") == {"gpu_0"}
 
 
 def test_charts_have_times_and_memory_by_device(small):
     assert small.texts("#charts h2") == [
-        "Time of a run", "Time of each stage", "Weights by device",
-        "Copied between devices at every run",
+        "Time of a run", "Time of each stage", "Copied between devices at every run",
     ]  # fmt: skip
     small.evaluate("openView('charts')")
     small.click("#charts button.bar")
@@ -189,26 +186,16 @@ def test_it_is_dark_where_the_system_is(browser, pages):
 
 
 def test_boxes_do_not_overlap(browser, pages):
-    """All modules open: two boxes are apart, or one is inside the other."""
+    """All modules open: two boxes of a row are apart, and within their module."""
+    frame = "[...document.querySelectorAll('.row')].map(r => [r, ...r.children]"
+    rectangle = ".map(e => e.getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom]))"
     for name in ("small", "hostile", "large"):
         browser.open(pages[name])
         browser.evaluate("setAll(true)")
-        boxes = browser.evaluate("SCENE.boxes.map(b => [b.id, b.x, b.y, b.w, b.h, b.parent.id])")
-        places = {number: box for number, *box in boxes}
-        siblings: dict[int, list[list[float]]] = {}
-        for x, y, w, h, parent in places.values():
-            siblings.setdefault(parent, []).append([y, x, h, w])
-            if parent in places:
-                px, py, pw, ph, _ = places[parent]
-                assert px <= x
-                assert py <= y
-                assert x + w <= px + pw
-                assert y + h <= py + ph
-        for row in siblings.values():
-            row.sort()
-            for one, other in pairwise(row):
-                below = other[0] >= one[0] + one[2]
-                assert below or other[1] >= one[1] + one[3] or one[1] >= other[1] + other[3]
+        for (left, right, top, bottom), *boxes in browser.evaluate(frame + rectangle):
+            ends = [left - 1, *(edge for box in boxes for edge in box[:2]), right + 1]
+            assert ends == sorted(ends)
+            assert all(top - 1 <= box[2] <= box[3] <= bottom + 1 for box in boxes)
 
 
 def test_5000_nodes_open_in_under_two_seconds(browser, pages):
@@ -220,13 +207,13 @@ def test_5000_nodes_open_in_under_two_seconds(browser, pages):
     # All of them at once, too.
     browser.press("e")
     browser.press("0")
-    browser.until("document.querySelectorAll('.box').length > 1400")
+    browser.until("document.querySelectorAll('.box').length > 2100")
     assert browser.problems() == []
 
 
 def test_hostile_names_are_shown_as_they_are(browser, pages):
     browser.open(pages["hostile"])
-    browser.evaluate("choose(CURRENT.vertices.find(v => v.kind === 'n')); openView('why'); 0")
+    browser.evaluate("choose(METHOD.vertices.find(v => v.kind === 'node')); openView('why'); 0")
     assert browser.evaluate("document.querySelectorAll('b[onclick]').length") == 0
     assert browser.texts("#title") == [plans.HOSTILE]
     assert browser.texts("#note") == [plans.HOSTILE]
@@ -237,9 +224,7 @@ def test_hostile_names_are_shown_as_they_are(browser, pages):
 def test_methods_can_be_changed_and_an_empty_plan_is_no_error(browser, pages):
     browser.open(pages["two"])
     select = "document.getElementById('method')"
-    browser.evaluate(
-        f"{select}.value = DATA.methods[1].name; {select}.dispatchEvent(new Event('change')); 0"
-    )
+    browser.evaluate(f"{select}.value = 1; {select}.dispatchEvent(new Event('change')); 0")
     assert browser.texts("#details h2") == [plans.HOSTILE]
     browser.open(pages["empty"])
     assert browser.problems() == []

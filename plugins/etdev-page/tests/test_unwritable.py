@@ -8,8 +8,6 @@ import pytest
 from shell import MLP, disks, succeeds
 from shell.disks import PATH
 
-pytest.importorskip("fast_sugiyama", reason="needs Python 3.11")
-
 LOWER = f"lower {MLP} --plugin cpu --no-cache"
 WRITES = {
     "lower": (f"{LOWER} -o net.pte --html {{}}/net.html", "net.html", PATH),

@@ -1,82 +1,67 @@
-// The camera: which part of the scene is in the window, and the pointer that moves it.
+// The window on the graph: its scale and place, and which modules are open.
 
-const CAMERA = { x: 0, y: 0, scale: 1, w: 0, h: 0, pending: false };
+let ZOOM = 1;
 
-function redraw() {
-  if (CAMERA.pending) return;
-  CAMERA.pending = true;
-  requestAnimationFrame(() => { CAMERA.pending = false; drawVisible(); });
+function place() {
+  const [frame, scene] = [byId("window"), byId("scene")];
+  const left = Math.max(0, (frame.clientWidth - scene.offsetWidth * ZOOM) / 2);
+  scene.style.transform = `translate(${left}px) scale(${ZOOM})`;
+  return left;
 }
 
-function resize() {
-  const { width, height } = byId("canvas").getBoundingClientRect();
-  Object.assign(CAMERA, { w: width, h: height });
-}
-
-function zoom(factor, x = CAMERA.w / 2, y = CAMERA.h / 2) {
-  const scale = Math.min(3, Math.max(0.008, CAMERA.scale * factor));
-  CAMERA.x = x - ((x - CAMERA.x) * scale) / CAMERA.scale;
-  CAMERA.y = y - ((y - CAMERA.y) * scale) / CAMERA.scale;
-  CAMERA.scale = scale;
-  redraw();
+// Sets the scale; what is at a point of the window stays there.
+function zoom(scale, x = byId("window").clientWidth / 2, y = byId("window").clientHeight / 2) {
+  const frame = byId("window");
+  const [left, before] = [place(), ZOOM];
+  ZOOM = Math.min(3, Math.max(0.02, scale));
+  const ratio = ZOOM / before;
+  frame.scrollTo((frame.scrollLeft + x - left) * ratio + place() - x, (frame.scrollTop + y) * ratio - y);
 }
 
 // Shows all of it, or its beginning where all of it could not be read.
 function fit(readable = false) {
-  resize();
-  const room = { w: CAMERA.w - 60, h: CAMERA.h - 60 };
-  let scale = Math.min(1.1, room.w / SCENE.w, room.h / SCENE.h);
-  const whole = scale;
-  if (readable) scale = Math.max(scale, Math.min(0.7, room.w / SCENE.w));
-  CAMERA.scale = Math.max(0.008, scale);
-  CAMERA.x = (CAMERA.w - SCENE.w * CAMERA.scale) / 2;
-  CAMERA.y = scale > whole ? 20 : Math.max(20, (CAMERA.h - SCENE.h * CAMERA.scale) / 2);
-  redraw();
+  const [frame, scene] = [byId("window"), byId("scene")];
+  const across = frame.clientWidth / scene.offsetWidth;
+  const whole = Math.min(1, across, frame.clientHeight / scene.offsetHeight);
+  zoom(readable ? Math.max(whole, Math.min(0.7, across)) : whole);
+  frame.scrollTo((scene.offsetWidth * ZOOM - frame.clientWidth) / 2, 0);
 }
 
-function moveTo(item) {
-  if (CAMERA.scale < 0.7) CAMERA.scale = 0.9;
-  CAMERA.x = CAMERA.w / 2 - (item.x + item.w / 2) * CAMERA.scale;
-  CAMERA.y = CAMERA.h / 2 - (item.y + Math.min(item.h, 200) / 2) * CAMERA.scale;
-  redraw();
+function setAll(open) {
+  for (const group of METHOD.groups) group.open = open;
+  render();
+  fit(true);
 }
 
-function listenToPointer() {
-  const canvas = byId("canvas");
-  let held = null;
-  let moved = false;
-  canvas.addEventListener("pointerdown", (event) => { held = { x: event.clientX, y: event.clientY }; moved = false; });
-  canvas.addEventListener("pointermove", (event) => {
-    if (!held || (!moved && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)) return;
-    if (!moved) canvas.setPointerCapture(event.pointerId);
-    moved = true;
-    CAMERA.x += event.clientX - held.x;
-    CAMERA.y += event.clientY - held.y;
-    held = { x: event.clientX, y: event.clientY };
-    redraw();
-  });
-  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { held = null; });
-  canvas.addEventListener("click", (event) => { if (!moved) clicked(event); });
-  canvas.addEventListener("dblclick", (event) => { const item = itemAt(event); if (item && item.kind === "g") toggle(item); });
-  canvas.addEventListener("wheel", wheeled, { passive: false });
+// As many modules as a person can look at, the outermost first.
+function openSome() {
+  const most = METHOD.vertices.length <= 90 ? Infinity : 60;
+  let shown = 0;
+  for (const group of METHOD.groups) {
+    group.open = group === METHOD.root || (group.parent.open && shown + group.children.length <= most);
+    if (group.open) shown += group.children.length;
+  }
 }
 
-function wheeled(event) {
-  event.preventDefault();
-  const frame = byId("canvas").getBoundingClientRect();
-  const lines = event.deltaMode === 1 ? 16 : 1;
-  if (event.shiftKey) { CAMERA.x -= (event.deltaX || event.deltaY) * lines; redraw(); return; }
-  zoom(Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0016)), event.clientX - frame.left, event.clientY - frame.top);
+// Chooses a box; a module is opened or closed, and stays under the pointer.
+function press(item) {
+  if (item.kind === "module") {
+    const [before, frame] = [item.head.getBoundingClientRect(), byId("window")];
+    item.open = !item.open;
+    render();
+    const after = item.head.getBoundingClientRect();
+    frame.scrollBy(after.left - before.left, after.top - before.top);
+    item.head.focus({ preventScroll: true });
+  }
+  choose(item);
 }
 
-function itemAt(event) {
-  const box = event.target.closest(".box");
-  return box ? CURRENT.items[Number(box.dataset.id)] : null;
-}
-
-function clicked(event) {
-  const item = itemAt(event);
-  const onSign = item && item.kind === "g" && event.clientX - event.target.closest(".box").getBoundingClientRect().left < 26 * CAMERA.scale;
-  if (onSign) toggle(item);
-  else choose(item);
+function goTo(item, node = null) {
+  openView("graph");
+  for (let group = item.parent; group; group = group.parent) group.open = true;
+  if (!item.head) render();
+  if (ZOOM < 0.6) zoom(0.9);
+  choose(item, node);
+  item.head.scrollIntoView({ block: "center", inline: "center" });
+  item.head.focus({ preventScroll: true });
 }

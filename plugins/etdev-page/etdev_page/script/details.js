@@ -1,157 +1,114 @@
 // The details of the chosen box.
 
-const MOST_ROWS = 150;
-
 function choose(item, node = null) {
-  CHOSEN = item && item !== CURRENT.root ? item : null;
+  CHOSEN = item;
   repaint();
-  showDetails(node);
-  byId("live").textContent = CHOSEN ? `${CHOSEN.label}, ${CHOSEN.sub || CHOSEN.owner}` : "";
-}
-
-function showDetails(node = null) {
-  const panel = byId("details");
-  panel.scrollTop = 0;
-  panel.replaceChildren(...detailsOf(CHOSEN, node));
+  byId("details").scrollTop = 0;
+  byId("details").replaceChildren(...detailsOf(item, node));
 }
 
 function detailsOf(item, node) {
   if (!item) return overview();
-  if (item.kind === "g") return groupDetails(item);
-  if (item.kind === "p") return node ? nodeDetails(node, item) : partitionDetails(item);
-  if (item.kind === "n") return nodeDetails(item.node, item);
-  return [el("h2", {}, item.name), quiet("An input of the method."), ...readers(item)];
+  if (item.kind === "module") return moduleDetails(item);
+  if (item.kind === "input") return [el("h2", {}, item.name), quiet("An input of the method."), ...neighbours(item)];
+  return node || item.kind === "node" ? nodeDetails(node || item.members[0], item) : partitionDetails(item);
 }
 
-const quiet = (...words) => el("p", { class: "quiet" }, ...words);
-const code = (words) => el("span", { class: "code" }, words);
-const faint = (words) => el("span", { class: "quiet" }, words);
-const chip = (owner, ...more) => el("span", { class: "chip", owner }, el("i", { class: "swatch" }), owner, ...more);
-const link = (name, act) => el("button", { class: "link code", onclick: act }, name);
-
 function facts(pairs) {
-  const shown = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const shown = pairs.filter(([, value]) => value !== "" && value !== null);
   return el("dl", {}, shown.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
 // A list that can be folded; a function makes the contents of each row.
-function list(title, items, row, { open = false, kind = null } = {}) {
+function list(title, items, row, open = false) {
   if (!items.length) return [];
-  const rows = items.slice(0, MOST_ROWS).map((item) => el("li", {}, row(item)));
-  if (items.length > MOST_ROWS) rows.push(el("li", { class: "quiet" }, `and ${items.length - MOST_ROWS} more`));
-  return [el("details", { open: open ? "" : null }, el("summary", {}, el("b", {}, title)), el("ul", { class: kind }, rows))];
-}
-
-function stackOf(owned) {
-  return el("div", { class: "stack" }, [...owned].map(([owner, number]) => {
-    const part = el("i", { owner, title: `${owner}: ${number}` });
-    part.style.flex = number;
-    return part;
-  }));
+  const rows = items.map((item) => el("li", {}, row(item)));
+  return [el("details", { open: open ? "" : null }, el("summary", {}, title), el("ul", {}, rows))];
 }
 
 function overview() {
-  const { owned, partitions, copies, storedAgain, missed } = CURRENT;
-  const total = CURRENT.nodes.length;
+  const { name, plan, nodes, owned, missed, inKernels } = METHOD;
   const portable = owned.portable || 0;
-  const share = inKernels(CURRENT) ? "" : ` (${Math.round((100 * portable) / total)} %)`;
-  const moved = copies.reduce((sum, copy) => sum + (copy[2] || 0), 0);
+  const moved = plan.copies.reduce((sum, copy) => sum + (copy.tensor.size_bytes || 0), 0);
+  const share = inKernels ? "" : ` (${((100 * portable) / nodes.length).toFixed(0)} %)`;
   const worst = missed.slice(0, 6).map((one) => el("li", { class: "said" }, link(one.op, () => filterOp(one)), ` × ${one.nodes.length}`, reasonLines(one)));
   return [
-    el("h2", {}, CURRENT.name), ...(inKernels(CURRENT) ? [] : [stackOf(Object.entries(owned))]),
+    el("h2", {}, name), inKernels ? "" : stackOf({ members: nodes }),
     facts([
-      ["nodes", inKernels(CURRENT) ? "" : total.toLocaleString("en")], ["delegates", String(partitions.length)],
-      ["portable", total ? portable.toLocaleString("en") + share : ""],
-      ["copies", copies.length ? `${copies.length}, ${bytes(moved)} per run` : ""],
-      ["stored again", storedAgain ? bytes(storedAgain) : ""],
-      ["time of a run", DATA.run && DATA.run[0] === CURRENT.name ? time(DATA.run[1]) : ""],
-      ["plugins", DATA.plugins.map(([name, version]) => `${name} ${version}`).join(", ")],
+      ["nodes", inKernels ? "" : nodes.length.toLocaleString("en")], ["delegates", String(plan.partitions.length)],
+      ["portable", nodes.length ? portable.toLocaleString("en") + share : ""],
+      ["copies", plan.copies.length ? `${plan.copies.length}, ${bytes(moved)} per run` : ""],
+      ["time of a run", DATA.run && DATA.run.method === name ? time(DATA.run.ms) : ""],
+      ["plugins", DATA.plan.plugins.map(([plugin, version]) => `${plugin} ${version}`).join(", ")],
     ]),
     ...(worst.length ? [el("h3", {}, "Most often left to portable kernels"), el("ul", {}, worst)] : []),
-    quiet(el("br"), "Click a box for its nodes and reasons. Arrow keys go along its edges, Enter opens or closes a module."),
+    el("br"), quiet("Click a box for its nodes and reasons, a module to open or close it. Arrow keys go along the lines."),
   ];
 }
 
-// A .pte without a ledger has the calls of kernels, but not the nodes of its delegates.
-const inKernels = (method) => method.partitions.some((partition) => !partition.nodes.length);
-
-const reasonLines = (missed) => (missed.reasons.length ? missed.reasons : [UNASKED]).map((reason) => el("p", {}, reason));
-
-function filterOp(missed) {
-  byId("search").value = missed.op;
-  openView("graph");
-  search();
-}
+const reasonLines = (missed) => (missed.reasons.length ? missed.reasons.map(reasonOf) : [UNASKED]).map((reason) => el("p", {}, reason));
 
 function partitionDetails(vertex) {
   const { partition, members } = vertex;
-  const { inputs, outputs, constants } = partition;
-  const inside = constants.filter((constant) => constant[1] !== "outside");
-  const size = inside.reduce((sum, constant) => sum + constant[2], 0);
+  const inside = partition.constants.filter((constant) => constant.storage !== "outside");
+  const size = inside.reduce((sum, constant) => sum + constant.size_bytes, 0);
   const modules = counted(members.map((node) => node.module || "model"));
   const said = counted(members.flatMap((node) => node.verdicts).filter((verdict) => verdict.plugin !== vertex.owner).map(reasonOf));
-  const tensor = ([name, type, bytesOf]) => [code(name), " ", faint(`${type}, ${bytes(bytesOf)}`)];
   return [
     el("h2", {}, partition.name), chip(partition.plugin), el("span", { class: "chip" }, partition.device),
     facts([
-      ["backend", partition.backend], ["device from", partition.source], ["", partition.note],
+      ["backend", partition.backend_id], ["device from", partition.device_source], ["", partition.device_note],
       ["time", vertex.ms === null ? "" : time(vertex.ms)], ["nodes", members.length ? String(members.length) : ""],
       ["weights inside", inside.length ? `${inside.length}, ${bytes(size)}` : ""],
-      ["apart because of", partition.splitBy],
+      ["apart because of", partition.split_by],
     ]),
-    ...list(count(modules.length, "module"), modules, ([module, number]) => [code(module), ` × ${number}`], { open: modules.length <= 6 }),
-    ...list(count(members.length, "node"), members, (node) => [link(node.name, () => choose(vertex, node)), " ", faint(shortOp(node.op))], { open: members.length <= 12 }),
-    ...list(`Reads ${count(inputs.length, "value")}`, inputs, tensor), ...list(`Gives ${count(outputs.length, "value")}`, outputs, tensor),
-    ...list(count(constants.length, "constant"), constants, ([name, storage, bytesOf, copies]) => [code(name), " ", faint(`${bytes(bytesOf)}, ${storage}${copies > 1 ? ` × ${copies}` : ""}`)]),
-    ...list("What other plugins said", said.sort((one, other) => other[1] - one[1]), ([reason, number]) => `${reason} × ${number}`, { open: true, kind: "reasons" }),
-    ...readers(vertex),
+    ...list(count(modules.length, "module"), modules, ([module, number]) => [code(module), ` × ${number}`], modules.length <= 6),
+    ...list(count(members.length, "node"), members, (node) => [link(node.node, () => choose(vertex, node)), " ", faint(shortOp(node.op))], members.length <= 12),
+    ...list(`Reads ${count(partition.inputs.length, "value")}`, partition.inputs, tensorOf),
+    ...list(`Gives ${count(partition.outputs.length, "value")}`, partition.outputs, tensorOf),
+    ...list(count(partition.constants.length, "constant"), partition.constants, (constant) => [code(constant.target), " ", faint(`${bytes(constant.size_bytes)}, ${constant.storage}`)]),
+    ...list("What other plugins said", said, ([reason, number]) => `${reason} × ${number}`, true),
+    ...neighbours(vertex),
   ];
 }
 
-// Each of some texts once, with how often it is there.
-function counted(texts) {
-  const counts = new Map();
-  for (const one of texts) counts.set(one, (counts.get(one) || 0) + 1);
-  return [...counts];
+function tensorOf({ name, dtype, shape, size_bytes }) {
+  return [code(name), " ", faint(`${[dtype, shape.join(" x ")].filter(Boolean).join(" ")}, ${bytes(size_bytes)}`)];
 }
 
 function nodeDetails(node, vertex) {
-  const within = vertex.partition ? [el("p", {}, "in ", el("button", { class: "link", onclick: () => choose(vertex) }, vertex.name))] : [];
-  const said = node.verdicts.map((verdict) => el("li", { class: "said" }, chip(verdict.plugin), el("span", { class: "quiet code" }, verdict.code), el("p", {}, spoken(verdict))));
+  const within = vertex.partition ? el("p", {}, "in ", link(vertex.name, () => choose(vertex))) : "";
+  const said = node.verdicts.map((verdict) => el("li", { class: "said" }, chip(verdict.plugin), el("span", { class: "quiet code" }, verdict.code), el("p", {}, verdict.text)));
+  const pin = node.pin ? `${node.pin.plugin}${node.pin.plugin === node.owner ? "" : " (not kept)"}` : "";
   return [
-    el("h2", { class: "code" }, node.name), chip(node.owner), ...within,
+    el("h2", { class: "code" }, node.node), chip(node.owner), within,
     facts([
-      ["op", code(node.op)], ["once", node.source], ["module", node.module], ["line", node.line],
-      ["pinned by", node.pin], ["time", vertex.node && vertex.ms !== null ? time(vertex.ms) : ""],
+      ["op", code(node.op)], ["once", node.source_op === node.op ? "" : node.source_op], ["module", node.module], ["line", node.line],
+      ["pinned to", pin], ["time", vertex.kind === "node" && vertex.ms !== null ? time(vertex.ms) : ""],
     ]),
     el("h3", {}, "What each plugin said"),
-    said.length ? el("ul", { class: "reasons" }, said) : quiet(sentence(UNASKED)),
-    ...(vertex.node ? readers(vertex) : []),
+    said.length ? el("ul", {}, said) : quiet(sentence(UNASKED)),
+    ...(vertex.kind === "node" ? neighbours(vertex) : []),
   ];
 }
 
-function spoken(verdict) {
-  if (verdict.code === "claimed") return "It owns the node.";
-  if (verdict.code === "silent") return "It neither wanted nor refused it.";
-  return verdict.text;
-}
-
-const readers = (vertex) => [...neighbours("Reads from", vertex.reads, "from"), ...neighbours("Read by", vertex.readers, "to")];
-
-function neighbours(title, edges, end) {
-  return list(`${title} ${count(edges.length, "other")}`, edges, (edge) => {
-    const copies = edge.copies.map((index) => CURRENT.copies[index]).map((copy) => `, copied to ${copy[4]} (${bytes(copy[2])})`);
-    return [link(edge[end].name, () => goTo(edge[end])), faint(` ${edge.values.join(", ")}${copies.join("")}`)];
-  });
-}
-
-function groupDetails(group) {
-  const inside = CURRENT.vertices.filter((vertex) => ancestors(vertex).includes(group));
+function neighbours(vertex) {
+  const row = (other) => (edge) => {
+    const copies = edge.copies.map((copy) => `, copied to ${copy.target} (${bytes(copy.tensor.size_bytes)})`);
+    return [link(edge[other].name, () => goTo(edge[other])), faint(` ${edge.values.join(", ")}${copies.join("")}`)];
+  };
   return [
-    el("h2", { class: "code" }, group.path + group.part), stackOf(group.owned),
-    el("p", {}, [...group.owned].map(([owner, number]) => chip(owner, ` ${number}`))),
-    facts([["nodes", String(group.members)], ["time", group.ms ? time(group.ms) : ""]]),
-    el("p", {}, el("br"), el("button", { onclick: () => toggle(group) }, group.open ? "Close this module" : "Open this module")),
-    ...list(count(inside.length, "box").replace("boxs", "boxes"), inside, (vertex) => [link(vertex.name, () => goTo(vertex)), " ", faint(vertex.partition ? vertex.sub : vertex.owner)], { open: true }),
+    ...list(`Reads from ${count(vertex.reads.length, "other")}`, vertex.reads, row("from")),
+    ...list(`Read by ${count(vertex.readers.length, "other")}`, vertex.readers, row("to")),
+  ];
+}
+
+function moduleDetails(group) {
+  const inside = group.children.map((id) => METHOD.items[id]);
+  return [
+    el("h2", { class: "code" }, group.name || "model"), stackOf(group),
+    el("p", {}, counted(group.members.map((node) => node.owner)).map(([owner, number]) => chip(owner, ` ${number}`))),
+    facts([["nodes", String(group.members.length)], ["time", group.ms ? time(group.ms) : ""]]),
+    ...list("Contents", inside, (item) => [link(item.label, () => goTo(item)), " ", faint(item.sub || item.owner)], true),
   ];
 }

@@ -1,41 +1,40 @@
-// The document in the script tag `data`, which document.py and charts.py write, and elements to show it with.
+// The data that page.py writes, and helpers to show it.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const text = (number) => DATA.texts[number];
 const byId = (id) => document.getElementById(id);
 
 // Everything that comes from the model is set as text, never as HTML.
 function el(tag, attributes = {}, ...children) {
-  return filled(document.createElement(tag), attributes, children);
-}
-
-function svg(tag, attributes = {}, ...children) {
-  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-}
-
-function filled(element, attributes, children) {
+  const drawn = ["svg", "defs", "marker", "path", "title"].includes(tag);
+  const element = drawn ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "owner") element.style.setProperty("--owner", colour(value));
+    else if (name === "owner") element.style.setProperty("--owner", DATA.colours[value] || "var(--edge)");
     else if (value !== null && value !== false) element.setAttribute(name, value);
   }
   element.append(...children.flat().filter((child) => child !== null && child !== ""));
   return element;
 }
 
+const quiet = (...words) => el("p", { class: "quiet" }, ...words);
+const code = (words) => el("span", { class: "code" }, words);
+const faint = (words) => el("span", { class: "quiet" }, words);
+const chip = (owner, ...more) => el("span", { class: "chip", owner }, el("i", { class: "swatch" }), owner, ...more);
+const link = (name, act) => el("button", { class: "link code", onclick: act }, name);
+
 const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
-const colour = (owner) => DATA.colours[owner] || "var(--edge)";
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 const time = (ms) => (ms >= 100 ? `${ms.toFixed(0)} ms` : ms >= 1 ? `${ms.toFixed(2)} ms` : `${(ms * 1000).toFixed(0)} µs`);
 
 function bytes(size) {
   if (size === null) return "unbounded";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let unit = 0;
-  while (size >= 1024 && unit < units.length - 1) { size /= 1024; unit++; }
-  return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
+  const unit = Math.min(4, Math.floor(Math.log2(size || 1) / 10));
+  return `${unit ? (size / 1024 ** unit).toFixed(1) : size} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
-// Why a node is portable that nobody gave a reason for.
-const UNASKED = DATA.plugins.length ? "no plugin was asked" : "not known";
-const shortOp = (op) => op.replace(/^aten\./, "").replace(/\.(default|Tensor|out)$/, "");
+// Each of some texts with how often it is there, most often first.
+function counted(texts) {
+  const counts = new Map();
+  for (const one of texts) counts.set(one, (counts.get(one) || 0) + 1);
+  return [...counts].sort((one, other) => other[1] - one[1]);
+}

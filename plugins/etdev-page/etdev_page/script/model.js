@@ -1,111 +1,65 @@
-// The model: the document's rows as objects, each with what can be worked out about it.
+// The model: the boxes of a method, which are inputs, nodes, partitions and modules.
 
-function decodeNode(row, index) {
-  const [name, op, source, module, line, owner, pin, ...said] = row;
-  const verdicts = [];
-  for (let at = 0; at < said.length; at += 3) {
-    verdicts.push({ plugin: text(said[at]), code: text(said[at + 1]), text: text(said[at + 2]) });
-  }
+// The reason of a portable node about which no plugin said anything.
+const UNASKED = DATA.plan.plugins.length ? "no plugin was asked" : "not known";
+const reasonOf = (verdict) => `${verdict.plugin}: ${verdict.text || verdict.code}`;
+const shortOp = (op) => op.replace(/^aten\./, "").replace(/\.(default|Tensor|out)$/, "");
+
+function methodOf(index) {
+  const plan = DATA.plan.methods[index];
+  const { boxes, edges, modules } = DATA.graphs[index];
+  const nodes = new Map(plan.ledger.entries.map((entry) => [entry.node, { ...entry, owner: ownerOf(entry) }]));
+  const partitions = new Map(plan.partitions.map((partition) => [partition.name, partition]));
+  const vertices = boxes.map((box) => vertexOf(box, nodes, partitions.get(box.name)));
+  const groups = modules.map((group) => ({ ...group, kind: "module", owner: "", device: "" }));
+  const items = [...vertices, ...groups];
+  items.forEach((item, id) => Object.assign(item, { id, reads: [], readers: [] }));
+  for (const group of groups.toReversed()) fillGroup(group, group.children.map((id) => items[id]));
+  const links = edges.map(({ source, target, values }) => {
+    const [from, to] = [items[source], items[target]];
+    const copies = from.device === to.device ? [] : plan.copies.filter((copy) => copy.target === to.device && values.includes(copy.tensor.name));
+    const edge = { from, to, values, copies };
+    from.readers.push(edge);
+    to.reads.push(edge);
+    return edge;
+  });
+  items.forEach(label);
+  const most = Math.max(0, ...vertices.map((vertex) => vertex.ms));
+  const { missed, owned } = DATA.explanation;
   return {
-    index, name, op: text(op), source: text(source), module: text(module), line: text(line),
-    owner: text(owner), pin: text(pin), verdicts,
+    name: plan.method, plan, nodes: [...nodes.values()], vertices, groups, items, edges: links, root: groups[0], most,
+    missed: missed.filter((one) => one.method === plan.method), owned: owned[plan.method] || {},
+    // A .pte without a ledger has the calls of kernels, but not the nodes of its delegates.
+    inKernels: plan.partitions.some((partition) => !partition.nodes.length),
   };
 }
 
-const reasonOf = (verdict) => `${verdict.plugin}: ${verdict.text || verdict.code}`;
+// Documents of earlier versions name no owner of portable nodes.
+const ownerOf = (entry) => entry.owner || (entry.op === "call_delegate" ? "foreign" : "portable");
 
-function decodeVertex(method, [kind, what, module, ms], id) {
-  const vertex = { id, kind, module: text(module), ms, members: [], device: "cpu" };
-  if (kind === "p") {
-    const partition = method.partitions[what];
-    const members = partition.nodes.map((index) => method.nodes[index]);
-    return Object.assign(vertex, {
-      partition, members, name: partition.name, owner: partition.plugin, device: partition.device,
-      ms: partition.ms, label: partition.name, sub: subtitle(members.length ? count(members.length, "node") : "delegate", partition),
-    });
+function vertexOf({ kind, name, module }, nodes, partition) {
+  const ms = DATA.times[name] ?? null;
+  const vertex = { kind, name, module, ms, owner: "", device: "cpu", members: [] };
+  if (kind === "node") Object.assign(vertex, { members: [nodes.get(name)], owner: nodes.get(name).owner });
+  if (kind !== "partition") return vertex;
+  const members = partition.nodes.map((node) => nodes.get(node)).filter(Boolean);
+  return { ...vertex, partition, members, owner: partition.plugin, device: partition.device };
+}
+
+function fillGroup(group, children) {
+  for (const child of children) child.parent = group;
+  group.members = children.flatMap((child) => child.members);
+  group.ms = children.reduce((sum, child) => sum + (child.ms || 0), 0) || null;
+}
+
+function label(item) {
+  const { kind, name, members, device, ms, parent } = item;
+  item.label = kind === "node" ? shortOp(members[0].op) : name;
+  if (kind === "module") {
+    const above = parent && parent.name ? parent.name.length + 1 : 0;
+    const part = item.part[1] > 1 ? ` · ${item.part[0]} of ${item.part[1]}` : "";
+    item.label = (name.slice(above) || "model") + part;
   }
-  if (kind === "n") {
-    const node = method.nodes[what];
-    return Object.assign(vertex, {
-      node, members: [node], name: node.name, owner: node.owner, label: shortOp(node.op),
-      sub: ms === null ? "" : time(ms),
-    });
-  }
-  return Object.assign(vertex, { name: what, owner: "", label: what, sub: "input" });
-}
-
-function subtitle(nodes, partition) {
-  const parts = [nodes];
-  if (partition.device !== "cpu") parts.push(partition.device);
-  if (partition.ms !== null) parts.push(time(partition.ms));
-  return parts.join(" · ");
-}
-
-function decodeMethod(raw) {
-  const method = { ...raw, nodes: raw.nodes.map(decodeNode) };
-  method.vertices = raw.vertices.map((row, id) => decodeVertex(method, row, id));
-  const first = method.vertices.length;
-  method.groups = raw.groups.map((group, index) => decodeGroup(method, group, first + index));
-  method.items = [...method.vertices, ...method.groups];
-  method.root = method.groups[0];
-  method.root.parent = null;
-  for (const group of method.groups) {
-    for (const child of group.children) method.items[child].parent = group;
-  }
-  method.homes = new Map(method.vertices.flatMap((v) => v.members.map((node) => [node.index, v])));
-  countMembers(method);
-  linkEdges(method);
-  method.devices = [...new Set(method.vertices.map((v) => v.device))].sort();
-  return method;
-}
-
-function decodeGroup(method, group, id) {
-  const path = text(group.path);
-  const part = group.part[1] > 1 ? ` · ${group.part[0]} of ${group.part[1]}` : "";
-  return { ...group, id, kind: "g", path, part, owned: new Map(), members: 0, ms: 0, open: false, hits: 0 };
-}
-
-// What is in each group; groups come before those in them.
-function countMembers(method) {
-  for (const vertex of method.vertices) {
-    for (let group = vertex.parent; group; group = group.parent) {
-      group.members += vertex.members.length;
-      group.ms += vertex.ms || 0;
-      if (vertex.owner) group.owned.set(vertex.owner, (group.owned.get(vertex.owner) || 0) + vertex.members.length);
-    }
-  }
-  for (const group of method.groups) {
-    const above = group.parent && group.parent.path ? group.parent.path.length + 1 : 0;
-    group.label = (group.path.slice(above) || group.path || "model") + group.part;
-    group.sub = subtitle(count(group.members, "node"), { device: "cpu", ms: group.ms || null });
-  }
-}
-
-// Each edge belongs to the group in which it is a way between two children.
-function linkEdges(method) {
-  for (const item of method.items) Object.assign(item, { reads: [], readers: [] });
-  for (const group of method.groups) group.between = new Map();
-  method.edges = method.edges.map(([from, to, values, copies]) => {
-    const edge = { from: method.vertices[from], to: method.vertices[to], values, copies };
-    edge.from.readers.push(edge);
-    edge.to.reads.push(edge);
-    const [group, source, target] = meeting(edge.from, edge.to);
-    const key = `${source.id} ${target.id}`;
-    if (!group.between.has(key)) group.between.set(key, []);
-    group.between.get(key).push(edge);
-    return edge;
-  });
-}
-
-function ancestors(item) {
-  const path = [];
-  for (; item; item = item.parent) path.unshift(item);
-  return path;
-}
-
-function meeting(one, other) {
-  const [a, b] = [ancestors(one), ancestors(other)];
-  let depth = 0;
-  while (a[depth] === b[depth]) depth++;
-  return [a[depth - 1], a[depth], b[depth]];
+  const size = kind === "input" ? "input" : kind === "node" ? "" : members.length ? count(members.length, "node") : "delegate";
+  item.sub = [size, device === "cpu" ? "" : device, ms === null ? "" : time(ms)].filter(Boolean).join(" · ");
 }

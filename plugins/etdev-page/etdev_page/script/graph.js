@@ -1,0 +1,110 @@
+// The graph: boxes in rows, which the browser lays out, and lines between them.
+
+let METHOD = null;
+let CHOSEN = null;
+// What is drawn: boxes, open modules, and lines.
+let SHOWN = [];
+let OPENED = [];
+let LINES = [];
+
+function render() {
+  [SHOWN, OPENED] = [[], []];
+  for (const item of METHOD.items) item.head = null;
+  const tip = el("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 90 }, el("path", { d: "M0 1 7 4 0 7z" }));
+  const lines = el("svg", {}, el("defs", {}, tip));
+  METHOD.root.open = true;
+  byId("scene").replaceChildren(...rowsOf(METHOD.root), lines);
+  if (!METHOD.vertices.length) byId("scene").append(quiet("This method computes nothing: it has no nodes."));
+  place();
+  OPENED.forEach(align);
+  LINES = OPENED.flatMap((group) => group.lines.map((line) => lineOf(group, line)));
+  lines.append(...LINES.map((line) => line.path));
+  repaint();
+}
+
+// The document has the rows and their order; a number beyond the children is a bend of a line.
+function rowsOf(group) {
+  OPENED.push(group);
+  group.slots = new Map();
+  return group.rows.map((row) => el("div", { class: "row" }, row.map((number) => {
+    const slot = number < group.children.length ? frameOf(METHOD.items[group.children[number]]) : el("i");
+    group.slots.set(number, slot);
+    return slot;
+  })));
+}
+
+function frameOf(item) {
+  const { kind, name, owner, device, open, sub, ms } = item;
+  const sign = kind === "module" ? (open ? "− " : "+ ") : "";
+  item.head = el("button", { class: `box ${kind}`, owner, "data-name": name, title: item.label, onclick: () => press(item) },
+    el("span", {}, sign + item.label), open ? "" : el("small", {}, sub), kind === "module" && !open ? stackOf(item) : "");
+  if (device && device !== "cpu") item.head.classList.add("elsewhere");
+  if (ms && kind !== "module") item.head.style.setProperty("--heat", `${(70 * ms) / METHOD.most}%`);
+  SHOWN.push(item);
+  return open ? el("div", { class: "open" }, item.head, rowsOf(item)) : item.head;
+}
+
+// Who owns what is in a module.
+function stackOf({ members }) {
+  return el("div", { class: "stack" }, counted(members.map((node) => node.owner)).map(([owner, number]) => el("i", { style: `flex: ${number}`, owner, title: owner })));
+}
+
+function placeOf(element) {
+  const [zero, { left, width, top, bottom }] = [byId("scene").getBoundingClientRect(), element.getBoundingClientRect()];
+  return { x: (left + width / 2 - zero.left) / ZOOM, top: (top - zero.top) / ZOOM, bottom: (bottom - zero.top) / ZOOM };
+}
+
+function lineOf(group, { source, target, edges, bends }) {
+  const [from, to] = [source, target].map((number) => METHOD.items[group.children[number]]);
+  const slots = [source, ...bends, target].map((number) => group.slots.get(number));
+  const places = slots.map((slot) => ({ ...placeOf(slot), row: placeOf(slot.parentElement) }));
+  const [first, last] = [places[0], places.at(-1)];
+  let path = `M${first.x} ${first.bottom}V${first.row.bottom}`;
+  for (let at = 1; at < places.length; at++) {
+    const [above, below] = [places[at - 1], places[at]];
+    const half = (above.row.bottom + below.row.top) / 2;
+    path += `C${above.x} ${half} ${below.x} ${half} ${below.x} ${below.row.top}`;
+    path += `V${below === last ? below.top : below.row.bottom}`;
+  }
+  const covered = edges.map((number) => METHOD.edges[number]);
+  const copies = covered.flatMap((edge) => edge.copies);
+  const values = covered.flatMap((edge) => edge.values).join(", ");
+  const told = copies.map((copy) => `${bytes(copy.tensor.size_bytes)} copied to ${copy.target}`);
+  const long = !bends.length && last.row.top - first.row.bottom > 60;
+  const kinds = ["way", copies.length ? "copied" : "", long ? "long" : ""].join(" ");
+  return { from, to, path: el("path", { class: kinds, d: path }, el("title", {}, [values, ...told].join("\n"))) };
+}
+
+// Moves each row, as far as there is room, so that its boxes are below those that they read from.
+function align(group) {
+  const above = new Map();
+  for (const { source, target, bends } of group.lines) {
+    const chain = [source, ...bends, target];
+    chain.slice(1).forEach((number, at) => above.set(number, [...(above.get(number) || []), chain[at]]));
+  }
+  const x = new Map([...group.slots].map(([number, slot]) => [number, placeOf(slot).x]));
+  for (const row of group.rows) {
+    const moves = row.filter((number) => number < group.children.length && above.has(number)).map((number) => {
+      const near = above.get(number);
+      return near.reduce((sum, other) => sum + x.get(other), 0) / near.length - x.get(number);
+    });
+    const element = group.slots.get(row[0]).parentElement;
+    const room = (element.parentElement.clientWidth - 24 - element.scrollWidth) / 2;
+    const wanted = moves.length ? moves.reduce((sum, move) => sum + move, 0) / moves.length : 0;
+    const move = Math.max(-room, Math.min(room, wanted));
+    element.style.left = `${move}px`;
+    for (const number of row) x.set(number, x.get(number) + move);
+  }
+}
+
+// After a choice or a filter everything has another class, and nothing another place.
+function repaint() {
+  for (const item of SHOWN) {
+    const dim = isDim(item);
+    for (const [name, on] of Object.entries({ dim, chosen: item === CHOSEN, hit: FILTER.query && !dim && !item.open })) item.head.classList.toggle(name, Boolean(on));
+  }
+  for (const { path, from, to } of LINES) {
+    path.classList.toggle("near", from === CHOSEN || to === CHOSEN);
+    path.classList.toggle("dim", isDim(from) || isDim(to));
+  }
+}
