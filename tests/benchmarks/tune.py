@@ -201,7 +201,7 @@ def row(runner: Local, name: str, budget_s: float, threads: int) -> dict[str, An
         "seconds": report.seconds,
         "measured": report.measured,
         "disturbed": report.disturbed,
-        "moves_taken": [asdict(move) for move in report.moves if move.taken],
+        "moves_taken": [trial.name for trial in report.trials if trial.detail.startswith("taken")],
     }
 
 

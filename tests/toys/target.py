@@ -12,7 +12,8 @@ from etdev_tune.exchange import Failure, Request, Result
 from etdev.pte.read import read
 from etdev.runtime.run import execute
 
-QUIET_NS = (10_000_000, 10_000_000)
+# Times of the fixed calculation on a target that nothing, and something, disturbs.
+QUIET_NS, BUSY_NS = (10_000_000, 10_000_000), (10_000_000, 20_000_000)
 
 
 class Scripted:
@@ -22,7 +23,7 @@ class Scripted:
         milliseconds: Given the backends of a program, one for each delegate: the time of a call, or
             a Failure.
         noise: How much the times of processes scatter.
-        others_cpu: Processors that everything else uses.
+        sentinel_ns: Times of the fixed calculation.
     """
 
     name = "scripted"
@@ -31,9 +32,9 @@ class Scripted:
         self,
         milliseconds: Callable[[list[str]], Any],
         noise: float = 0.0,
-        others_cpu: float | None = 0.0,
+        sentinel_ns: tuple[int, ...] = QUIET_NS,
     ) -> None:
-        self.milliseconds, self.others_cpu = milliseconds, others_cpu
+        self.milliseconds, self.sentinel_ns = milliseconds, sentinel_ns
         self.requests: list[Request] = []
         self.digests: list[int] = []
         self.noise = noise
@@ -64,8 +65,7 @@ class Scripted:
         return Result(
             times_ns=tuple((time,) * request.repetitions for _ in request.inputs),
             outputs=tuple(outputs) if request.outputs else (),
-            sentinel_ns=QUIET_NS,
-            others_cpu=self.others_cpu,
+            sentinel_ns=self.sentinel_ns,
             memory_bytes=1000,
         )
 

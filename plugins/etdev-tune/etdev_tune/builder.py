@@ -1,7 +1,4 @@
-"""Lowering of candidates to .pte files, each with the registry and arguments of the user.
-
-Each method is exported once for all of them.
-"""
+"""Lowering of candidates to .pte files, each with the registry and arguments of the user."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,7 +133,7 @@ class Build:
         return sum(len(method.partitions) for method in self.plan.methods)
 
     @property
-    def fallback(self) -> int:
+    def portable_nodes(self) -> int:
         """Number of nodes on portable kernels."""
         return sum(len(method.fallback) for method in self.plan.methods)
 
@@ -148,7 +146,6 @@ class Builder:
     setup: Setup
     folder: Path
     _builds: dict[str, Build | Failure] = field(factory=dict)
-    _exported: dict[str, Method] = field(factory=dict)
     _decisions: dict[str, Decision] = field(factory=dict)
 
     def build(self, candidate: Candidate) -> Build | Failure:
@@ -179,26 +176,22 @@ class Builder:
         return _described(candidate, path, lowered, time.perf_counter() - start), lock
 
     def _attempt(self, candidate: Candidate) -> Build | Failure:
+        start = time.perf_counter()
+        place = self.folder / f"{len(self._builds):03d}"
+        with in_scratch():
+            place.mkdir(parents=True, exist_ok=True)
         try:
             with warnings.catch_warnings():
                 # Such as about a pin that matches nothing, or a registry without plugins.
                 warnings.simplefilter("ignore")
-                return self._built(candidate)
+                lowered = self._lowered(candidate)
+                path = lowered.save(place / "program.pte")
+            return _described(candidate, path, lowered, time.perf_counter() - start)
         except EtdevError as error:
-            cause = error.__cause__
-            if isinstance(error, ArtifactError) and isinstance(cause, OSError):
+            if isinstance(error, ArtifactError) and isinstance(error.__cause__, OSError):
                 # A full disk says nothing about the candidate.
-                raise no_room(cause) from error
+                raise no_room(error.__cause__) from error
             return Failure(REFUSED, first_line(error))
-
-    def _built(self, candidate: Candidate) -> Build:
-        start = time.perf_counter()
-        lowered = self._lowered(candidate)
-        place = self.folder / f"{len(self._builds):03d}"
-        with in_scratch():
-            place.mkdir(parents=True, exist_ok=True)
-        path = lowered.save(place / "program.pte")
-        return _described(candidate, path, lowered, time.perf_counter() - start)
 
     def _lowered(self, candidate: Candidate) -> Lowered:
         """Lower a candidate; those with the same plugins and options share a conversion."""
@@ -206,20 +199,19 @@ class Builder:
         key = evolve(candidate, limits={}, pins=()).key
         known = self._decisions.get(key)
         if known is None:
-            lowered = lowerer.lower(self._methods())
+            lowered = lowerer.lower(self._exported)
             # Conversions are as large as the model.
             self._decisions = dict([*self._decisions.items(), (key, lowered.decision)][-_KEPT:])
             return lowered
         return lowerer.compilation.lower(lambda: _planned(lowerer, known))
 
-    def _methods(self) -> Mapping[str, Method]:
-        """Return the methods as exported programs."""
-        if not self._exported:
-            self._exported = {
-                name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)
-                for name, method in self.methods.items()
-            }
-        return self._exported
+    @cached_property
+    def _exported(self) -> Mapping[str, Method]:
+        """Methods as exported programs, which all candidates share."""
+        return {
+            name: evolve(method, model=method.export(Table(QUIRKS)), dynamic_shapes=None)
+            for name, method in self.methods.items()
+        }
 
 
 def _planned(lowerer: Lowerer, known: Decision) -> Decision:

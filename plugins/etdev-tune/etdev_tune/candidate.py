@@ -28,7 +28,6 @@ class Candidate:
         limits: Limits by plugin that differ from the user's registry.
         pins: Pins, after those of the user.
         always: The candidate is a baseline, which the winner must beat.
-        simplify: Remove redundant work first; None as the user decided.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Candidate:
     limits: Mapping[str, Limits] = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     always: bool = False
-    simplify: bool | None = None
 
     @property
     def key(self) -> str:
@@ -45,7 +43,7 @@ class Candidate:
         options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
         limits = {name: str(own) for name, own in sorted(self.limits.items())}
         pins = [str(pin) for pin in self.pins]
-        return repr((self.plugins, options, limits, pins, self.simplify))
+        return repr((self.plugins, options, limits, pins))
 
     def registry(self, base: Registry) -> Registry:
         """Return the registry that lowers a model as this candidate, made of the user's."""
@@ -60,7 +58,6 @@ class Candidate:
             entries=tuple(self._entry(base.entry(name)) for name in self.plugins),
             unlisted="ignore",
             pins=tuple(pins),
-            simplify=base.simplify if self.simplify is None else self.simplify,
             path=None,
             text="",
         )
@@ -85,10 +82,6 @@ class Candidate:
         plugins = dict.fromkeys([*self.plugins, *([owner] if owner != PORTABLE else [])])
         return self._changed(words, pins=(*pins, *self.pins), plugins=tuple(plugins))
 
-    def simplified(self, simplify: bool) -> Candidate:
-        """Return a copy with simplification on or off."""
-        return self._changed(f"simplify={str(simplify).lower()}", simplify=simplify)
-
     def _changed(self, words: str, **changes: Any) -> Candidate:
         return evolve(self, name=f"{self.name}; {words}", always=False, **changes)
 
@@ -101,24 +94,16 @@ class Candidate:
         )
 
 
-def always(names: Sequence[str]) -> list[Candidate]:
-    """Return the baselines other than portable kernels alone, given the untuned claim order."""
+def baselines(names: Sequence[str]) -> list[Candidate]:
+    """Return the untuned claim order, each of its plugins alone, and portable kernels alone."""
     alone = [Candidate(f"{name} alone", (name,), always=True) for name in names]
-    return [Candidate(UNTUNED, tuple(names), always=True), *(alone if len(names) > 1 else [])]
-
-
-def portable() -> Candidate:
-    """Return the candidate without plugins."""
-    return Candidate("portable alone", (), always=True)
-
-
-def untuned_without(names: Sequence[str], left_out: Sequence[str]) -> Candidate:
-    """Return the untuned plan without the plugins that can't compile here."""
-    return Candidate(f"{UNTUNED} without {', '.join(left_out)}", tuple(names), always=True)
+    portable = Candidate(f"{PORTABLE} alone", (), always=True)
+    untuned = Candidate(UNTUNED, tuple(names), always=True)
+    return [untuned, *(alone if len(names) > 1 else []), portable]
 
 
 def orders_of(names: Sequence[str]) -> list[Candidate]:
-    """Return claim orders of two plugins or more, except the given one."""
+    """Return claim orders of two plugins or more."""
     whole = tuple(names)
     if len(whole) <= _FEW:
         orders = [o for size in range(2, len(whole) + 1) for o in permutations(whole, size)]
@@ -126,5 +111,4 @@ def orders_of(names: Sequence[str]) -> list[Candidate]:
         first = [(name, *(other for other in whole if other != name)) for name in whole]
         orders = [*permutations(whole, 2), *first]
     # The longest first, since they have the most to choose from.
-    orders.sort(key=lambda order: -len(order))
-    return [Candidate(", ".join(o), o) for o in dict.fromkeys(orders) if o != whole]
+    return [Candidate(", ".join(o), o) for o in sorted(orders, key=len, reverse=True)]

@@ -36,40 +36,29 @@ class Case:
     """Consecutive calls of one method in eager PyTorch, which carry its state on.
 
     Args:
-        weights: Weight of each call's time; 0 is not timed.
+        timed: Positions of the calls that are timed.
     """
 
     method: str
     calls: tuple[Call, ...]
-    weights: tuple[float, ...]
+    timed: tuple[int, ...]
     digest: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        content = [self.method, self.weights]
-        content += [(_plain(call.inputs), _plain(call.outputs)) for call in self.calls]
-        object.__setattr__(self, "digest", blake3(pickle.dumps(content, 4)).hexdigest())
+        values = [_plain(value) for call in self.calls for value in (*call.inputs, *call.outputs)]
+        content = pickle.dumps((self.method, self.timed, values), 4)
+        object.__setattr__(self, "digest", blake3(content).hexdigest())
 
-    def inputs(self, count: int) -> list[list[Any]]:
+    def inputs(self, count: int) -> tuple[tuple[Any, ...], ...]:
         """Return flat inputs of each call for a .pte that takes that many, perhaps without None."""
-        return [
-            list(call.inputs)
-            if len(call.inputs) == count
-            else [value for value in call.inputs if value is not None]
+        return tuple(
+            tuple(v for v in call.inputs if len(call.inputs) == count or v is not None)
             for call in self.calls
-        ]
-
-    @property
-    def timed(self) -> tuple[int, ...]:
-        """Positions of the calls that are timed."""
-        return tuple(index for index, weight in enumerate(self.weights) if weight)
+        )
 
 
-def cases_of(
-    methods: Mapping[str, Method],
-    inputs: Any = None,
-    weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
-) -> list[Case]:
-    """Call every method in eager PyTorch, with inputs and weights as `tune` takes them.
+def cases_of(methods: Mapping[str, Method], inputs: Any = None) -> list[Case]:
+    """Call every method in eager PyTorch, with inputs as `tune` takes them.
 
     Without inputs, the example inputs are taken, and fresh ones like them with dynamic sizes at
     their bounds. A file's inputs are `Leaves`.
@@ -80,8 +69,7 @@ def cases_of(
     cases = []
     for name, method in methods.items():
         given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-        own = weights.get(name) if isinstance(weights, Mapping) else weights
-        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given, own))
+        cases.append(_case(Reference.of(method, method.export(Table(QUIRKS))), given))
     return cases
 
 
@@ -119,7 +107,7 @@ def _error(value: Any, wanted: Any) -> float:
     return 0.0 if error <= allowed else math.inf
 
 
-def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None) -> Case:
+def _case(reference: Reference, inputs: Any) -> Case:
     who = f"method {reference.method.name!r}"
     if is_random(reference):
         what = "changes its answer between runs, so no candidate can be held against it"
@@ -134,16 +122,13 @@ def _case(reference: Reference, inputs: Any, weights: Sequence[float] | None) ->
     except VerifyError as error:
         raise TuneError(who, error.what, _CURE) from error
     # Calls that PyTorch refuses are missing.
-    used = [call.inputs for call in session[: len(given)]]
-    same = len(used) == len(given) and all(
-        len(a) == len(b) and all(map(operator.is_, a, b)) for a, b in zip(used, given, strict=True)
-    )
-    if not same:
+    used = [value for call in session[: len(given)] for value in call.inputs]
+    wanted = [value for call in given for value in call]
+    if len(used) != len(wanted) or not all(map(operator.is_, used, wanted)):
         raise TuneError(who, "eager PyTorch can't run the given inputs", _CURE)
     _refuse_idle(who, session)
-    own = _given_weights(weights, len(given)) if given else _sampled_weights(session)
-    own += [0.0] * (len(session) - len(own))
-    return Case(reference.method.name, tuple(session), tuple(own))
+    timed = tuple(range(len(given))) if given else _sampled(session)
+    return Case(reference.method.name, tuple(session), timed)
 
 
 def _flat(reference: Reference, leaves: Leaves) -> list[Any]:
@@ -159,53 +144,33 @@ def _flat(reference: Reference, leaves: Leaves) -> list[Any]:
     return [None if value is None else next(values) for value in example]
 
 
-def _given_weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    if weights is None:
-        return [1.0] * count
-    if len(weights) != count:
-        what = f"{len(weights)} weights for {count} inputs"
-        raise TuneError("weights", what, "give one for each")
-    if any(not math.isfinite(w) or w < 0 for w in weights) or not any(weights):
-        raise TuneError("weights", f"are {list(weights)}", "give numbers of at least 0, not all 0")
-    return [float(weight) for weight in weights]
-
-
-def _sampled_weights(session: Sequence[Call]) -> list[float]:
-    """Return weights that time one call of each combination of sizes."""
-    seen: set[Any] = set()
-    weights = []
-    for call in session:
+def _sampled(session: Sequence[Call]) -> tuple[int, ...]:
+    """Return the position of the first call of each combination of sizes."""
+    first: dict[Any, int] = {}
+    for index, call in enumerate(session):
         sizes = tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in call.inputs)
-        weights.append(0.0 if sizes in seen else 1.0)
-        seen.add(sizes)
-    return weights
+        first.setdefault(sizes, index)
+    return tuple(first.values())
 
 
 def _refuse_idle(who: str, session: Sequence[Call]) -> None:
     """Refuse calls whose results a wrong candidate would have, too."""
-    outputs = [value for call in session for value in call.outputs]
     kinds = (torch.Tensor, int, float, bool)
-    tensors = [torch.as_tensor(value).detach() for value in outputs if isinstance(value, kinds)]
-    values = [tensor for tensor in tensors if tensor.numel()]
+    outputs = [value for call in session for value in call.outputs if isinstance(value, kinds)]
+    values = [tensor for v in outputs if (tensor := torch.as_tensor(v).detach()).numel()]
     if not values:
         raise TuneError(who, "returns nothing to compare", "return its result")
     # An index or a flag may well be 0.
     floats = [v for v in values if v.is_floating_point() or v.is_complex()]
-    if floats and not any(bool(value.isfinite().any()) for value in floats):
-        what = "no inputs exercise it: all it returns is NaN or infinite"
-        raise TuneError(who, what, _CURE)
     if floats and not any(bool((v.isfinite() & (v.abs() > _TINY)).any()) for v in floats):
-        raise TuneError(who, "no inputs exercise it: all it returns is 0", _CURE)
+        what = "no inputs exercise it: all it returns is 0, NaN or infinite"
+        raise TuneError(who, what, _CURE)
 
 
-def _plain(values: Sequence[Any]) -> list[Any]:
-    """Return values as bytes, shapes and numbers, for a digest."""
-    plain: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            dense = value.detach().contiguous().reshape(-1)
-            data = dense.view(torch.uint8) if dense.numel() else dense
-            plain.append((str(value.dtype), tuple(value.shape), data.numpy().tobytes()))
-        else:
-            plain.append(repr(value))
-    return plain
+def _plain(value: Any) -> Any:
+    """Return a value as bytes, shape and dtype, or text, for a digest."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    dense = value.detach().contiguous().reshape(-1)
+    data = dense.view(torch.uint8) if dense.numel() else dense
+    return str(value.dtype), tuple(value.shape), data.numpy().tobytes()

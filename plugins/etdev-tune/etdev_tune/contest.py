@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from attrs import define, field, frozen
 
 from etdev.errors import TuneError
+from etdev.schema.converters import seconds
 from etdev_tune.measurer import Measurer
 from etdev_tune.record import Record
 from etdev_tune.report import Confirmation, Estimate
@@ -38,27 +39,17 @@ _OVERRUN = 0.1
 class Clock:
     """A time budget in seconds, which begins when this is made."""
 
-    budget_s: float = field()
+    budget_s: float = field(validator=seconds(TuneError, "budget", "give seconds, such as 600"))
     _start: float = field(factory=time.monotonic)
-
-    @budget_s.validator
-    def _check(self, _: object, value: float) -> None:
-        if not value > 0:
-            raise TuneError("budget", f"is {value!r}", "give seconds above 0, such as 600")
 
     @property
     def spent(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._start
 
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return self.budget_s - self.spent
-
-    def allows(self, seconds: float) -> bool:
+    def allows(self, needed: float) -> bool:
         """Return True if that much time is left."""
-        return seconds <= self.left
+        return needed <= self.budget_s - self.spent
 
 
 @frozen(eq=False)
@@ -94,14 +85,14 @@ class Contest:
         admitted = [record for record in records if record.admitted(self.tolerance)]
         return min(admitted, key=self.cost, default=None)
 
-    def duel(self, challenger: Record, holder: Record, session: str) -> Estimate | None:
+    def duel(self, challenger: Record, holder: Record) -> Estimate | None:
         """Measure two candidates until one is ahead, or the budget lasts for the reserve alone.
 
         Return the challenger's cost as a multiple of the holder's; None if the challenger fails.
         """
         least, most = _DUEL
         for number in range(_LONGEST):
-            self.measurer.round([holder, challenger], session, number)
+            self.measurer.round([holder, challenger], "duel", number)
             ratio = challenger.against(holder, self.objective)
             if ratio is None or not challenger.admitted(self.tolerance):
                 return None
@@ -121,11 +112,7 @@ class Contest:
     def confirm(self, winner: Record, name: str, other: Record, against: str) -> Confirmation:
         """Measure two records in fresh processes, in rounds that the search has not seen.
 
-        Args:
-            winner: The best of the search.
-            name: Name of its candidate.
-            other: The record that it would replace.
-            against: Name of that one's candidate.
+        The names are those of their candidates.
         """
         least, most = _CONFIRMATION
         ratio, rounds = None, 0
@@ -152,8 +139,8 @@ class Contest:
 
     def _lasts(self, processes: int, overrun: float = 0.0) -> bool:
         """Return True if the budget, or a little more of it, lasts for that many processes."""
-        seconds = processes * (self.measurer.usual_s or 0.0)
-        return self.clock.allows(seconds - overrun * self.clock.budget_s)
+        needed = processes * (self.measurer.usual_s or 0.0)
+        return self.clock.allows(needed - overrun * self.clock.budget_s)
 
     def _enough(self, records: Sequence[Record]) -> bool:
         """Return True if the budget is spent, and a record is within the tolerance."""

@@ -9,23 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 from attrs import field, frozen
 
 from etdev.errors import TuneError
+from etdev.schema.converters import count
 
-# Kinds of failures.
-CRASH = "crash"
-HANG = "hang"
-REFUSED = "refused"
-SLOW = "slow"
-UNTRIED = "untried"
+# Kinds of failures; a worker has two more.
+REFUSED, UNTRIED = "refused", "untried"
 BUDGET_SPENT = "the budget was spent"
-
-
-def _at_least(least: float) -> Any:
-    def check(_: object, attribute: Any, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-            what = f"{attribute.name} is {value!r}"
-            raise TuneError("policy", what, f"it must be a number of at least {least:g}")
-
-    return check
 
 
 @frozen(kw_only=True)
@@ -43,12 +31,12 @@ class Policy:
             seen to take six times as long in the first milliseconds.
     """
 
-    threads: int = field(default=1, validator=_at_least(1))
-    warmup: int = field(default=3, validator=_at_least(0))
-    repetitions: int = field(default=20, validator=_at_least(1))
-    seconds: float = field(default=1.0, validator=_at_least(0))
-    timeout_s: float = field(default=120.0, validator=_at_least(0))
-    warmup_s: float = field(default=0.02, validator=_at_least(0))
+    threads: int = field(default=1, validator=count(1, TuneError, "policy"))
+    warmup: int = field(default=3, validator=count(0, TuneError, "policy"))
+    repetitions: int = field(default=20, validator=count(1, TuneError, "policy"))
+    seconds: float = 1.0
+    timeout_s: float = 120.0
+    warmup_s: float = 0.02
 
 
 @frozen(eq=False)
@@ -78,28 +66,22 @@ class Request(Policy):
 
 @frozen
 class Result:
-    """Times, outputs and resources of a process on the target.
+    """Times, outputs and memory of a process on the target.
 
     Args:
         times_ns: Wall time of each timed call, by set of inputs.
         outputs: Flat outputs by set of inputs; empty if they were not requested.
         sentinel_ns: Times of a fixed calculation before, between and after the sets, which show how
             fast the target itself was.
-        others_cpu: Processors that everything else on the target used meanwhile, such as 0.3; None
-            if unknown.
         memory_bytes: Highest resident memory of the process; None if unknown.
         error: Largest error of the outputs, which etdev fills in; None without outputs.
-        disturbance: Why the times can't be trusted, which etdev fills in; empty if nothing
-            disturbed them.
     """
 
     times_ns: tuple[tuple[int, ...], ...] = field()
     outputs: tuple[tuple[Any, ...], ...] = field(default=(), eq=False)
     sentinel_ns: tuple[int, ...] = ()
-    others_cpu: float | None = None
     memory_bytes: int | None = None
     error: float | None = None
-    disturbance: str = ""
 
     @times_ns.validator
     def _check(self, _: object, times_ns: tuple[tuple[int, ...], ...]) -> None:
@@ -112,8 +94,8 @@ class Failure:
     """The reason why a candidate has no result; a finding about it, not an error of the tuning.
 
     Args:
-        kind: `crash`, `hang`, `refused` (the runtime's own error), `slow` (given up, since it is
-            much slower than other candidates), or `untried` (the budget was spent).
+        kind: `crash`, `hang`, `refused` (the runtime's own error), or `untried` (the budget was
+            spent).
         detail: The signal, the limit in seconds, or the first line of the error.
     """
 
@@ -145,7 +127,7 @@ class Runner(Protocol):
         """Push the files that the target lacks, and run the program in a new process.
 
         Raises:
-            RunError: The target is lost or its disk is full: the candidate is not to blame.
+            RunError: The inputs don't fit the method, or the target is lost or its disk is full.
         """
 
     def close(self) -> None:

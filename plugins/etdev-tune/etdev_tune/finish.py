@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attrs import asdict, evolve
+from attrs import evolve
 
 from etdev.errors import TuneError
-from etdev.schema.limits import Limits
 from etdev.schema.lock import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
@@ -72,16 +71,10 @@ def _report(
     search: Search, outputs: Outputs, chosen: Attempt, confirmation: Confirmation | None
 ) -> Report:
     measurer = search.contest.measurer
-    notes = [measurer.sentinel.summary] if measurer.sentinel.disturbed else []
-    if not search.finished:
-        notes.append("the budget ended before the search did")
-    trials = _trials(search.attempts, search.contest.tolerance)
-    untuned = next((trial.detail for trial in trials if trial.name == UNTUNED), "")
     return Report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
-        verdict=(not confirmation and _spent(search, chosen))
-        or _verdict(chosen.candidate.name, confirmation, untuned),
+        verdict=_verdict(chosen.candidate.name, confirmation, search.finished),
         objective=search.contest.objective,
         tolerance=search.contest.tolerance,
         target=measurer.runner.name,
@@ -95,35 +88,20 @@ def _report(
         measured=measurer.taken,
         reused=measurer.reused,
         disturbed=measurer.sentinel.disturbed,
-        notes=tuple(notes),
-        trials=trials,
-        moves=tuple(search.moves),
+        trials=_trials(search.attempts, search.contest.tolerance),
         confirmation=confirmation,
     )
 
 
-def _spent(search: Search, chosen: Attempt) -> str:
-    """Say which candidates the spent budget left unconfirmed or unmeasured; empty if none."""
-    best, name = search.best(), chosen.candidate.name
-    untried = [a.candidate.name for a in search.attempts if a.candidate.always and a.is_untried]
-    if best is not chosen:
-        what = f"{best.candidate.name} could be confirmed"
-    elif untried:
-        what = f"{' and '.join(untried)} could be measured"
-    else:
-        return ""
-    return f"{name} stays: the budget was spent before {what}; give more, what was measured is kept"
-
-
-def _verdict(name: str, confirmation: Confirmation | None, untuned: str) -> str:
-    """Return the decision in a sentence, with why the untuned plan could not be taken, if so."""
-    aside = f" ({UNTUNED}: {untuned})" if untuned else ""
+def _verdict(name: str, confirmation: Confirmation | None, finished: bool) -> str:
+    """Return the decision in a sentence."""
     if confirmation is None:
-        return f"{name}: nothing that was tried is better{aside}"
+        spent = f"{BUDGET_SPENT} before another could be confirmed; give more to go on from here"
+        return f"{name}: {'nothing that was tried is better' if finished else spent}"
     if confirmation.ratio is None:
-        return f"{name} stays: {confirmation.winner} could not be confirmed{aside}"
+        return f"{name} stays: {confirmation.winner} could not be confirmed"
     cost = f"{confirmation.ratio} times the cost of {confirmation.against}"
-    pairs = f"in {confirmation.rounds} pairs of fresh processes{aside}"
+    pairs = f"in {confirmation.rounds} pairs of fresh processes"
     if confirmation.clear:
         return f"{name}: {cost}, {pairs}"
     return f"{name} stays, without a clear win: {confirmation.winner} has {cost}, {pairs}"
@@ -132,14 +110,7 @@ def _verdict(name: str, confirmation: Confirmation | None, untuned: str) -> str:
 def _trials(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
     """Return a trial for each attempt, the fastest first in each state, with the Pareto front."""
     untuned = next((a.record for a in attempts if a.candidate.name == UNTUNED), None)
-    names: dict[int, str] = {}
-    trials = []
-    for attempt in attempts:
-        trial = _trial(attempt, untuned, tolerance)
-        if attempt.record:
-            first = names.setdefault(id(attempt.record), trial.name)
-            trial = evolve(trial, same_as=first if first != trial.name else "")
-        trials.append(trial)
+    trials = [_trial(attempt, untuned, tolerance) for attempt in attempts]
     trials.sort(key=lambda t: (STATES.index(t.state), t.latency_ms.value if t.latency_ms else 0))
     return tuple(evolve(trial, front=_is_front(trial, trials)) for trial in trials)
 
@@ -149,33 +120,32 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
     trial = Trial(
         name=candidate.name,
         state=UNTRIED if attempt.is_untried else FAILED,
-        detail=BUDGET_SPENT if attempt.is_untried else str(attempt.outcome) if not record else "",
+        detail=attempt.fault,
         plugins=candidate.plugins,
-        options={p: {k: _text(v) for k, v in own.items()} for p, own in candidate.options.items()},
-        limits={plugin: _limits(own) for plugin, own in candidate.limits.items()},
-        pins=tuple(map(str, candidate.pins)),
+        options=candidate.options,
+        limits=candidate.limits,
+        pins=candidate.pins,
     )
     if record is None:
         return trial
-    build = record.build
+    first = record.build.candidate.name
     trial = evolve(
         trial,
-        delegates=build.delegates,
-        portable_nodes=build.fallback,
-        size_bytes=build.size_bytes,
-        build_s=build.seconds,
+        same_as="" if first == candidate.name else first,
+        delegates=record.build.delegates,
+        portable_nodes=record.build.portable_nodes,
+        size_bytes=record.build.size_bytes,
         rounds=len(record.rounds),
         memory_bytes=record.memory_bytes,
     )
-    if record.failure:
-        return evolve(trial, detail=str(record.failure))
-    if not record.rounds:
+    if record.failure or not record.rounds:
         return trial
+    admitted = record.admitted(tolerance)
     compared = record.against(untuned, LATENCY) if untuned and untuned is not record else None
     return evolve(
         trial,
-        state=RAN if record.admitted(tolerance) else WRONG,
-        detail="" if record.admitted(tolerance) else f"error above {tolerance:g}",
+        state=RAN if admitted else WRONG,
+        detail=attempt.why if admitted else f"error above {tolerance:g}",
         error=record.error if math.isfinite(record.error) else None,
         latency_ms=record.latency,
         against_untuned=compared,
@@ -195,11 +165,3 @@ def _figures(trial: Trial) -> tuple[float, float, float] | None:
     if trial.latency_ms is None or trial.error is None:
         return None
     return trial.latency_ms.value, float(trial.size_bytes), trial.error
-
-
-def _limits(limits: Limits) -> str:
-    return ", ".join(f"{key}={value}" for key, value in asdict(limits).items() if value is not None)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

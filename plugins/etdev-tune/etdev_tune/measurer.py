@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import asdict, define, evolve, field
 from blake3 import blake3
@@ -12,84 +11,47 @@ from blake3 import blake3
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Build
 from etdev_tune.cases import Case, error_of
-from etdev_tune.exchange import HANG, SLOW, Failure, Policy, Request, Result, Runner
+from etdev_tune.exchange import Failure, Policy, Request, Result, Runner
 from etdev_tune.record import Record
 from etdev_tune.store import Store
 
-# Repetitions of a disturbed measurement.
-_RETRIES = 2
+# The most measurements for one that is not disturbed.
+_ATTEMPTS = 3
 # A process that takes both that many times as long as the quickest one so far and that many seconds
 # is ended: a portable convolution may take 20 s for a call.
 _FACTOR, _PATIENCE_S = 50, 10.0
 # From this multiple of its best time on, the fixed calculation was throttled or preempted.
 _SLOWED = 1.25
-# Processors that may be in use by everything else although none is free.
-_OTHERS = 0.25
 
 
 @define(eq=False)
 class Sentinel:
     """Detection of a busy or throttled target.
 
-    Every process on the target times a fixed calculation before, between and after its calls, and
-    reads how many processors everything else used. The times are compared with the best so far.
+    Every process on the target times a fixed calculation before, between and after its calls. The
+    times are compared with the best so far.
 
     Args:
-        spare: Processors that measurements leave to everything else.
+        judged: Number of measurements.
+        disturbed: Number of those that were disturbed.
     """
 
-    spare: int
     best_ns: int | None = None
     judged: int = 0
-    reasons: Counter[str] = field(factory=Counter)
-
-    @classmethod
-    def of(cls, fingerprint: Mapping[str, str], threads: int) -> Sentinel:
-        """Make the sentinel of a target, for measurements with that many threads."""
-        text = fingerprint.get("cores", "")
-        return cls(max(0, int(text) - threads) if text.isdigit() else 0)
-
-    @property
-    def disturbed(self) -> int:
-        """Number of measurements that were disturbed."""
-        return self.reasons.total()
+    disturbed: int = 0
 
     @property
     def is_busy(self) -> bool:
         """Return True if most measurements were disturbed, so that repeating them can't help."""
         return self.disturbed > max(4, self.judged / 2)
 
-    @property
-    def summary(self) -> str:
-        """Sentence about all measurements; empty if none was disturbed."""
-        if not self.disturbed:
-            return ""
-        kinds = ", ".join(f"{kind} {count} times" for kind, count in sorted(self.reasons.items()))
-        return f"{self.disturbed} of {self.judged} measurements were disturbed ({kinds})"
-
-    def learn(self, times_ns: Iterable[int]) -> None:
-        """Note the best time of the fixed calculation."""
-        self.best_ns = min([*times_ns, *([self.best_ns] if self.best_ns else [])], default=None)
-
-    def disturbance(self, times_ns: tuple[int, ...], others_cpu: float | None) -> str:
-        """Return why a measurement can't be trusted; empty if nothing disturbed it.
-
-        Args:
-            times_ns: Times of the fixed calculation.
-            others_cpu: Processors that everything else used.
-        """
-        self.learn(times_ns)
+    def disturbs(self, times_ns: Sequence[int]) -> bool:
+        """Return True if a measurement can't be trusted, by its times of the calculation."""
+        self.best_ns = min([*times_ns, *([self.best_ns] if self.best_ns else [])], default=0)
         self.judged += 1
-        slowest = max(times_ns, default=0)
-        reason = ""
-        if self.best_ns and slowest > _SLOWED * self.best_ns:
-            factor = slowest / self.best_ns
-            reason = f"slowed down: a fixed calculation took {factor:.1f} times as long as at best"
-        elif others_cpu is not None and others_cpu > self.spare + _OTHERS:
-            reason = f"busy: everything else used {others_cpu:.1f} processors"
-        if reason:
-            self.reasons[reason.partition(":")[0]] += 1
-        return reason
+        slowed = max(times_ns, default=0) > _SLOWED * self.best_ns
+        self.disturbed += slowed
+        return slowed
 
 
 @define(eq=False)
@@ -108,8 +70,8 @@ class Measurer:
     cases: Sequence[Case]
     policy: Policy
     store: Store
-    sentinel: Sentinel
     listener: Listener
+    sentinel: Sentinel = field(factory=Sentinel)
     taken: int = 0
     reused: int = 0
     usual_s: float | None = None
@@ -129,11 +91,7 @@ class Measurer:
     ) -> None:
         """Measure each record once, in a process of its own; every other round in reversed order.
 
-        Args:
-            records: The records, which get the measurements and failures.
-            session: Purpose of the rounds.
-            number: Number of the round in the session, from 0.
-            enough: Called before each process; the round ends if it returns True.
+        The session is the purpose of the rounds. The round ends as soon as there is enough.
         """
         name = self.session_of(records, session)
         turn = list({record.build.digest: record for record in records}.values())
@@ -170,8 +128,6 @@ class Measurer:
         }
         if known := self.store.load(key):
             self.reused += 1
-            if isinstance(known, Result):
-                self.sentinel.learn(known.sentinel_ns)
             return known
         self.listener("measure", f"{build.candidate.name} (round {number + 1})")
         value = self._undisturbed(build, case, outputs=number == 0)
@@ -180,15 +136,13 @@ class Measurer:
         return value
 
     def _undisturbed(self, build: Build, case: Case, outputs: bool) -> Result | Failure:
-        """Measure a build, and again if the target was busy, unless it mostly is."""
-        value = self._once(build, case, outputs)
-        for _ in range(_RETRIES):
-            if isinstance(value, Failure) or not value.disturbance or self.sentinel.is_busy:
+        """Measure a build, and again if the target was disturbed, unless it mostly is."""
+        for _ in range(_ATTEMPTS):
+            value = self._once(build, case, outputs)
+            if isinstance(value, Failure) or not self.sentinel.disturbs(value.sentinel_ns):
                 break
-            self.listener("measure", f"{build.candidate.name} again, {value.disturbance}")
-            again = self._once(build, case, outputs)
-            if isinstance(again, Failure) or not again.disturbance:
-                return again
+            if self.sentinel.is_busy:
+                break
         return value
 
     def _once(self, build: Build, case: Case, outputs: bool) -> Result | Failure:
@@ -198,7 +152,7 @@ class Measurer:
             policy = evolve(policy, timeout_s=min(policy.timeout_s, limit))
         request = Request(
             program=build.path,
-            inputs=tuple(map(tuple, case.inputs(len(build.methods[case.method].inputs)))),
+            inputs=case.inputs(len(build.methods[case.method].inputs)),
             data=build.data,
             method=case.method,
             outputs=outputs,
@@ -208,16 +162,8 @@ class Measurer:
         start = time.monotonic()
         result = self.runner.run(request)
         if isinstance(result, Failure):
-            if result.kind == HANG and policy.timeout_s < self.policy.timeout_s:
-                what = f"no answer within {policy.timeout_s:.0f} s"
-                return Failure(SLOW, f"{what}, {_FACTOR} times what the quickest one takes")
             return result
         seconds = time.monotonic() - start
         self._quickest_s = min(seconds, self._quickest_s or seconds)
         self.usual_s = seconds if self.usual_s is None else 0.8 * self.usual_s + 0.2 * seconds
-        return evolve(
-            result,
-            outputs=(),
-            error=error_of(case, result.outputs) if outputs else None,
-            disturbance=self.sentinel.disturbance(result.sentinel_ns, result.others_cpu),
-        )
+        return evolve(result, outputs=(), error=error_of(case, result.outputs) if outputs else None)

@@ -37,18 +37,14 @@ Key = tuple[str, str, str]
 
 def option_moves(
     candidate: Candidate, plugin: Plugin, fixed: Collection[str]
-) -> Iterator[tuple[str, Candidate]]:
-    """Yield candidates that differ in one option of a plugin, each with the change in words.
-
-    Options that the user has fixed stay.
-    """
+) -> Iterator[Candidate]:
+    """Yield candidates that differ in one option of a plugin, which the user has not fixed."""
     changed = candidate.options.get(plugin.name, {})
     for option, values in choices_of(plugin).items():
         now = changed.get(option, getattr(plugin.implementation, option))
         for value in values if option not in fixed else ():
             if value != now:
-                move = candidate.with_option(plugin.name, option, value)
-                yield move.name.rpartition("; ")[2], move
+                yield candidate.with_option(plugin.name, option, value)
 
 
 def choices_of(plugin: Plugin) -> dict[str, tuple[Any, ...]]:

@@ -51,7 +51,8 @@ class Outputs:
             ArtifactError: A file can't be written.
         """
         write_text(hidden.lock, lock.to_json())
-        write_text(hidden.report, report_text(report))
+        document = TUNING.stamped(CONVERTER.unstructure(report))
+        write_text(hidden.report, json.dumps(document, indent=2) + "\n")
         data = sorted(hidden.program.parent.glob(f"{hidden.program.stem}.*.ptd"))
         files = (*data, hidden.program, hidden.registry, hidden.lock, hidden.report)
         publish(files, self.program)
@@ -73,29 +74,10 @@ class Outputs:
 
 @frozen(eq=False)
 class Tuning:
-    """Result of a tuning.
-
-    Args:
-        program: Path of the .pte.
-        registry: Path of the registry file that lowers the model to the same bytes.
-        lock: Path of the lock of the .pte.
-        plan: Plan of the .pte.
-        report: Candidates, moves, and the last comparison.
-    """
+    """Result of a tuning: the paths of its files, the plan of the .pte, and the report."""
 
     program: Path
     registry: Path
     lock: Path
     plan: Plan
     report: Report
-
-    @property
-    def untuned(self) -> bool:
-        """Return True if the untuned plan was kept."""
-        confirmation = self.report.confirmation
-        return confirmation is None or not confirmation.clear
-
-
-def report_text(report: Report) -> str:
-    """Return a report as the text of its document."""
-    return json.dumps(TUNING.stamped(CONVERTER.unstructure(report)), indent=2) + "\n"

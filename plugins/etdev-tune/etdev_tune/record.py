@@ -23,11 +23,7 @@ Round = tuple[str, int]
 
 @define(eq=False)
 class Record:
-    """Measurements of a build, which may be that of several candidates, by round and method.
-
-    Args:
-        failure: Why the measurement failed.
-    """
+    """Measurements of a build, which may be that of several candidates, by round and method."""
 
     build: Build
     cases: Sequence[Case]
@@ -46,7 +42,7 @@ class Record:
 
     @property
     def latency(self) -> Estimate | None:
-        """Milliseconds per call, over all methods and weighted inputs."""
+        """Milliseconds per call, over all methods and inputs."""
         rounds = [self.values(key, LATENCY) for key in self.rounds]
         return None if self.failure or not rounds else median_of(rounds)
 
@@ -65,18 +61,9 @@ class Record:
             known = [m.memory_bytes for m in methods.values() if m.memory_bytes]
             # Planned memory is known even if the target can't measure any.
             return [float(max(known, default=self.build.arena_bytes or 1))]
-        calls = [
-            (weight, methods[case.method].times_ns[index])
-            for case in self.cases
-            for index, weight in enumerate(case.weights)
-            if weight
-        ]
-        unit = sum(weight for weight, _ in calls) * _NS_PER_MS
+        calls = [methods[case.method].times_ns[i] for case in self.cases for i in case.timed]
         # The n-th calls of all inputs together are one sample.
-        return [
-            sum(weight * time for (weight, _), time in zip(calls, times, strict=True)) / unit
-            for times in zip(*(times for _, times in calls), strict=False)
-        ]
+        return [statistics.fmean(times) / _NS_PER_MS for times in zip(*calls, strict=False)]
 
     def against(self, other: Record, objective: str, session: str = "") -> Estimate | None:
         """Return this one's cost as a multiple of another's, over the rounds that both ran in.

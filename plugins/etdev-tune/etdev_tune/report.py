@@ -1,28 +1,25 @@
-"""The report of a tuning: candidates, moves, and how sure it is of the one that it chose."""
+"""Reports of tunings, and their JSON documents."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import field, frozen
 
 from etdev.schema.documents import Document
+from etdev.schema.limits import Limits
+from etdev.schema.pins import Pin
 
 # The document that `etdev tune --json` prints is a `Report`.
-TUNING = Document("etdev.tuning", 2, "a tuning", "etdev tune --json")
+TUNING = Document("etdev.tuning", 3, "a tuning", "etdev tune --json")
 # A candidate ran within the tolerance, ran outside it, gave no result, or was not tried.
 RAN, WRONG, FAILED, UNTRIED = STATES = ("ran", "wrong", "failed", "untried")
 
 
 @frozen
 class Estimate:
-    """A measured number with its confidence interval.
-
-    Args:
-        value: The estimate.
-        low: Lower end of the 95 % confidence interval.
-        high: Upper end.
-    """
+    """A measured number with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -39,10 +36,10 @@ class Trial:
     Args:
         name: Description of the candidate.
         state: `ran`, `wrong` (outside the tolerance), `failed`, or `untried`.
-        detail: Why it failed or is wrong.
+        detail: Why it failed or is wrong, or why the search went on from it, or didn't.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's.
-        limits: Limits by plugin that differ from the user's, as text.
+        limits: Limits by plugin that differ from the user's.
         pins: Pins besides the user's.
         same_as: Earlier candidate with the same bytes, which was measured in its place.
         delegates: Number of delegates.
@@ -53,7 +50,6 @@ class Trial:
         latency_ms: Median over processes, with its interval.
         against_untuned: Latency as a multiple of the untuned plan's, in rounds of both.
         rounds: Number of processes that it was measured in.
-        build_s: Seconds that it took to lower.
         front: No other candidate within the tolerance is at least as fast, small and exact.
     """
 
@@ -61,9 +57,9 @@ class Trial:
     state: str
     detail: str = ""
     plugins: tuple[str, ...] = ()
-    options: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    limits: Mapping[str, str] = field(factory=dict)
-    pins: tuple[str, ...] = ()
+    options: Mapping[str, Mapping[str, Any]] = field(factory=dict)
+    limits: Mapping[str, Limits] = field(factory=dict)
+    pins: tuple[Pin, ...] = ()
     same_as: str = ""
     delegates: int = 0
     portable_nodes: int = 0
@@ -73,27 +69,7 @@ class Trial:
     latency_ms: Estimate | None = None
     against_untuned: Estimate | None = None
     rounds: int = 0
-    build_s: float = 0.0
     front: bool = False
-
-
-@frozen
-class Change:
-    """A change of a candidate that was considered.
-
-    Args:
-        name: Description of the change.
-        of: The candidate that it changes.
-        taken: The search went on from there.
-        why: Why, or why not.
-        measured: Measured cost as a multiple of the candidate's.
-    """
-
-    name: str
-    of: str
-    taken: bool
-    why: str
-    measured: Estimate | None = None
 
 
 @frozen
@@ -103,7 +79,7 @@ class Confirmation:
     Args:
         winner: The fastest candidate of the search.
         against: The other: the untuned plan, if that is within the tolerance.
-        ratio: The winner's cost as a multiple of the other's; None if they are the same.
+        ratio: The winner's cost as a multiple of the other's; None if the winner failed.
         rounds: Number of pairs of processes.
         clear: The whole interval is on the winner's side.
     """
@@ -136,9 +112,7 @@ class Report:
         measured: Number of measurements that were taken.
         reused: Number of measurements that were found in the store.
         disturbed: Number of measurements during which the target was busy or throttled.
-        notes: Remarks, such as about a busy machine.
         trials: The candidates.
-        moves: The changes that were considered.
         confirmation: The last comparison.
     """
 
@@ -158,7 +132,5 @@ class Report:
     measured: int
     reused: int
     disturbed: int
-    notes: tuple[str, ...]
     trials: tuple[Trial, ...]
-    moves: tuple[Change, ...]
     confirmation: Confirmation | None

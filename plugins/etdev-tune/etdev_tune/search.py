@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from etdev.errors import TuneError
 from etdev.schema.limits import Limits
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
-from etdev_tune import candidate as candidates
 from etdev_tune.builder import Build, Builder
-from etdev_tune.candidate import Candidate
-from etdev_tune.contest import LEAST_OF_DUEL, MARGIN, RESERVE, Clock, Contest, is_clear
+from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
+from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest, is_clear
 from etdev_tune.exchange import BUDGET_SPENT, UNTRIED, Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
-from etdev_tune.report import Change, Estimate
 
-# The fewest rounds of the race, for an estimate.
-_ROUNDS = 3
 # Number of the smallest sizes of partitions that are tried as a limit.
 _LIMITS = 3
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Attempt:
-    """A candidate with the record of its build, or with the reason why it was not built."""
+    """A candidate with the record of its build, or with the reason why it was not built.
+
+    Args:
+        why: Why the search went on from it, or didn't; empty if it was only raced.
+    """
 
     candidate: Candidate
     outcome: Record | Failure
+    why: str = ""
 
     @property
     def record(self) -> Record | None:
@@ -50,6 +51,15 @@ class Attempt:
             return self.outcome.kind == UNTRIED
         return not self.outcome.rounds and not self.outcome.failure
 
+    @property
+    def fault(self) -> str:
+        """Why there are no times, or how wrong the outputs are."""
+        if self.is_untried:
+            return f"{UNTRIED}: {BUDGET_SPENT}"
+        if isinstance(self.outcome, Failure):
+            return str(self.outcome)
+        return str(self.outcome.failure or f"error {self.outcome.error:.2g}")
+
 
 @define(eq=False)
 class Search:
@@ -57,9 +67,7 @@ class Search:
 
     Args:
         attempts: All candidates so far.
-        moves: All changes that were considered.
         finished: Nothing was left out for lack of time.
-        useful: The plugins that claim some of the model.
     """
 
     builder: Builder
@@ -67,9 +75,7 @@ class Search:
     clock: Clock
     listener: Listener
     attempts: list[Attempt] = field(factory=list)
-    moves: list[Change] = field(factory=list)
     finished: bool = True
-    useful: tuple[str, ...] = ()
     _best: Attempt | None = None
     _build_s: float = 0.0
 
@@ -80,27 +86,21 @@ class Search:
             TuneError: No candidate is within the tolerance.
         """
         names = tuple(self.builder.setup.plugins)
-        untuned, *alone = candidates.always(names)
-        self._attempt(untuned)
-        self._estimate(len(alone) + 1)
-        for candidate in alone:
-            self._always(candidate)
-        unfit = self._sort_plugins(names)
-        if unfit and self.useful and self.has_time():
-            self._attempt(candidates.untuned_without(self.useful, unfit))
-        for candidate in candidates.orders_of(self.useful):
+        *plugins, portable = baselines(names)
+        for candidate in plugins:
+            self._baseline(candidate)
+        useful = self._useful(names)
+        for candidate in orders_of(useful):
             if candidate.plugins != names and self.has_time():
                 self._attempt(candidate)
         # Last: its kernels may be so slow that the time limit has to come from other candidates.
-        self._always(candidates.portable())
+        self._baseline(portable)
         winner = self.contest.race([a.record for a in self.attempts if a.record], "orders")
         self._best = next((a for a in self.attempts if winner and a.record is winner), None)
-        for start in self._starts():
-            for name, words, move in list(self._option_moves(start.candidate)):
-                self._change(move, words, f"options {name}")
-        self._simplify()
+        for candidate in [move for start in self._starts() for move in self._options(start)]:
+            self._change(candidate)
         self._limit()
-        self._move()
+        self._move(useful)
 
     def best(self) -> Attempt:
         """Return the winner of the race of orders, or the last candidate that beat the best one.
@@ -115,7 +115,7 @@ class Search:
     def fallback(self) -> Attempt | None:
         """Return the untuned plan, or the best baseline if that is not within the tolerance."""
         own = [a for a in self.attempts if a.candidate.always and self._admits(a)]
-        untuned = [a for a in own if a.candidate.name.startswith(candidates.UNTUNED)]
+        untuned = [a for a in own if a.candidate.name == UNTUNED]
         return next(iter(untuned), None) or min(own, key=self._cost, default=None)
 
     def has_time(self) -> bool:
@@ -133,61 +133,36 @@ class Search:
         if isinstance(build, Build):
             # An average, since the first candidates load libraries.
             self._build_s = (self._build_s or build.seconds) / 2 + build.seconds / 2
-            return self._added(candidate, self.contest.measurer.record(build))
-        return self._added(candidate, build)
+            self.attempts.append(Attempt(candidate, self.contest.measurer.record(build)))
+        else:
+            self.attempts.append(Attempt(candidate, build))
+        return self.attempts[-1]
 
-    def _always(self, candidate: Candidate) -> None:
+    def _baseline(self, candidate: Candidate) -> None:
         """Build a baseline, unless the budget is spent and there is another one."""
         if self.clock.allows(self._build_s) or not any(known.record for known in self.attempts):
             self._attempt(candidate)
         else:
             self.finished = False
-            self._added(candidate, Failure(UNTRIED, BUDGET_SPENT))
+            self.attempts.append(Attempt(candidate, Failure(UNTRIED)))
 
-    def _added(self, candidate: Candidate, outcome: Record | Failure) -> Attempt:
-        self.attempts.append(Attempt(candidate, outcome))
-        return self.attempts[-1]
-
-    def _change(self, candidate: Candidate, words: str, session: str) -> bool:
-        """Build a candidate, and compare it with the best so far, if the budget lasts.
-
-        Return True if the candidate is the best one now.
-        """
-        of = self._best.candidate.name if self._best else ""
-        taken, why, ratio = self._compared(candidate, of, session)
-        self.moves.append(Change(words, of, taken, why, ratio))
-        return taken
-
-    def _compared(
-        self, candidate: Candidate, of: str, session: str
-    ) -> tuple[bool, str, Estimate | None]:
-        """Return whether a candidate is taken, why or why not, and its measured cost."""
+    def _change(self, candidate: Candidate) -> None:
+        """Build a candidate, and go on from it if it is clearly better, if the budget lasts."""
         if not self.has_time():
-            return False, "not tried: the budget is spent", None
+            return
         attempt, best = self._attempt(candidate), self._best
         record = attempt.record
-        if record is None:
-            return False, f"not taken: {attempt.outcome}", None
-        twin = next(known for known in self.attempts if known.record is record)
-        if twin is not attempt:
-            return False, f"not taken: it makes the same .pte as {twin.candidate.name}", None
+        if record is None or any(a.record is record for a in self.attempts[:-1]):
+            return
         if best is None or best.record is None:
-            self.contest.race([record], session)
-            if not self._admits(attempt):
-                return False, self._fault(record), None
-            self._best = attempt
-            return True, "taken: the first within the tolerance", None
-        ratio = self.contest.duel(record, best.record, session)
-        if ratio is None:
-            return False, self._fault(record), None
-        if is_clear(ratio):
-            self._best = attempt
-        return is_clear(ratio), _reason(ratio, of), ratio
-
-    def _fault(self, record: Record) -> str:
-        if record.failure:
-            return f"not taken: {record.failure}"
-        return f"not taken: its error {record.error:.2g} is above {self.contest.tolerance:g}"
+            if self.contest.race([record], "first"):
+                attempt.why, self._best = "taken: the first within the tolerance", attempt
+            return
+        ratio = self.contest.duel(record, best.record)
+        if ratio:
+            taken = "taken" if is_clear(ratio) else "not taken"
+            attempt.why = f"{taken}: {ratio} times the cost of {best.candidate.name}"
+            self._best = attempt if is_clear(ratio) else best
 
     def _admits(self, attempt: Attempt) -> bool:
         return attempt.record is not None and attempt.record.admitted(self.contest.tolerance)
@@ -196,18 +171,14 @@ class Search:
         assert attempt.record
         return self.contest.cost(attempt.record)
 
-    def _sort_plugins(self, names: tuple[str, ...]) -> list[str]:
-        """Note the plugins that claim some of the model; return those that can't compile here."""
-        unfit: list[str] = []
-        idle: list[str] = []
-        for attempt in self.attempts:
-            if len(attempt.candidate.plugins) == 1 and not attempt.is_untried:
-                if attempt.record is None:
-                    unfit += attempt.candidate.plugins
-                elif not attempt.record.build.delegates:
-                    idle += attempt.candidate.plugins
-        self.useful = tuple(name for name in names if name not in (*unfit, *idle))
-        return unfit
+    def _useful(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the plugins that can compile here and claim some of the model."""
+        useless = {
+            a.candidate.plugins
+            for a in self.attempts
+            if not (a.record.build.delegates if a.record else a.is_untried)
+        }
+        return tuple(name for name in names if (name,) not in useless)
 
     def _starts(self) -> list[Attempt]:
         """Return the best order in the tolerance, the best outside of it, and the longest."""
@@ -220,22 +191,12 @@ class Search:
         longest = max(ran, key=lambda a: len(a.candidate.plugins), default=None)
         return list(dict.fromkeys([*starts, *([longest] if longest else [])]))
 
-    def _option_moves(self, start: Candidate) -> Iterator[tuple[str, str, Candidate]]:
-        build = self.builder.build(start)
-        owners = {p.plugin for p in build.plan.partitions} if isinstance(build, Build) else set()
-        setup = self.builder.setup
-        for name in filter(owners.__contains__, start.plugins):
+    def _options(self, start: Attempt) -> Iterator[Candidate]:
+        """Yield the changes of one option of the plugins that own some of the model."""
+        owners, setup = {p.plugin for p in start.plan.partitions}, self.builder.setup
+        for name in filter(owners.__contains__, start.candidate.plugins):
             fixed = setup.registry.entry(name).options
-            for words, move in option_moves(start, setup.plugins[name], fixed):
-                yield name, words, move
-
-    def _simplify(self) -> None:
-        """Try simplification if the user has it off, or without it if it changed something."""
-        best = self.best()
-        changed = not self.builder.setup.registry.simplify
-        if changed or any(method.simplified for method in best.plan.methods):
-            words = f"simplify={str(changed).lower()}"
-            self._change(best.candidate.simplified(changed), words, "moves")
+            yield from option_moves(start.candidate, setup.plugins[name], fixed)
 
     def _limit(self) -> None:
         """Try without the smallest partitions of each plugin of the best candidate."""
@@ -249,52 +210,21 @@ class Search:
             }
             for size in sorted(sizes)[:-1][:_LIMITS]:
                 words, limits = f"min_nodes={size + 1}", Limits(min_nodes=size + 1)
-                candidate = self.best().candidate.with_limits(name, limits, words)
-                self._change(candidate, f"{name} {words}", "limits")
+                self._change(self.best().candidate.with_limits(name, limits, words))
 
-    def _move(self) -> None:
+    def _move(self, plugins: tuple[str, ...]) -> None:
         """Try parts of the model under other owners.
 
         The effect of a move is measured end to end, since costs of parts don't add up.
         """
         asked = max((a for a in self.attempts if a.record), key=lambda a: len(a.candidate.plugins))
-        for move in list(moves_of(asked.plan, self.best().plan, self.useful)):
-            candidate = self.best().candidate.with_pins(move.pins, move.owner, move.name)
-            if not self._change(candidate, move.name, "moves") and not self.finished:
-                return
-
-    def _estimate(self, others: int) -> None:
-        """Tell the listener how long the baselines take, now that one is lowered."""
-        measurer = self.contest.measurer
-        timed = sum(len(case.timed) for case in measurer.cases)
-        seconds = others * self._build_s + (others + 1) * _ROUNDS * timed * measurer.policy.seconds
-        words = f"{seconds:.0f} s to try the {others + 1} candidates that are always tried"
-        if seconds > self.clock.left:
-            words += f"; {max(self.clock.left, 0):.0f} s of the budget are left"
-        self.listener("estimate", f"about {words}")
-
-
-def _reason(ratio: Estimate, best: str) -> str:
-    """Say why a candidate of this cost replaces the best one, or doesn't."""
-    if is_clear(ratio):
-        return f"taken: {1 - ratio.value:.0%} less than {best}"
-    if ratio.low > 1 - MARGIN:
-        more = f"{ratio.value - 1:.0%} more than" if ratio.value > 1 + MARGIN else "no better than"
-        return f"not taken: {more} {best}"
-    return f"not taken: can't be told apart from {best}"
+        for move in list(moves_of(asked.plan, self.best().plan, plugins)):
+            self._change(self.best().candidate.with_pins(move.pins, move.owner, move.name))
 
 
 def _hopeless(attempts: list[Attempt], tolerance: float) -> TuneError:
     """Return the error for a search without a candidate that runs within the tolerance."""
-    errors = {a.candidate.name: a.record.error for a in attempts if a.record}
-    name = min(errors, key=lambda known: errors[known], default="")
-    if name and errors[name] < float("inf"):
-        what = f"no candidate is within {tolerance:g}: the closest, {name}, is off by"
-        cure = f"allow at least --tolerance {errors[name]:.1e}"
-        return TuneError("tolerance", f"{what} {errors[name]:.2g}", cure)
-    faults = [(a.record.failure or "wrong") if a.record else a.outcome for a in attempts]
-    named = [f"{a.candidate.name}: {fault}" for a, fault in zip(attempts, faults, strict=True)]
-    cure = "see etdev check"
-    if any(a.is_untried for a in attempts):
-        cure = "give more with --budget; what was measured is kept"
-    return TuneError("candidates", f"none runs ({'; '.join(named[:4])})", cure)
+    faults = [f"{a.candidate.name}: {a.fault}" for a in attempts[:4]]
+    what = f"no candidate runs within {tolerance:g} ({'; '.join(faults)})"
+    cure = "allow more with --tolerance, give more with --budget, or see etdev check"
+    return TuneError("tolerance", what, cure)

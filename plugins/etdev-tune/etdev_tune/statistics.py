@@ -12,31 +12,26 @@ from statistics import fmean, median, stdev
 
 from etdev_tune.report import Estimate
 
-# Probability that a value lies beyond one end of an interval.
-_TAIL = 0.025
-# Two-sided quantiles of Student's t at that confidence, by degrees of freedom from 1.
+# Two-sided 95 % quantiles of Student's t, by degrees of freedom from 1.
 _STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306),
     *(2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
 )
+# Half of the two-sided 95 % quantile of the normal distribution.
+_HALF_NORMAL = 0.98
 
 
 def median_of(rounds: Sequence[Sequence[float]]) -> Estimate:
     """Return the median over rounds of the median over the calls of each.
 
     The interval lies between two of the rounds, or of the calls if there is one round: the ones
-    that the median is between with 95 % probability, whatever the distribution. Of five or fewer
-    these are the lowest and the highest.
+    that the median is between with about 95 % probability, whatever the distribution. Of eight or
+    fewer these are the lowest and the highest.
     """
     values = sorted(rounds[0] if len(rounds) == 1 else map(median, rounds))
-    count, outside, probability = len(values), 0, 0.0
-    while outside < (count - 1) // 2:
-        probability += math.comb(count, outside) / 2**count
-        if probability > _TAIL:
-            break
-        outside += 1
-    outside = max(outside - 1, 0)
-    return Estimate(median(values), values[outside], values[-1 - outside])
+    middle = (len(values) - 1) / 2
+    low = max(0, math.floor(middle - _HALF_NORMAL * math.sqrt(len(values))))
+    return Estimate(median(values), values[low], values[-1 - low])
 
 
 def ratio_of(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:

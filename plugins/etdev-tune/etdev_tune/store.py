@@ -22,8 +22,7 @@ from etdev.files import replacing, try_writing
 from etdev.schema.structuring import CONVERTER, REFUSALS
 from etdev_tune.exchange import Failure, Result
 
-VERSION = 2
-VARIABLE = "ETDEV_MEASUREMENTS"
+VERSION = 3
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, *REFUSALS)
 
 
@@ -31,7 +30,7 @@ def default_folder() -> Path:
     """Return the folder that ETDEV_MEASUREMENTS names, else one in the user's cache directory."""
     from platformdirs import user_cache_path
 
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get("ETDEV_MEASUREMENTS"):
         return Path(named).expanduser()
     return user_cache_path("etdev", appauthor=False) / "measurements"
 
@@ -52,8 +51,8 @@ class Store:
     def load(self, key: Mapping[str, Any]) -> Result | Failure | None:
         """Return the measurement of a key; None if it is missing or its file is torn."""
         with contextlib.suppress(*_UNREADABLE):
-            entry = _read(self._path(key)) if self.folder else {}
-            if entry["key"] == _plain(key):
+            entry = json.loads(self._path(key).read_text("utf-8")) if self.folder else {}
+            if (entry["version"], entry["key"]) == (VERSION, _plain(key)):
                 if "failure" in entry:
                     return CONVERTER.structure(entry["failure"], Failure)
                 return CONVERTER.structure(entry["measurement"], Result)
@@ -73,12 +72,6 @@ class Store:
             with replacing(path, durable=True) as file:
                 file.write(json.dumps(entry, indent=1, sort_keys=True).encode())
 
-    def kept(self) -> Iterator[dict[str, Any]]:
-        """Yield the keys of all measurements that can be read."""
-        for file in sorted(self.folder.glob("??/*.json")) if self.folder else ():
-            with contextlib.suppress(*_UNREADABLE):
-                yield _read(file)["key"]
-
     def _path(self, key: Mapping[str, Any]) -> Path:
         assert self.folder
         text = json.dumps({"version": VERSION, **_plain(key)}, sort_keys=True)
@@ -92,14 +85,6 @@ class Store:
         except OSError as error:
             what = f"the folder for measurements can't be written ({error.strerror})"
             raise TuneError(str(self.folder), what, "name another with --store") from error
-
-
-def _read(file: Path) -> Any:
-    """Return an entry of this version; raise one of `_UNREADABLE` for anything else."""
-    entry = json.loads(file.read_text("utf-8"))
-    if entry["version"] != VERSION:
-        raise ValueError(entry["version"])
-    return entry
 
 
 def _plain(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,17 +13,19 @@ from etdev.registry.registry import PluginEntry, Registry
 
 
 def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
-    """Return the text that `parse` reads as this registry, without its cache.
-
-    Args:
-        registry: The registry.
-        comment: Lines at the head of the file.
+    """Return the text that `parse` reads as this registry, without its cache, under a comment.
 
     Raises:
         RegistryError: An option has a value that TOML can't write.
     """
-    lines = [*(f"# {line}".rstrip() for line in comment), *([""] if comment else [])]
-    lines += _settings(registry)
+    # `text` is the file's own text, not a setting.
+    settings = {
+        field.name: value
+        for field in fields(Registry)
+        if isinstance(value := getattr(registry, field.name), (bool, str)) and field.name != "text"
+    }
+    lines = [f"# {line}".rstrip() for line in comment]
+    lines += _pairs({**settings, "trusted": registry.trusted})
     for pin in registry.pins:
         lines += ["", "[[pin]]", *_pairs(asdict(pin))]
     if registry.budget:
@@ -34,17 +36,6 @@ def toml_of(registry: Registry, comment: Sequence[str] = ()) -> str:
         if entry.options:
             lines += ["", f"[{table}.options]", *_pairs(entry.options)]
     return "\n".join(lines) + "\n"
-
-
-def _settings(registry: Registry) -> Iterator[str]:
-    """Yield the flags and words of a registry; some also where they are the default."""
-    for field in fields(Registry):
-        value = getattr(registry, field.name)
-        said = value != field.default or field.name in ("unlisted", "simplify")
-        # `text` is the file's own text, not a setting.
-        if isinstance(value, (bool, str)) and said and field.name != "text":
-            yield f"{field.name} = {_value(value)}"
-    yield from _pairs({"trusted": registry.trusted})
 
 
 def _of_plugin(entry: PluginEntry) -> dict[str, Any]:
@@ -70,10 +61,8 @@ def _key(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # A JSON string is a basic string of TOML, except that DEL must be escaped there, too.
+    if isinstance(value, (bool, str)):
+        # JSON's words are TOML's, except that TOML's text has no DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (int, float)):
         return repr(value)

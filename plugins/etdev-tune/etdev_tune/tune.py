@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from etdev_tune.cases import cases_of
 from etdev_tune.contest import Clock, Contest
 from etdev_tune.exchange import Policy, Runner
 from etdev_tune.finish import finish
-from etdev_tune.measurer import Measurer, Sentinel
+from etdev_tune.measurer import Measurer
 from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import LATENCY, OBJECTIVES
 from etdev_tune.runners import open_runner
@@ -33,7 +33,6 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     measured_on: Any = None,
-    weights: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     budget_s: float = 600.0,
     tolerance: float = 1e-3,
     objective: str = LATENCY,
@@ -46,10 +45,10 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     """Find the fastest composition whose outputs stay within a tolerance of eager PyTorch.
 
     The untuned plan, each plugin alone and portable kernels alone are always among the candidates,
-    as far as the budget lasts; the listener gets an estimate of their time first. The best is
-    measured once more against the untuned plan, alternately in fresh processes; without a clear win
-    the untuned plan is kept. A registry file that lowers the model to the same bytes, a lock and
-    the report are written next to the .pte; all of them or none.
+    as far as the budget lasts. The best is measured once more against the untuned plan, alternately
+    in fresh processes; without a clear win the untuned plan is kept. A registry file that lowers
+    the model to the same bytes, a lock and the report are written next to the .pte; all of them or
+    none.
 
     Measurements are kept: stopped and started again, a tuning continues.
 
@@ -62,7 +61,6 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         measured_on: Inputs to measure on: the arguments of a call as a tuple, or a list of such
             tuples; by method in a dict. None takes the example inputs, and dynamic sizes at their
             bounds.
-        weights: Weights of the times of these inputs, by method if those are; all the same if None.
         budget_s: Seconds that it may take. A lowering or process that has begun is finished. The
             untuned plan is always lowered and measured, since it is the fallback.
         tolerance: Largest error, relative to the largest value of an output.
@@ -73,8 +71,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
             ETDEV_MEASUREMENTS names, else one in the user's cache directory; False for none.
         listener: Called with a stage and a detail as the work goes on.
         **lowering: Arguments of `Lowerer`, which every candidate keeps to: `plugins`, `registry`,
-            `devices`, `pins`, `limits`, `budget`, `strict`, `simplify` (one candidate tries the
-            opposite), `cache` (which makes candidates cheap), `jobs`, `on_failure`.
+            `devices`, `pins`, `limits`, `budget`, `strict`, `simplify`, `cache` (which makes
+            candidates cheap), `jobs`, `on_failure`.
 
     Raises:
         TuneError: No inputs exercise the model, it draws random numbers, no candidate is within
@@ -90,7 +88,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
     check_program(outputs.program)
     _check(tolerance, objective)
     clock = Clock(budget_s)
-    kept = _store(store)
+    folder = default_folder() if store is None or store is True else store
+    kept = Store(Path(folder) if folder else None)
     say = listener or (lambda *_: None)
     setup = Setup.of(**lowering)
     methods = methods_of(model, inputs, kwargs, dynamic_shapes)
@@ -101,12 +100,11 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
         fingerprint = runner.fingerprint()
         kept.check()
         say("reference", "eager PyTorch")
-        cases = cases_of(methods, measured_on, weights)
-        sentinel = Sentinel.of(fingerprint, how.threads)
-        measurer = Measurer(runner, fingerprint, cases, how, kept, sentinel, say)
+        cases = cases_of(methods, measured_on)
+        measurer = Measurer(runner, fingerprint, cases, how, kept, say)
         contest = Contest(measurer, objective, tolerance, clock)
-        with scratch() as folder:
-            search = Search(Builder(methods, setup, Path(folder)), contest, clock, say)
+        with scratch() as builds:
+            search = Search(Builder(methods, setup, Path(builds)), contest, clock, say)
             search.run()
             return finish(search, outputs)
     finally:
@@ -115,15 +113,8 @@ def tune(  # noqa: PLR0913 - a keyword for each setting, as for `Lowerer`
 
 
 def _check(tolerance: float, objective: str) -> None:
-    number = isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool)
-    if not number or not 0 <= tolerance < math.inf:
+    if not 0 <= tolerance < math.inf:
         what = f"is {tolerance!r}"
         raise TuneError("tolerance", what, "give a number of at least 0, such as 1e-3")
     if objective not in OBJECTIVES:
         raise TuneError("objective", f"is {objective!r}", f"valid are {', '.join(OBJECTIVES)}")
-
-
-def _store(store: str | os.PathLike[str] | bool | None) -> Store:
-    if store is False:
-        return Store(None)
-    return Store(default_folder() if store is None or store is True else Path(store))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 from etdev_tune.builder import Build, Builder, Setup
-from etdev_tune.candidate import Candidate, always, orders_of, portable
+from etdev_tune.candidate import Candidate, baselines, orders_of
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import choices_of, option_moves
 from etdev_tune.toml_writer import toml_of
@@ -21,9 +21,8 @@ CHANGES = {
     "pins": evolve(BASE, pins=(Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*"))),
     "limits": BASE.with_limits("openvino", Limits(min_nodes=2), "min_nodes=2"),
     "options": BASE.with_option("openvino", "precision", "f32"),
-    "simplify": BASE.simplified(False),
     "another order": Candidate("turned round", ("cpu", "openvino")),
-    "portable": portable(),
+    "portable": baselines([])[-1],
 }
 
 
@@ -78,15 +77,17 @@ def test_options_with_few_values_are_moves_and_those_of_the_user_are_not():
     assert choices_of(setup.plugins["cpu"])["per_op"] == (False, True)
     precisions = choices_of(setup.plugins["cpu"])["precisions"]
     assert precisions == ((), ("fp32",), ("static_quant",), ("dynamic_quant",))
-    lists = dict(option_moves(Candidate("base", ("cpu",)), setup.plugins["cpu"], ()))
-    assert toml_of(lists["cpu precisions=fp32"].registry(setup.registry)).count('["fp32"]') == 1
-    moves = {words for words, _ in option_moves(BASE, setup.plugins["openvino"], {})}
-    assert "openvino precision=f32" in moves
-    assert "openvino precision=f32_all" not in moves
-    fixed = {
-        words for words, _ in option_moves(BASE, setup.plugins["openvino"], {"precision": "bf16"})
-    }
-    assert moves - fixed == {"openvino precision=f32", "openvino precision=bf16"}
+    cpu = option_moves(Candidate("base", ("cpu",)), setup.plugins["cpu"], ())
+    lists = {move.name: move for move in cpu}
+    assert (
+        toml_of(lists["base; cpu precisions=fp32"].registry(setup.registry)).count('["fp32"]') == 1
+    )
+    moves = {move.name for move in option_moves(BASE, setup.plugins["openvino"], {})}
+    assert "base; openvino precision=f32" in moves
+    assert "base; openvino precision=f32_all" not in moves
+    fixed = {"precision": "bf16"}
+    others = {move.name for move in option_moves(BASE, setup.plugins["openvino"], fixed)}
+    assert moves - others == {"base; openvino precision=f32", "base; openvino precision=bf16"}
 
 
 def test_an_object_has_no_options_to_move():
@@ -102,11 +103,12 @@ def test_an_object_has_no_options_to_move():
     assert set(setup.objects) == {"plain"}
 
 
-def test_orders_are_those_that_the_untuned_plan_is_not():
-    assert [c.plugins for c in orders_of(["a", "b"])] == [("b", "a")]
+def test_orders_have_two_plugins_or_more_and_baselines_one():
+    assert [c.plugins for c in orders_of(["a", "b"])] == [("a", "b"), ("b", "a")]
     three = [c.plugins for c in orders_of(["a", "b", "c"])]
-    assert len(three) == len(set(three)) == 11
+    assert len(three) == len(set(three)) == 12
     many = [c.plugins for c in orders_of(list("abcdef"))]
-    assert len(many) == 30 + 5
-    assert [c.name for c in always(["a", "b"])] == ["untuned", "a alone", "b alone"]
-    assert [c.name for c in always(["a"])] == ["untuned"]
+    assert len(many) == 30 + 6
+    names = ["untuned", "a alone", "b alone", "portable alone"]
+    assert [c.name for c in baselines(["a", "b"])] == names
+    assert [c.name for c in baselines(["a"])] == ["untuned", "portable alone"]

@@ -34,7 +34,7 @@ def duels(factor, count=30):
     wins, longest, clock = 0, 0, Clock(1e9)
     for _ in range(count):
         holder, challenger = Times(generator, 1.0), Times(generator, factor)
-        wins += is_clear(Contest(measurer, "latency", 1e-3, clock).duel(challenger, holder, "duel"))
+        wins += is_clear(Contest(measurer, "latency", 1e-3, clock).duel(challenger, holder))
         longest = max(longest, len(holder.rounds))
     return wins, longest
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from etdev_tune.outputs import report_text
-from etdev_tune.report import TUNING, Change, Confirmation, Estimate, Report, Trial
+from etdev_tune.report import TUNING, Confirmation, Estimate, Report, Trial
 from shell import succeeds
 from shell.outlines import outline
+
+from etdev import Limits, Pin
+from etdev.schema.structuring import CONVERTER
 
 ESTIMATE = Estimate(0.5, 0.4, 0.6)
 REPORT = Report(
@@ -28,28 +30,33 @@ REPORT = Report(
     measured=12,
     reused=1,
     disturbed=1,
-    notes=("1 of 12 measurements were disturbed",),
     trials=(
-        Trial("untuned", "failed", "crash", options={"cpu": {"per_op": "true"}}, pins=("op=*",)),
+        Trial(
+            "untuned",
+            "failed",
+            "crash",
+            options={"cpu": {"per_op": True}},
+            pins=(Pin("cpu", op="*"),),
+        ),
         Trial(
             "cpu alone",
             "ran",
             plugins=("cpu",),
-            limits={"cpu": "min_nodes=3"},
+            limits={"cpu": Limits(min_nodes=3)},
             memory_bytes=1,
             error=1e-6,
             latency_ms=ESTIMATE,
             against_untuned=ESTIMATE,
         ),
     ),
-    moves=(Change("per_op=true", "cpu alone", False, "not taken", ESTIMATE),),
     confirmation=Confirmation("cpu alone", "untuned", ESTIMATE, 8, True),
 )
 GOLDEN = Path(__file__).parent / "documents.txt"
 
 
 def test_the_document_has_the_shape_of_its_version(here):
-    (here / "tuned.tuning.json").write_text(report_text(REPORT))
+    text = json.dumps(TUNING.stamped(CONVERTER.unstructure(REPORT)))
+    (here / "tuned.tuning.json").write_text(text)
     document = json.loads(succeeds("tune -o tuned.pte --show --json"))
     assert list(document)[:2] == ["schema", "version"]
     assert outline("tune", document) + "\n" == GOLDEN.read_text(), "raise the version"

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from blake3 import blake3
 
-from etdev_tune.runners.commands import Command
+from etdev_tune.runners.commands import CONNECTING, Command
 from etdev_tune.target.worker import HELLO
 
 # ExecuTorch takes ten times longer to load on a small board than on a desktop.
@@ -58,32 +58,29 @@ class Connection:
     def ask(
         self, order: Mapping[str, Any], during: str, limit_s: float
     ) -> tuple[Mapping[str, Any], bytes]:
-        """Send an order; return the answer with its payload.
-
-        Args:
-            order: The order.
-            during: The work in words, such as `running x.pte`.
-            limit_s: The most time until the answer.
-        """
+        """Send an order, which is `during` work such as `running x.pte`; return the answer."""
         self._connect()
-        self._send([json.dumps(order).encode() + b"\n"], during)
+        self._send(json.dumps(order).encode() + b"\n", during)
         answer, payload = self._answer(during, limit_s)
         self.command.refuse(answer)
         return answer, payload
 
-    def push(self, given: Sequence[Path]) -> list[str]:
+    def push(self, given: Sequence[bytes | Path]) -> list[str]:
         """Send the files that the target lacks; return the names of all of them there."""
-        names = [blake3(file.read_bytes()).hexdigest()[:32] for file in given]
         self._connect()
-        held = set(self._pushed)
-        for name, file in zip(names, given, strict=True):
+        names: list[str] = []
+        before = set(self._pushed)
+        for item in given:
+            data = item if isinstance(item, bytes) else item.read_bytes()
+            name = blake3(data).hexdigest()[:32]
+            names.append(name)
             if name in self._pushed:
                 continue
-            during = f"sending {file.name}"
-            head = {"order": "push", "name": name, "size": file.stat().st_size}
-            self._send(_parts(head, file), during)
+            during = "sending inputs" if isinstance(item, bytes) else f"sending {item.name}"
+            head = json.dumps({"order": "push", "name": name, "size": len(data)})
+            self._send(head.encode() + b"\n" + data, during)
             answer, _ = self._answer(during, _SILENCE_S)
-            if answer.get("kind") == "disk" and held.difference(names):
+            if answer.get("kind") == "disk" and before.difference(names):
                 # The worker removes the files of earlier programs when it is disconnected.
                 self.close()
                 return self.push(given)
@@ -132,21 +129,21 @@ class Connection:
             )
         except OSError as error:
             errors.close()
-            raise self.command.not_started(error) from error
+            raise self.command.lost(CONNECTING, False, str(error)) from error
         self._errors = errors
-        self._send([program], "connecting")
-        with self._watched("connecting", START_S) as process:
+        self._send(program, CONNECTING)
+        with self._watched(CONNECTING, START_S) as process:
             # A login script may print something first.
             while _line(process) != HELLO.encode() + b"\n":
                 pass
-        answer, _ = self._answer("loading ExecuTorch", START_S)
+        answer, _ = self._answer(CONNECTING, START_S)
         self.command.refuse(answer)
 
-    def _send(self, parts: Sequence[bytes] | Iterator[bytes], during: str) -> None:
-        for part in parts:
+    def _send(self, data: bytes, during: str) -> None:
+        for start in range(0, len(data), _CHUNK):
             with self._watched(during, _SILENCE_S) as process:
                 assert process.stdin
-                process.stdin.write(part)
+                process.stdin.write(data[start : start + _CHUNK])
                 process.stdin.flush()
 
     def _answer(self, during: str, limit_s: float) -> tuple[Mapping[str, Any], bytes]:
@@ -178,9 +175,7 @@ class Connection:
         try:
             yield process
         except (OSError, EOFError) as error:
-            text = self.close()
-            exit_code = process.returncode
-            raise self.command.lost(during, late.is_set(), exit_code, text) from error
+            raise self.command.lost(during, late.is_set(), self.close()) from error
         except BaseException:
             self.close()
             raise
@@ -200,13 +195,6 @@ def _line(process: subprocess.Popen[bytes]) -> bytes:
     if not line.endswith(b"\n"):
         raise EOFError
     return line
-
-
-def _parts(head: Mapping[str, Any], file: Path) -> Iterator[bytes]:
-    yield json.dumps(head).encode() + b"\n"
-    with file.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            yield chunk
 
 
 def _program() -> bytes:

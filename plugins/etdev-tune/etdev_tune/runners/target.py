@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from attrs import asdict, evolve
 
-from etdev.errors import RunError, first_line
-from etdev.files import scratch
+from etdev.errors import RunError
 from etdev.pte.read import read
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import kernel_modules
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.exchange import Failure, Request, Result, Runner
-from etdev_tune.runners.commands import WORDS, Command, of_host, of_serial, of_template
+from etdev_tune.runners.commands import WORDS, Command, command_of
 from etdev_tune.runners.connection import Connection
 
 # Time for an answer beyond the limit of its run, which the worker enforces.
@@ -43,12 +42,7 @@ class Target:
         return facts
 
     def run(self, request: Request) -> Result | Failure:
-        """Push the files that the target lacks, and run the program in a process of its own.
-
-        Raises:
-            ArtifactError: The program is not a .pte.
-            RunError: The inputs don't fit the method, or the target is lost or full.
-        """
+        """Push the files that the target lacks, and run the program in a process of its own."""
         order = self._order(request)
         during = f"running {request.program.name}"
         answer, payload = self._connection.ask(order, during, request.timeout_s + GRACE_S)
@@ -70,21 +64,20 @@ class Target:
             # Copies, so that a view of a larger tensor is sent without the rest of that tensor.
             laid = laid_out(method, inputs)
             sets.append([v.detach().clone() if isinstance(v, torch.Tensor) else v for v in laid])
-        with scratch() as folder:
-            file = Path(folder) / "inputs.pt"
-            _save(sets, file)
-            inputs_there, program, *data = self._names(file, request.program, *request.data)
+        file = io.BytesIO()
+        torch.save(sets, file)
+        names = self._names(file.getvalue(), request.program, *request.data)
         return {
             **asdict(request, recurse=False),
             "order": "run",
-            "inputs": inputs_there,
-            "program": program,
-            "data": data,
+            "inputs": names[0],
+            "program": names[1],
+            "data": names[2:],
             "imports": kernel_modules(method),
             "libraries": self._libraries(),
         }
 
-    def _names(self, inputs: Path, *files: Path) -> list[str]:
+    def _names(self, inputs: bytes, *files: Path) -> list[str]:
         """Return the names of files on the target, which are sent if it lacks them."""
         return self._connection.push([inputs, *files])
 
@@ -99,9 +92,9 @@ class Local(Target):
     def __init__(self) -> None:
         path = os.pathsep.join(folder for folder in sys.path if folder)
         environment = {**os.environ, "PYTHONPATH": path}
-        super().__init__(Command("local", (WORDS,), sys.executable, "local", environment))
+        super().__init__(Command("local", (WORDS,), sys.executable, environment))
 
-    def _names(self, inputs: Path, *files: Path) -> list[str]:
+    def _names(self, inputs: bytes, *files: Path) -> list[str]:
         return [*self._connection.push([inputs]), *(str(file.absolute()) for file in files)]
 
     def _libraries(self) -> Sequence[str]:
@@ -119,18 +112,4 @@ def open_runner(text: str) -> Runner:
     Raises:
         RunError: The text names no runner.
     """
-    if text == "local":
-        return Local()
-    kind, _, rest = text.partition(":")
-    read_command = {"ssh": of_host, "adb": of_serial}.get(kind)
-    return Target(read_command(rest) if read_command else of_template(text))
-
-
-def _save(inputs: Any, file: Path) -> None:
-    """Write inputs to a file in a temporary folder, or raise a RunError."""
-    try:
-        torch.save(inputs, file)
-    # torch's own writer turns a full disk into a RuntimeError.
-    except (OSError, RuntimeError) as error:
-        what = f"inputs can't be written there ({first_line(error)})"
-        raise RunError(str(file.parents[1]), what, "make room, or set TMPDIR") from error
+    return Local() if text == "local" else Target(command_of(text))

@@ -9,7 +9,6 @@ import platform
 import time
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
 
 # In memory before any run: the first touch of new pages takes as long as the calculation, and
 # depends on what the process has freed by then.
@@ -45,20 +44,12 @@ def read(path: str) -> str:
 
 def cpu() -> str:
     """Return the processor's model, and a digest of its features, which virtual machines hide."""
-    found: dict[str, list[str]] = {}
-    for line in read("/proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip(), []).append(value.strip())
-    if not found:
-        return platform.processor() or platform.machine()
-    names = [
-        ", ".join(sorted(set(found[key])))
-        for key in ("model name", "Hardware", "CPU implementer", "CPU part")
-        if key in found
-    ]
-    flags = " ".join(found.get("flags") or found.get("Features") or [])
-    digest = hashlib.blake2b(" ".join(sorted(set(flags.split()))).encode(), digest_size=4)
-    return f"{' '.join(names) or platform.machine()} ({digest.hexdigest()})"
+    lines = {" ".join(line.split()) for line in read("/proc/cpuinfo").splitlines()}
+    known = ("model name", "Hardware", "CPU implementer", "CPU part", "flags", "Features")
+    facts = sorted(line for line in lines if line.startswith(known))
+    digest = hashlib.blake2b("\n".join(facts).encode(), digest_size=4).hexdigest()
+    names = [line.partition(": ")[2] for line in facts if line.startswith("model name")]
+    return f"{', '.join(names) or platform.processor() or platform.machine()} ({digest})"
 
 
 def version(name: str) -> str:
@@ -93,41 +84,21 @@ def sentinel_ns() -> int:
     return time.perf_counter_ns() - start
 
 
-class Usage:
-    """Resources that this process and the rest of the machine use from now on."""
-
-    def __init__(self) -> None:
-        # The highest resident memory counts from here: the fork shares its parent's.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-        self._memory = status_bytes("VmRSS")
-        self._start = time.monotonic()
-        self._busy = busy_s()
-        self._own = time.process_time()
-
-    def since(self) -> dict[str, Any]:
-        """Return memory and processors used since then, for the answer; None if unknown."""
-        peak, busy, wall = status_bytes("VmHWM"), busy_s(), time.monotonic() - self._start
-        others = memory = None
-        if busy is not None and self._busy is not None and wall > 0:
-            others = max(0.0, (busy - self._busy - (time.process_time() - self._own)) / wall)
-        if peak is not None and self._memory is not None:
-            memory = max(0, peak - self._memory)
-        return {"others_cpu": others, "memory_bytes": memory}
+def count_memory() -> int | None:
+    """Return the resident memory, above which `peak_bytes` counts; None where Linux doesn't say."""
+    # The fork shares its parent's memory, and has its parent's peak until it is cleared.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _status_bytes("VmRSS")
 
 
-def busy_s() -> float | None:
-    """Return the processor seconds that the machine has used; None where Linux doesn't say."""
-    if not (text := read("/proc/stat")):
-        return None
-    line = text.partition("\n")[0].split()[1:9]
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line)
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+def peak_bytes(before: int | None) -> int | None:
+    """Return by how much the highest resident memory exceeds the one before; None if unknown."""
+    peak = _status_bytes("VmHWM")
+    return None if peak is None or before is None else max(0, peak - before)
 
 
-def status_bytes(field: str) -> int | None:
-    """Return a field of this process' status in bytes; None where Linux doesn't say."""
+def _status_bytes(field: str) -> int | None:
     lines = read("/proc/self/status").splitlines()
-    return next(
-        (int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":")), None
-    )
+    found = (int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+    return next(found, None)

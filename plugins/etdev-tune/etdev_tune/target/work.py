@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from etdev_tune.target.facts import Usage, sentinel_ns, use_threads
+from etdev_tune.target.facts import count_memory, peak_bytes, sentinel_ns, use_threads
 
 _LONG_NS = 10**9
 
@@ -36,15 +35,14 @@ class Work:
         for library in order["libraries"]:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
         sets = torch.load(order["inputs"], weights_only=True)
-        before = Usage()
+        before = count_memory()
         warm = method = self._method()
         outputs = [copied(method.execute(inputs)) for inputs in sets] if order["outputs"] else []
         timed = [order["timed"] is None or i in order["timed"] for i in range(len(sets))]
-        memory: dict[str, Any] = {}
         changed = [self._warms_up(warm, sets[i]) for i, own in enumerate(timed) if own]
+        # While the program is in memory once.
+        memory = peak_bytes(before)
         if any(changed):
-            # While the program is in memory once.
-            memory = {"memory_bytes": before.since()["memory_bytes"]}
             method = self._method()
         sentinel = [sentinel_ns()]
         times: list[list[int]] = []
@@ -54,7 +52,11 @@ class Work:
                 self._warms_up(warm, inputs)
             times.append(self._timed(method, inputs) if own else [])
             sentinel.append(sentinel_ns())
-        answer = {"times_ns": times, "sentinel_ns": sentinel, **before.since(), **memory}
+        answer = {
+            "times_ns": times,
+            "sentinel_ns": sentinel,
+            "memory_bytes": memory if any(changed) else peak_bytes(before),
+        }
         file = io.BytesIO()
         torch.save(outputs, file)
         return {"result": answer}, file.getvalue()
@@ -96,13 +98,11 @@ class Work:
     def _method(self) -> Any:
         """Return the method in its initial state."""
         load = import_module("executorch.runtime").Runtime.get().load_program
-        more: dict[str, Any] = {}
-        if data := self.order["data"]:
-            if "data_path" not in inspect.signature(load).parameters:
-                raise RuntimeError("ExecuTorch loads a .ptd from Python from 1.5 on")
-            if len(data) > 1:
-                raise RuntimeError("ExecuTorch takes one .ptd from Python")
-            more["data_path"] = Path(data[0])
+        data = [Path(name) for name in self.order["data"]]
+        if len(data) > 1:
+            raise RuntimeError("ExecuTorch takes one .ptd from Python")
+        # Before 1.5, ExecuTorch takes none from Python, and refuses the argument.
+        more = {"data_path": data[0]} if data else {}
         # The method reads its program's bytes as long as it lives.
         self._programs.append(load(Path(self.order["program"]), **more))
         return self._programs[-1].load_method(self.order["method"])

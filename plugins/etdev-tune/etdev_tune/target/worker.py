@@ -18,26 +18,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import multiprocessing
 import os
-import select
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import IO, Any
 
 from etdev.runtime.loading import load_runtime
 from etdev_tune.target.facts import facts
 from etdev_tune.target.work import Work
 
-HELLO = "etdev-worker 1"
+HELLO = "etdev-worker 2"
+_FORK = multiprocessing.get_context("fork")
 _LOG = "run.log"
 _FACTS_LIMIT_S = 20.0
-# A client whose machine vanished never closes the connection.
-_IDLE_S = 6 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CHUNK = 1 << 20
 
 
 def main() -> None:
@@ -46,7 +45,7 @@ def main() -> None:
     # Libraries must not print into the answers, nor read orders.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     try:
         send(answers, f"\n{HELLO}\n".encode())
@@ -73,7 +72,6 @@ def serve(orders: IO[bytes], answers: IO[bytes], folder: str) -> None:
     load_runtime()
     send(answers, encoded({}))
     while True:
-        signal.alarm(_IDLE_S)
         order = orders.readline()
         if not order.endswith(b"\n"):
             raise EOFError
@@ -102,30 +100,15 @@ def answered(orders: IO[bytes], order: Any) -> bytes:
 
 
 def store(orders: IO[bytes], name: str, size: int) -> None:
-    """Write the bytes that follow an order to a file; read all of them even if the disk is full."""
-    rest = size
-    try:
-        # Without a buffer, which would be written once more when the file is closed.
-        with open(name, "wb", buffering=0) as file:
-            while rest:
-                chunk = taken(orders, rest)
-                rest -= len(chunk)
-                while chunk:
-                    chunk = chunk[file.write(chunk) :]
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.remove(name)
-        while rest:
-            rest -= len(taken(orders, rest))
-        raise
-
-
-def taken(orders: IO[bytes], most: int) -> bytes:
-    """Return some of the bytes that follow an order; raise EOFError at their end."""
-    chunk = orders.read(min(most, _CHUNK))
-    if not chunk:
+    """Write the bytes that follow an order to a file."""
+    data = orders.read(size)
+    if len(data) < size:
         raise EOFError
-    return chunk
+    try:
+        Path(name).write_bytes(data)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def encoded(answer: dict[str, Any], payload: bytes = b"") -> bytes:
@@ -140,66 +123,51 @@ def refusal(error: OSError) -> bytes:
 
 
 def forked(orders: IO[bytes], work: Callable[[], tuple[Any, bytes]], limit_s: float) -> bytes:
-    """Work in a process of its own; return its answer, or how the process ended."""
-    results, end = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(results)
-            # ExecuTorch logs from C++ to the file descriptor.
-            os.dup2(os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-            with os.fdopen(end, "wb") as file:
-                file.write(worked(work))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(end)
-    data: bytes | None = None
-    try:
-        data = received(orders, results, limit_s)
-    finally:
-        os.close(results)
-        if data is None:
-            os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
-    if data is None:
-        return encoded({"failure": ["hang", f"took longer than {limit_s:g} s"]})
-    if status:
-        return encoded({"failure": ["crash", ended(status) + logged()]})
-    return data
-
-
-def worked(work: Callable[[], tuple[Any, bytes]]) -> bytes:
-    """Work in the new process; return its answer."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        return encoded(*work())
-    except OSError as error:
-        return refusal(error)
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        return encoded({"failure": ["refused", f"{type(error).__name__}: {lines[0]}{logged()}"]})
-
-
-def received(orders: IO[bytes], results: int, limit_s: float) -> bytes | None:
-    """Return all that a process sends, or None if it takes too long.
+    """Work in a process of its own; return its answer, or how the process ended.
 
     Raises:
         EOFError: The client is gone.
     """
-    data = []
-    end = time.monotonic() + limit_s
-    while (rest := end - time.monotonic()) > 0:
-        ready, _, _ = select.select([results, orders.fileno()], [], [], rest)
+    results, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=worked, args=(sender, work))
+    process.start()
+    sender.close()
+    data = b""
+    ready: list[Any] = []
+    try:
+        ready = wait([results, orders.fileno()], limit_s)
         # A client that waits for an answer sends nothing: its input has ended.
         if orders.fileno() in ready:
             raise EOFError
-        if ready:
-            data.append(os.read(results, _CHUNK))
-            if not data[-1]:
-                return b"".join(data)
-    return None
+        # Without an answer, a process that ended is at the end of the pipe.
+        with contextlib.suppress(EOFError):
+            data = results.recv_bytes() if ready else b""
+    finally:
+        if not data:
+            process.kill()
+        process.join()
+        results.close()
+    if not ready:
+        return encoded({"failure": ["hang", f"took longer than {limit_s:g} s"]})
+    return data or encoded({"failure": ["crash", ended(process.exitcode or 0) + logged()]})
+
+
+def worked(results: Connection, work: Callable[[], tuple[Any, bytes]]) -> None:
+    """Work in the new process, and send its answer."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        # ExecuTorch logs from C++ to the file descriptor.
+        os.dup2(os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+        answer = encoded(*work())
+    except OSError as error:
+        answer = refusal(error)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        answer = encoded({"failure": ["refused", f"{type(error).__name__}: {lines[0]}{logged()}"]})
+    results.send_bytes(answer)
+    # Not the ends of libraries' threads, which a fork does not have.
+    os._exit(0)
 
 
 def logged() -> str:
@@ -211,10 +179,9 @@ def logged() -> str:
     return f" ({errors[0]})" if errors else ""
 
 
-def ended(status: int) -> str:
+def ended(exit_code: int) -> str:
     """Return how a process ended that should not have."""
-    if not os.WIFSIGNALED(status):
-        return f"ended with exit code {os.WEXITSTATUS(status)}"
-    number = os.WTERMSIG(status)
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
     names = {int(known): known.name for known in signal.Signals}
-    return f"died of {names.get(number, f'signal {number}')}"
+    return f"died of {names.get(-exit_code, f'signal {-exit_code}')}"

@@ -40,17 +40,20 @@ def test_a_program_runs_on_a_device(python, mlp_pte) -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(RunError, match="adb finds no such device") as missing:
+    with pytest.raises(RunError, match=r"device '192\.168\.0\.7:5555' not found") as missing:
         open_runner("adb:192.168.0.7:5555").fingerprint()
     assert missing.value.who == "adb:192.168.0.7:5555"
 
 
 def test_a_device_without_python_is_named() -> None:
-    with pytest.raises(RunError, match="it has no Python '/no/python'") as missing:
+    with pytest.raises(
+        RunError, match=r"while connecting \(.*/no/python: .*not found\)"
+    ) as missing:
         open_runner("adb::/no/python").fingerprint()
-    assert missing.value.cure == "name the one with ExecuTorch: adb:SERIAL:/path/to/python"
+    started = "see that this starts a Python with ExecuTorch: adb shell -T /no/python"
+    assert missing.value.cure == started
 
 
 def test_an_option_is_not_a_serial_number() -> None:
-    with pytest.raises(RunError, match="names no device"):
-        open_runner("adb:-H evil")
+    with pytest.raises(RunError, match="error: device '-H evil' not found"):
+        open_runner("adb:-H evil").fingerprint()

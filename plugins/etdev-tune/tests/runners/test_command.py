@@ -12,7 +12,7 @@ import psutil
 import pytest
 from etdev_tune.exchange import Request, Result
 from etdev_tune.runners import open_runner
-from etdev_tune.runners.commands import of_template
+from etdev_tune.runners.commands import command_of
 from models import nets
 
 from etdev.errors import RunError
@@ -40,7 +40,7 @@ def test_a_template_gets_the_words_of_its_python() -> None:
         "box /opt/python {arguments}": ["box", "/opt/python", "-c", "a b"],
     }
     for template, expected in words.items():
-        assert of_template(template).words(["-c", "a b"]) == expected
+        assert command_of(template).words(["-c", "a b"]) == expected
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(python, mlp_pte, tmp_path) -> None:
@@ -61,15 +61,15 @@ def test_a_full_disk_is_named_and_leaves_nothing(python, mlp_pte, tmp_path) -> N
 
 
 def test_a_command_that_is_not_there_is_named() -> None:
-    with pytest.raises(RunError, match="'no-such-command' can't be started") as missing:
+    with pytest.raises(RunError, match="No such file or directory: 'no-such-command'") as missing:
         open_runner("no-such-command {command}").fingerprint()
-    assert missing.value.cure == "install no-such-command, or give its path"
+    assert missing.value.cure.endswith("starts a Python with ExecuTorch: no-such-command python3")
 
 
 def test_a_command_that_ends_is_named() -> None:
-    with pytest.raises(RunError, match=r"ended before a Python answered \(no such box\)") as ended:
+    with pytest.raises(RunError, match=r"lost while connecting \(no such box\)") as ended:
         open_runner("sh -c 'echo no such box >&2; exit 1' {command}").fingerprint()
-    assert ended.value.cure.startswith("a target is measured through a Python with ExecuTorch")
+    assert ended.value.cure.startswith("see that this starts a Python with ExecuTorch: sh -c")
 
 
 @pytest.mark.parametrize("text", ["", "docker exec box", "{quoted}", "a {command} {quoted}", "a '"])
