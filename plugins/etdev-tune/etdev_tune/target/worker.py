@@ -42,6 +42,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def main() -> None:
     """Answer orders until the input ends."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # The client has to notice that the worker is gone, even while a run goes on.
+    os.register_at_fork(after_in_child=answers.close)
     # Libraries must not print into the answers, nor read orders.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -129,7 +131,7 @@ def forked(orders: IO[bytes], work: Callable[[], tuple[Any, bytes]], limit_s: fl
         EOFError: The client is gone.
     """
     results, sender = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=worked, args=(sender, work))
+    process = _FORK.Process(target=worked, args=(results, sender, work))
     process.start()
     sender.close()
     data = b""
@@ -152,8 +154,10 @@ def forked(orders: IO[bytes], work: Callable[[], tuple[Any, bytes]], limit_s: fl
     return data or encoded({"failure": ["crash", ended(process.exitcode or 0) + logged()]})
 
 
-def worked(results: Connection, work: Callable[[], tuple[Any, bytes]]) -> None:
+def worked(results: Connection, sender: Connection, work: Callable[[], tuple[Any, bytes]]) -> None:
     """Work in the new process, and send its answer."""
+    # Without a worker that reads it, sending has to fail.
+    results.close()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -165,7 +169,7 @@ def worked(results: Connection, work: Callable[[], tuple[Any, bytes]]) -> None:
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         answer = encoded({"failure": ["refused", f"{type(error).__name__}: {lines[0]}{logged()}"]})
-    results.send_bytes(answer)
+    sender.send_bytes(answer)
     # Not the ends of libraries' threads, which a fork does not have.
     os._exit(0)
 
