@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -100,9 +100,9 @@ def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.M
 
 
 def called(
-    module: torch.nn.Module, leaves: Sequence[Any], structure: pytree.TreeSpec
+    module: Callable[..., Any], leaves: Sequence[Any], structure: pytree.TreeSpec
 ) -> tuple[list[Any], list[Any]]:
-    """Call a module in PyTorch on copies of some inputs.
+    """Call a module in PyTorch on copies of some inputs; nothing is compiled for it.
 
     Returns:
         Its outputs and the inputs after the call, flat and in memory of their own, without None,
@@ -110,7 +110,8 @@ def called(
     """
     own = _copies(leaves)
     arguments, keywords = pytree.tree_unflatten(own, structure)
-    with torch.no_grad():
+    # Control flow would be compiled, which takes seconds.
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         outputs = _copies(pytree.tree_leaves(module(*arguments, **keywords)))
     return [v for v in outputs if v is not None], [v for v in own if v is not None]
 

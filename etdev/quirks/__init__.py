@@ -11,6 +11,7 @@ from etdev.quirks import (
     interface,
     memory_format,
     mutation,
+    repeatability,
     scalars,
     sizes,
     state,
@@ -21,6 +22,7 @@ __all__ = ["QUIRKS", "Nodes", "Quirk", "Refusal", "Since", "Stage"]
 # Stage by stage, each in this order.
 QUIRKS: tuple[Quirk, ...] = (
     *export.QUIRKS,
+    *repeatability.QUIRKS,
     # First, since torch can't trace some of what they refuse.
     *interface.QUIRKS,
     *control_flow.QUIRKS,

@@ -12,7 +12,7 @@ X = random(3, 4)
 
 
 @repro
-def forgotten_attributes() -> Repro:
+def forgotten_state() -> Repro:
     def count(net, x):
         net.calls += 1
         return x * net.calls

@@ -19,11 +19,11 @@ QUICK = (
     *("aliased-buffers", "initial-values", "lost-write-back", "mixed-dtypes", "shared-state"),
     *("masked-selects", "string-inputs", "unwritten-orders", "while-loops"),
 )
-SLOW = ("forgotten-attributes",)
+SLOW = ("forgotten-state",)
 # A fault of the export comes before a partitioner is asked, and one of several methods is not seen
 # by one that is asked about each.
 NOT_SEEN = (
-    "forgotten-attributes",
+    "forgotten-state",
     "ignored-inputs",
     "merged-inputs",
     "replaced-buffers",
