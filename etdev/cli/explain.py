@@ -66,7 +66,7 @@ def answered(explanation: Explanation, who: str = "plan") -> Explanation:
         EtdevError: No node matches; the message has close names.
     """
     query, plan = explanation.query, explanation.plan
-    if explanation.entries or explanation.simplified or query == Query():
+    if explanation.entries or query == Query():
         return explanation
     entries = [entry for method in plan.methods for entry in method.ledger]
     names = {name for e in entries for name in (e.node, e.module, e.op, e.source_op)}

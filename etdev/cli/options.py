@@ -17,8 +17,8 @@ SOURCE = """
 SOURCE is file.pt2, package.module:function or file.py:function. The function takes no arguments
 and returns (module, example inputs), or (module, example inputs, dynamic shapes), or (module,
 arguments, keyword arguments, dynamic shapes), or an ExportedProgram, or a dict of method name to
-one of these. Example inputs are a tuple, a tensor, or a dict of keyword arguments. A .pt2 file that
-would run code when it is loaded is refused without --trust.
+one of these. Example inputs are a tuple, a tensor, or a dict of keyword arguments. A .pt2 file
+whose pickles may run code is refused without --trust.
 """
 FILE = click.Path(path_type=Path)
 
@@ -138,7 +138,7 @@ ruling = together(
     remembered(
         "--trust",
         is_flag=True,
-        help="Load a .pt2 file even if loading it runs code that is in it.",
+        help="Load a .pt2 file even if its pickles may run code.",
     ),
     registry,
     debug,

@@ -19,8 +19,7 @@ from torch.export import ExportedProgram
 
 from etdev.cli.lowerers import FORMS, check_source
 from etdev.cli.options import given
-from etdev.edge.pt2 import load_pt2
-from etdev.edge.source import Method, methods_of
+from etdev.edge.source import Method, load_pt2, methods_of
 from etdev.errors import SourceError, first_line
 from etdev.schema.stages import Listener
 

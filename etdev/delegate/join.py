@@ -17,8 +17,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from etdev.delegate.shapes import record_shapes
+from etdev.graph.method import run_order
 from etdev.graph.nodes import FOREIGN_META
-from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.graph.signature import renamed
 from etdev.schema.partition import Partition

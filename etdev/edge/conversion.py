@@ -20,10 +20,9 @@ from etdev.edge.simplify.sweep import simplified
 from etdev.errors import LoweringError, SourceError, first_line
 from etdev.graph.expand import Expander
 from etdev.graph.inlining import inline_in_branch
-from etdev.graph.nodes import op_name
+from etdev.graph.nodes import op_name, where
 from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.passes import generate
-from etdev.graph.source import where
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin

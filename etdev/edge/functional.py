@@ -12,10 +12,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from etdev.edge.simplify.values import looks_like
-from etdev.graph.ops import is_functional
+from etdev.edge.simplify.folding import looks_like
+from etdev.graph.ops import is_functional, may_hand_on, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.graph.writes import may_hand_on, written_through
 from etdev.schema.quirk import Apply, Stage
 from etdev.upstream.operators import OpOverload, base_name, functional_twin
 

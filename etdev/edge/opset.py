@@ -20,9 +20,8 @@ from torch.fx import GraphModule, Node
 
 from etdev.edge.keep_whole import wishers
 from etdev.errors import LoweringError
-from etdev.graph.nodes import calls_in
+from etdev.graph.nodes import calls_in, ops_with_lines
 from etdev.graph.ops import is_flow, is_functional
-from etdev.graph.source import ops_with_lines
 from etdev.upstream.decompositions import Table, further_tables, primitive_pieces
 from etdev.upstream.edge import excepted
 from etdev.upstream.operators import OpOverload, overload_of

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from etdev.edge.source import Method
 from etdev.errors import SourceError
-from etdev.graph.writes import written_by
+from etdev.graph.ops import written_by
 from etdev.upstream.trees import pytree
 
 

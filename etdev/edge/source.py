@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +13,6 @@ import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.pt2 import load_pt2
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
@@ -22,6 +23,8 @@ from etdev.upstream.trees import pytree
 FORWARD = "forward"
 # Modules that compute differently in training mode; the flag changes nothing elsewhere.
 _MODAL = modal_layers()
+# With it, torch unpickles tensors and plain containers only, whatever its callers ask for.
+_SAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
 
 
@@ -139,8 +142,7 @@ def methods_of(
         dynamic_shapes: As `torch.export.export` takes them.
 
     Raises:
-        SourceError: It has none of these forms, or is a file that can't be loaded, or that would
-            run code then.
+        SourceError: It has none of these forms, or is a file that can't be loaded.
     """
     if not isinstance(model, Mapping):
         return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
@@ -153,6 +155,33 @@ def methods_of(
     if "" in model:
         raise SourceError("model", "has a method without a name", f'name it "{FORWARD}"')
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
+
+
+def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
+    """Load a .pt2 file, as `torch.export.save` writes it; with `trust` pickles in it may run code.
+
+    Raises:
+        SourceError: It is missing, truncated, not a .pt2 file, or has a pickle that may run code.
+    """
+    if not path.is_file():
+        raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
+    before = os.environ.get(_SAFE)
+    if not trust:
+        os.environ[_SAFE] = "1"
+    try:
+        return torch.export.load(path)
+    except pickle.UnpicklingError as error:
+        what = f"holds a pickle that may run code ({first_line(error)})"
+        cure = "if you trust who made it, give --trust, or what torch.export.load makes of it"
+        raise SourceError(str(path), what, cure) from error
+    except Exception as error:
+        what = f"can't be loaded as a .pt2 file ({first_line(error)})"
+        raise SourceError(str(path), what, "write it again with torch.export.save") from error
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE, None)
+        else:
+            os.environ[_SAFE] = before
 
 
 def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:

@@ -5,10 +5,9 @@ The modules behind them belong to the host and may change.
 
 from etdev.graph.interpreted import interpreted_copy
 from etdev.graph.layout import channels_last_weights, is_channels_last, with_contiguous_weights
-from etdev.graph.nodes import is_complex, op_name, pieces_of
+from etdev.graph.nodes import CALLS, NO_CALL, is_complex, op_name, pieces_of
 from etdev.graph.ops import aten_op, own_pieces
 from etdev.graph.signature import computed_from, folded_integers, unwritten_constants
-from etdev.graph.source import CALLS, NO_CALL
 
 __all__ = [
     "CALLS",

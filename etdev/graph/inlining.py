@@ -6,17 +6,15 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from etdev.graph.nodes import PIECES_OF, module_paths, pieces_of
-from etdev.graph.rebuild import note, rebuilt, simplified_in
+from etdev.graph.nodes import PIECES_OF, pieces_of
+from etdev.graph.rebuild import note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input, with_constants
-from etdev.graph.source import line_of
-from etdev.schema.simplification import Simplification
 
 # What a piece inherits from its op: where the user's code called it.
 _INHERITED = ("nn_module_stack", "source_fn_stack", "stack_trace", "from_node", "debug_handle")
@@ -48,7 +46,7 @@ def inlined(program: ExportedProgram, pieces: Mapping[Node, ExportedProgram]) ->
     names = {node.name: new.name for node, new in copy.copies.items()}
     signature = with_constants(program.graph_signature, copy.graph, constants, names)
     changed = rebuilt(program, copy.graph, signature, constants=constants)
-    note(changed, [*simplified_in(changed), *_notes(pieces)])
+    note_simplified(changed, sum(map(simplified_in, pieces.values()), simplified_in(changed)))
     return Expanded(changed, copy.op_of)
 
 
@@ -143,15 +141,3 @@ def _inherited(node: Node, piece: Node) -> dict[str, Any]:
     if within := (*pieces_of(node), *pieces_of(piece)):
         meta[PIECES_OF] = within
     return meta
-
-
-def _notes(pieces: Mapping[Node, ExportedProgram]) -> Iterator[Simplification]:
-    """Yield what was simplified in pieces, by the names that they have in the whole program."""
-    for node, inner in pieces.items():
-        sources = (source.name for source in node.all_input_nodes)
-        names = dict(zip(inner.graph_signature.user_inputs, sources, strict=False))
-        for each in simplified_in(inner):
-            into = names.get(each.into, f"{node.name}__{each.into}") if each.into else ""
-            module = "".join(module_paths(node)[-1:])
-            name = f"{node.name}__{each.node}"
-            yield evolve(each, node=name, into=into, module=module, line=line_of(node))

@@ -93,30 +93,20 @@ def _is_ascending(order: Sequence[Any]) -> bool:
     return tuple(order) == tuple(range(len(order)))
 
 
-def has_known_order(value: object) -> bool:
-    """Return True if ExecuTorch's kernels know the order of a value in memory.
+def has_plain_order(value: object) -> bool:
+    """Return True if ExecuTorch's kernels and backends know the order of a value in memory.
 
     A tensor with gaps counts as contiguous if its dimensions are in order, since it will be given
-    or stored without gaps.
+    or stored without gaps. The strides of dimensions with one element may stand for another order
+    than torch's, as in a channels-last image with one row and one column.
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return True
-    if value.is_contiguous():
-        return True
-    expanded = any(isinstance(stride, int) and stride == 0 for stride in value.stride())
-    return not expanded and is_known_order(dim_order_from_stride(value.stride()))
-
-
-def has_plain_order(value: object) -> bool:
-    """Return True if backends, too, know the order of a value in memory.
-
-    The strides of dimensions with one element may stand for another order than torch's, as in a
-    channels-last image with one row and one column.
-    """
-    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    if not strided or not value.is_contiguous():  # type: ignore[attr-defined]
-        return has_known_order(value)
-    return _is_ascending(dim_order_from_stride(value.stride()))  # type: ignore[attr-defined]
+    contiguous = value.is_contiguous()
+    if not contiguous and any(isinstance(s, int) and s == 0 for s in value.stride()):
+        return False
+    order = dim_order_from_stride(value.stride())
+    return _is_ascending(order) if contiguous else is_known_order(order)
 
 
 def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:

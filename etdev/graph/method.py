@@ -1,9 +1,9 @@
-"""The graph of one method, indexed once: nodes by number, constants, foreign delegates."""
+"""The graph of one method, indexed once, and the order in which it runs once partitioned."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +11,16 @@ from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import Node
+from torch.fx import Graph, Node
+from torch.types import PySymType
 
-from etdev.graph.nodes import dtype_name, module_paths, op_name, source_op
-from etdev.graph.source import line_of
+from etdev.graph.nodes import dtype_name, line_of, module_paths, op_name, source_op
+from etdev.schema.partition import Partition
 from etdev.schema.tensors import Constant
 
+# A node outside all partitions, or the position of a partition.
+Unit = Node | int
+_ASSERTIONS = ("aten._assert_scalar.", "aten.sym_constrain_range")
 _KINDS = {
     InputKind.PARAMETER: "parameter",
     InputKind.BUFFER: "buffer",
@@ -168,3 +172,69 @@ def _foreign(nodes: list[Node]) -> Iterable[str]:
             yield node.name
             yield node.all_input_nodes[0].name
             yield from (user.name for user in node.users if user.target is operator.getitem)
+
+
+def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
+    """Order nodes and partitions so that each comes after what it reads, else as in the graph.
+
+    Walks from each node to its inputs; a partition is one stop on the way. Assertions about a
+    number come before its readers: later traces know its bounds from nowhere else. Placeholders and
+    the output have no place in the order.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    home = {name: index for index, p in enumerate(partitions) for name in p.nodes}
+    asserted = _assertions(graph)
+
+    def sources(unit: Unit) -> list[Unit]:
+        if isinstance(unit, int):
+            read = [nodes[tensor.name] for tensor in partitions[unit].inputs]
+        else:
+            read = [*unit.all_input_nodes, *asserted.get(unit, ())]
+        return [home.get(node.name, node) for node in read if node.op != "placeholder"]
+
+    order: list[Unit] = []
+    finished: dict[Unit, bool] = {}
+    for root in graph.nodes:
+        if root.op in ("placeholder", "output"):
+            continue
+        work = [home.get(root.name, root)]
+        while work:
+            unit = work[-1]
+            if unit not in finished:
+                finished[unit] = False
+                work.extend(reversed([u for u in sources(unit) if u not in finished]))
+            else:
+                work.pop()
+                if not finished[unit]:
+                    finished[unit] = True
+                    order.append(unit)
+    return order
+
+
+def _assertions(graph: Graph) -> dict[Node, list[Node]]:
+    """Return the assertions about the numbers that a node reads, by node."""
+    origins: dict[Node, set[Node]] = {}
+    asserted: dict[Node, set[Node]] = {}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        numbers = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), PySymType)]
+        if not numbers:
+            continue
+        known = {origin for number in numbers for origin in origins.get(number, {number})}
+        if isinstance(node.meta.get("val"), PySymType):
+            origins[node] = known
+        elif op_name(node).startswith(_ASSERTIONS):
+            asserted[node] = known
+        else:
+            # One that needs more numbers may depend on a partition that needs this reader.
+            readers[node] = [a for a, about in asserted.items() if about <= known]
+    return readers
+
+
+def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:
+    """Yield the names of all delegates in run order: partitions, and calls of the program."""
+    for unit in order:
+        if isinstance(unit, int):
+            yield partitions[unit].name
+        elif unit.target is executorch_call_delegate:
+            yield unit.name

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +17,7 @@ from executorch.exir.sym_util import eval_upper_bound
 from torch.fx import Graph, GraphModule, Node
 
 from etdev.errors import DeviceError
+from etdev.graph.ops import ORDERED
 from etdev.schema.device import CPU, Device
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.partition import TARGET_DEVICE
@@ -26,6 +30,13 @@ FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 # Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
 _KEPT = "EDGE_DO_NOT_DECOMP."
+_TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
+# torch numbers generated code through the process, so that its names are not the same twice.
+_FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
+# The key of `node.meta` for the Python calls that a node comes from, by which some backends group
+# nodes; and its value for a node that comes from no call and no module.
+CALLS = "source_fn_stack"
+NO_CALL = (("", ""),)
 # More than any size that is bounded on purpose.
 _LARGEST = 2**48
 
@@ -131,3 +142,35 @@ def is_unbounded(size: Any) -> bool:
     if not isinstance(size, torch.SymInt):
         return False
     return bool(size.node.shape_env.bound_sympy(size.node.expr).upper > _LARGEST)
+
+
+def where(node: Node) -> str:
+    """Return the innermost line outside of torch, as ` at net.py:12`; empty if unknown."""
+    line = line_of(node)
+    return f" at {line}" if line else ""
+
+
+def ops_with_lines(nodes: Iterable[Node]) -> str:
+    """Return the ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
+    return ", ".join(dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes))
+
+
+def _called(node: Node) -> object:
+    """Return the op that a node calls, also through a call that keeps the order of effects."""
+    return node.args[1] if node.target is ORDERED else op_name(node)
+
+
+def line_of(node: Node) -> str:
+    """Return the innermost line outside of torch, as `net.py:12`; empty if unknown."""
+    return _line(node.meta.get("stack_trace") or "")
+
+
+# The pieces of an op, and ops of one line, share a stack.
+@lru_cache(maxsize=1024)
+def _line(stack: str) -> str:
+    frames = list(_FRAME.finditer(stack))
+    # Frames of torch's own modules count if there are no others.
+    own = [frame for frame in frames if not _TORCH.search(frame["file"])]
+    for frame in reversed(own or frames):
+        return f"{Path(frame['file']).name}:{frame['line']}"
+    return ""

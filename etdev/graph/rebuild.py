@@ -17,7 +17,8 @@ Its constructor checks little, so these are the rules that ExecuTorch relies on:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
-from etdev.schema.simplification import Simplification
 from etdev.upstream.trees import pytree
 
 _SIMPLIFIED = "etdev_simplified"
@@ -138,15 +138,14 @@ def rebuilt(
     return copied
 
 
-def note(program: ExportedProgram, simplified: Iterable[Simplification]) -> None:
-    """Write down what was simplified in a program that etdev has made; the plan repeats it."""
-    program.graph_module.meta[_SIMPLIFIED] = tuple(simplified)
+def note_simplified(program: ExportedProgram, counts: Counter[str]) -> None:
+    """Write down how many nodes of a program were simplified, by kind; the plan repeats it."""
+    program.graph_module.meta[_SIMPLIFIED] = counts
 
 
-def simplified_in(program: ExportedProgram) -> tuple[Simplification, ...]:
-    """Return what was simplified in a program, in the order of the graph before."""
-    simplified: tuple[Simplification, ...] = program.graph_module.meta.get(_SIMPLIFIED, ())
-    return simplified
+def simplified_in(program: ExportedProgram) -> Counter[str]:
+    """Return how many nodes of a program were simplified, by kind."""
+    return Counter(program.graph_module.meta.get(_SIMPLIFIED))
 
 
 def extracted(

@@ -16,11 +16,9 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, Node
-from torch.types import PySymType
 
 from etdev.graph.ops import aten_op
 
-_UNKNOWN = "a value"
 # Generated code may take a number for a float, whose quotients round to zero or to float32, and
 # may have no code for the item of a number.
 _READERS_OF_INTEGERS = (
@@ -132,28 +130,25 @@ def defect(program: ExportedProgram) -> Exception | None:
 
 
 def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
-    """Return the first change for callers, such as `output 0 from float32 (2) to int64 (2)`."""
-    for side, name in (("input", "user_inputs"), ("output", "user_outputs")):
-        old, new = (_interface(program, name) for program in (before, after))
-        if len(old) != len(new):
-            return f"the number of {side}s from {len(old)} to {len(new)}"
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            # A deep copy of a program has no values for its inputs.
-            if one != other and _UNKNOWN not in (one, other):
-                return f"{side} {index} from {one} to {other}"
+    """Return `inputs` or `outputs` if a program takes or returns others than before; else ""."""
+    for side in ("inputs", "outputs"):
+        old, new = (_interface(program, f"user_{side}") for program in (before, after))
+        # A deep copy of a program has no values for its inputs.
+        pairs = zip(old, new, strict=False)
+        if len(old) != len(new) or any(a and b and a != b for a, b in pairs):
+            return side
     return ""
 
 
-def _interface(program: ExportedProgram, side: str) -> list[str]:
-    """Return the values that a method takes or returns, in words."""
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    names = getattr(program.graph_signature, side)
-    return [_words(values.get(name) if isinstance(name, str) else name) for name in names]
+def _interface(program: ExportedProgram, side: str) -> list[Any]:
+    """Return dtype and sizes of the values that a method takes or returns, if they are known.
 
-
-def _words(value: object) -> str:
-    if not isinstance(value, torch.Tensor):
-        return "a number" if isinstance(value, (int, float, PySymType)) else _UNKNOWN
-    # Symbols have other names in a program that was exported anew.
-    sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
-    return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(sizes)})"
+    Symbols have other names in a program that was exported anew.
+    """
+    known = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    values = [known.get(str(name)) for name in getattr(program.graph_signature, side)]
+    return [
+        isinstance(value, torch.Tensor)
+        and (value.dtype, [size if isinstance(size, int) else "?" for size in value.shape])
+        for value in values
+    ]

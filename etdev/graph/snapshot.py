@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from attrs import field, frozen
-from executorch.exir.lowered_backend_module import LoweredBackendModule
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import LoweringError
 from etdev.graph.nodes import graph_modules
 from etdev.graph.signature import unwritten_constants
-from etdev.schema.plan import MethodPlan, Plan
 from etdev.upstream.fake_tensors import write_count
-from etdev.upstream.trees import pytree
 
 # Number of places of a tensor whose bytes are compared.
 _SAMPLES = 16
@@ -59,57 +55,47 @@ def _sample(value: Any) -> bytes:
 
 @frozen(eq=False)
 class Snapshot:
-    """All parts of a program that a plugin could change in place; takes linear time.
+    """The parts of a program that a plugin may change in place by mistake; takes linear time.
 
     Args:
-        facts: Its graphs with those of its branches, its signature, and the delegates that it came
-            with, by their names in a message.
+        graphs: Its graphs, with those of its branches, and their nodes with their names.
+        signature: The kind, name and target of each input and output.
         nodes: Each node with its op, arguments and metadata.
-        tensors: Its weights and example inputs, by name.
+        tensors: Its weights, by name.
     """
 
-    facts: Mapping[str, list[Any]]
-    nodes: list[tuple[Node, Any, Any, dict[str, Any]]]
+    graphs: list[Any]
+    signature: list[Any]
+    nodes: list[tuple[Node, Any, dict[str, Any]]]
     tensors: Mapping[str, TensorWas]
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Snapshot:
         """Record a program as it is now."""
-        modules = list(program.graph_module.modules())
         graphs = [module.graph for module in graph_modules(program.graph_module)]
         nodes = [node for graph in graphs for node in graph.nodes]
         signature = program.graph_signature
         specs = (*signature.input_specs, *signature.output_specs)
-        examples = enumerate(pytree.tree_leaves(program.example_inputs))
-        tensors = {f"example input {index}": value for index, value in examples}
-        tensors |= {**program.constants, **program.state_dict}
-        facts: dict[str, list[Any]] = {
-            "the graph": [graphs, [(node, node.name) for node in nodes]],
-            "the signature": [(s.kind, getattr(s.arg, "name", None), s.target) for s in specs],
-            "a delegate that the program came with": [
-                (m.backend_id, m.processed_bytes, [(s.key, s.value) for s in m.compile_specs])
-                for m in modules
-                if isinstance(m, LoweredBackendModule)
-            ],
-        }
-        parts = [(n, n.target, (n.args, n.kwargs), dict(n.meta)) for n in nodes]
-        return cls(facts, parts, {name: TensorWas.of(value) for name, value in tensors.items()})
+        tensors = {**program.constants, **program.state_dict}
+        return cls(
+            [graphs, [(node, node.name) for node in nodes]],
+            [(spec.kind, getattr(spec.arg, "name", None), spec.target) for spec in specs],
+            [(node, (node.target, node.args, node.kwargs), dict(node.meta)) for node in nodes],
+            {name: TensorWas.of(value) for name, value in tensors.items()},
+        )
 
     def difference(self, program: ExportedProgram) -> str:
         """Return the first change of the program since, for a message; empty without one."""
         return next(self._differences(Snapshot.of(program)), "")
 
     def _differences(self, now: Snapshot) -> Iterator[str]:
-        yield from (what for what, fact in self.facts.items() if now.facts[what] != fact)
-        for (node, op, args, meta), (_, new_op, new_args, new_meta) in zip(
-            self.nodes, now.nodes, strict=True
-        ):
-            if new_op is not op and new_op != op:
-                yield f"the op of {node.name!r}"
-            # torch.fx makes new arguments whenever one of them is changed, and changed back.
-            same = all(map(operator.is_, new_args, args))
-            if not same and f"{new_args}" != f"{args}":
-                yield f"the arguments of {node.name!r}"
+        if now.graphs != self.graphs:
+            yield "the graph"
+        if now.signature != self.signature:
+            yield "the signature"
+        for (node, call, meta), (_, new_call, new_meta) in zip(self.nodes, now.nodes, strict=True):
+            if new_call != call:
+                yield f"the op or the arguments of {node.name!r}"
             keys = meta.keys() | new_meta.keys()
             if other := [k for k in keys if meta.get(k, _NONE) is not new_meta.get(k, _NONE)]:
                 yield f"meta[{min(other)!r}] of {node.name!r}"
@@ -122,18 +108,18 @@ class Snapshot:
 
 @frozen(eq=False)
 class Weights:
-    """The weights outside of delegates, which a .pte takes from the model when it is emitted."""
+    """The weights of a model, which a .pte takes in part when delegates are compiled."""
 
     # As they were when the delegates were compiled, by method and name in the state dict.
     tensors: Mapping[tuple[str, str], TensorWas]
 
     @classmethod
-    def of(cls, programs: Mapping[str, ExportedProgram], plan: Plan) -> Weights:
-        """Record the weights of the edge-dialect programs that a plan is for."""
+    def of(cls, programs: Mapping[str, ExportedProgram]) -> Weights:
+        """Record the weights of some methods, but for those that they write."""
         tensors = {}
         for method, program in programs.items():
             values = {**program.constants, **program.state_dict}
-            for target in _outside(program, plan[method]):
+            for target in unwritten_constants(program).values():
                 tensors[method, target] = TensorWas.of(values[target])
         return cls(tensors)
 
@@ -146,17 +132,3 @@ class Weights:
                     f"{target!r} was changed after the model was lowered",
                     "lower it again, or change a copy of the model",
                 )
-
-
-def _outside(program: ExportedProgram, plan: MethodPlan) -> Iterator[str]:
-    """Yield the targets of the weights that are read outside of delegates that hold them."""
-    inside: dict[str, set[str]] = {}
-    for partition in plan.partitions:
-        for constant in partition.constants:
-            if constant.inside:
-                inside.setdefault(constant.name, set()).update(partition.nodes)
-    targets = unwritten_constants(program)
-    for node in program.graph.find_nodes(op="placeholder"):
-        readers = {user.name for user in node.users}
-        if node.name in targets and readers - inside.get(node.name, set()):
-            yield targets[node.name]

@@ -81,7 +81,7 @@ class Compilation:
                     break
                 decision = self._again(decision, compiler.failures, barred)
         strict = self.composition.rules.strict
-        weights = Weights.of(decision.programs, decision.plan)
+        weights = Weights.of(decision.programs)
         outcomes, plugins = tuple(compiler.outcomes), self.composition.plugins
         return Lowered(decision, strict, outcomes, weights, plugins, build)
 

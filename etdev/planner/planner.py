@@ -8,8 +8,7 @@ from attrs import define, field
 from torch.export import ExportedProgram
 
 from etdev.graph.expand import Expander
-from etdev.graph.method import MethodGraph
-from etdev.graph.order import delegates_of, run_order
+from etdev.graph.method import MethodGraph, delegates_of, run_order
 from etdev.graph.rebuild import simplified_in
 from etdev.planner.boundary_copies import plan_copies
 from etdev.planner.constants import settle
@@ -87,7 +86,7 @@ class Planner:
                 pinning,
                 [plugin.name for plugin in self.plugins if plugin.builtin],
             ),
-            simplified=simplified_in(graph.program),
+            simplified=dict(simplified_in(graph.program)),
         )
         return plan, graph.program
 

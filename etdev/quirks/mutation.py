@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 from torch.fx import Node
 
+from etdev.graph.ops import owner_of, places_written, written_by, written_through
 from etdev.graph.rebuild import copy_graph, with_changed, without_inputs
-from etdev.graph.writes import owner_of, places_written, written_by, written_through
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from etdev.upstream.operators import base_name

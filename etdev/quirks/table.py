@@ -16,8 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev.errors import EtdevError, EtdevWarning, LoweringError, PluginError, first_line
-from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.source import ops_with_lines, where
+from etdev.graph.nodes import graph_modules, op_name, ops_with_lines, where
 from etdev.quirks import QUIRKS
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin

@@ -64,7 +64,7 @@ def prepare(plugin: Plugin, program: ExportedProgram, method: str) -> ExportedPr
         raise PluginError(plugin.name, what, "change nodes and signature together") from wrong
     if change := interface_change(program, rewritten):
         cure = "return a program that takes and returns the same"
-        raise PluginError(plugin.name, f"prepare changed {change} in method {method!r}", cure)
+        raise PluginError(plugin.name, f"prepare changed the {change} of method {method!r}", cure)
     return rewritten
 
 

@@ -14,9 +14,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 from torch.fx import Graph, GraphModule, Node
 
-from etdev.graph.method import MethodGraph
+from etdev.graph.method import MethodGraph, run_order
 from etdev.graph.nodes import FOREIGN_META, describe, graph_modules
-from etdev.graph.order import run_order
 from etdev.graph.rebuild import rebuilt
 from etdev.schema.partition import Partition
 

@@ -26,8 +26,7 @@ from torch.fx import Interpreter, Node
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
 from etdev.errors import RunError
-from etdev.graph.nodes import describe, op_name
-from etdev.graph.source import where
+from etdev.graph.nodes import describe, op_name, where
 from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass

@@ -10,8 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.errors import EtdevWarning, RunError
-from etdev.graph.nodes import op_name
-from etdev.graph.source import where
+from etdev.graph.nodes import op_name, where
 from etdev.pte.artifact import MethodArtifact
 from etdev.runtime.decision import Decision
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from etdev.schema.diff import diff
 from etdev.schema.difference import Difference
@@ -13,7 +14,6 @@ from etdev.schema.documents import PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed
-from etdev.schema.simplification import Simplification
 from etdev.schema.structuring import CONVERTER
 from etdev.schema.tensors import Copy
 
@@ -29,7 +29,7 @@ class MethodPlan(Displayed):
             the audit and `etdev check` match the two by position.
         copies: Values that ExecuTorch's device planning copies between devices at every run.
         fallback: Names of the nodes that stay in the method's program, in graph order.
-        simplified: Nodes that were removed or changed before plugins were asked.
+        simplified: How many nodes were removed or changed before plugins were asked, by kind.
     """
 
     method: str
@@ -38,7 +38,7 @@ class MethodPlan(Displayed):
     copies: tuple[Copy, ...]
     fallback: tuple[str, ...]
     ledger: Ledger
-    simplified: tuple[Simplification, ...] = ()
+    simplified: Mapping[str, int] = field(factory=dict)
 
     @property
     def copied_bytes(self) -> int:

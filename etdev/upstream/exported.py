@@ -10,9 +10,8 @@ import torch
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy import functions as size_functions
 
-__all__ = ["Verifier", "size_functions"]
+__all__ = ["Verifier"]
 
 
 def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:

@@ -169,20 +169,10 @@ def model():
 """
 
 
-def test_a_node_that_was_simplified_is_told_with_its_line_and_what_has_its_value(here):
+def test_simplified_nodes_are_counted_by_kind(here):
     (here / "net.py").write_text(CLONES)
-    said = " ".join(succeeds("explain net.py:model --ask cpu --node *clone*").split())
-    assert said == (
-        "forward/dim_order_ops__clone_dim_order_default was "
-        "dim_order_ops._clone_dim_order.default at net.py:6, which copies a value that can be read "
-        "itself. It was taken out before plugins were asked; aten_add_tensor has its value."
-    )
     rows = cells(succeeds("explain net.py:model --ask cpu"))
     assert rows[-2:] == [
-        "simplified nodes each of which where",
-        "copies 2 copies a value that can be read itself net.py:6, net.py:7",
+        "simplified nodes each of which",
+        "copies 2 copies a value that can be read itself",
     ]
-    document = json.loads(succeeds("explain net.py:model --ask cpu --json"))
-    assert [each["was"]["into"] for each in document["simplified"]] == ["aten_add_tensor"] * 2
-    story = succeeds("explain net.py:model --ask cpu --node aten_add_tensor")
-    assert "It is read in place of aten_view_copy_default, which copies" in " ".join(story.split())

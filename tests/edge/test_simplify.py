@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from etdev.graph.nodes import fingerprint, op_name
 from etdev.runtime.run import run
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
+X = torch.ones(3)
 EDGES = torch.tensor([[math.nan, math.inf, -math.inf], [0.0, -0.0, 1e-40], [1.5, -2.5, 3e38]])
 
 
@@ -67,13 +67,8 @@ def agree(
             assert torch.equal(a.isnan(), b.isnan())
             assert folds or torch.equal(_bits(a), _bits(b))
             torch.testing.assert_close(b, c, equal_nan=True)
-    assert plain.plan["forward"].simplified == ()
-    return counts(simple.plan)
-
-
-def counts(plan: Any) -> dict[str, int]:
-    """How many nodes were simplified, by what was the matter with them."""
-    return Counter(each.kind for each in plan["forward"].simplified)
+    assert not plain.plan["forward"].simplified
+    return dict(simple.plan["forward"].simplified)
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
@@ -182,8 +177,7 @@ def test_an_op_that_was_kept_whole_and_not_taken_is_simplified_in_its_pieces() -
     alone = Lowerer(["cpu"]).plan(attention, inputs)["forward"]
     lowered = Lowerer([keeper, "cpu"]).lower(attention, inputs)
     beside = lowered.plan["forward"]
-    op = "aten_scaled_dot_product_attention_default"
-    assert {each.node.partition("__")[0] for each in beside.simplified} >= {op}
+    assert beside.simplified
     owned = beside.ledger.owned()
     assert owned["cpu"] == alone.ledger.owned()["cpu"]
     for value in (*inputs, torch.zeros(1, 2, 4, 8)):
@@ -221,7 +215,7 @@ def test_chance_is_not_a_constant_and_not_computed_once() -> None:
     with torch.no_grad():
         exported = torch.export.export(module, (torch.ones(3),))
     plan = Lowerer([]).plan(exported)
-    assert plan["forward"].simplified == ()
+    assert not plan["forward"].simplified
     assert [e.op for e in plan["forward"].ledger].count("aten.rand.default") == 2
 
 
@@ -229,7 +223,7 @@ def test_a_dtype_that_backends_may_lack_is_not_brought_in() -> None:
     with torch.no_grad():
         module = Function(lambda x: (x.double() * 2).sin().float())
         plan = Lowerer([]).plan(module, (torch.ones(3),))["forward"]
-    assert plan.simplified == ()
+    assert not plan.simplified
 
 
 def test_a_large_result_stays_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +240,7 @@ def test_a_weight_that_is_only_turned_keeps_its_name() -> None:
         "aten.permute_copy.default",
         "aten.addmm.default",
     ]
-    assert plan.simplified == ()
+    assert not plan.simplified
 
 
 def test_results_stay_tensors_of_their_own() -> None:
@@ -260,7 +254,7 @@ def test_results_stay_tensors_of_their_own() -> None:
 def test_channels_last_values_are_not_given_numbers_of_another_layout() -> None:
     example = torch.randn(1, 3, 2, 2).to(memory_format=torch.channels_last)
     plan = Lowerer([]).plan(Function(lambda x: x * 2.0 + 0.5), (example,))
-    assert "scalars" not in counts(plan)
+    assert "scalars" not in plan["forward"].simplified
 
 
 def test_a_program_with_nothing_to_simplify_keeps_its_bytes() -> None:
@@ -277,7 +271,7 @@ def test_a_program_in_the_edge_dialect_is_as_its_maker_wants_it() -> None:
 
     exported = torch.export.export(Function(lambda x: x.clone() * 2 + x), (torch.ones(3),))
     edge = to_edge(exported).exported_program()
-    assert Lowerer([]).plan(edge)["forward"].simplified == ()
+    assert not Lowerer([]).plan(edge)["forward"].simplified
 
 
 def test_bert_has_fewer_delegates_and_kernels() -> None:
@@ -290,24 +284,9 @@ def test_bert_has_fewer_delegates_and_kernels() -> None:
     assert 2 * len(simple.fallback) < len(plain.fallback)
 
 
-def test_the_plan_names_each_node_with_its_line_and_what_has_its_value() -> None:
-    class Doubled(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            doubled = (x + x).clone()
-            return doubled * torch.arange(3.0).cos()
-
-    plan = Lowerer([]).plan(Doubled(), (torch.ones(3),))
-    line = Doubled.forward.__code__.co_firstlineno
-    told = {each.node: each for each in plan["forward"].simplified}
-    clone = told["dim_order_ops__clone_dim_order_default"]
-    assert (clone.kind, clone.into, clone.line) == (
-        "copies",
-        "aten_add_tensor",
-        f"test_simplify.py:{line + 1}",
-    )
-    constant = "_lifted_tensor_aten_cos_default"
-    assert [each.into for each in told.values() if each.kind == "constants"] == ["", constant]
-    assert told["aten_cos_default"].line == f"test_simplify.py:{line + 2}"
+def test_the_plan_counts_what_was_simplified_by_kind() -> None:
+    plan = Lowerer([]).plan(Function(lambda x: (x + x).clone() * torch.arange(3.0).cos()), (X,))
+    assert plan["forward"].simplified == {"copies": 1, "constants": 2}
     assert Plan.from_json(plan.to_json()) == plan
 
 
@@ -413,8 +392,7 @@ def test_ops_of_others_keep_what_they_read() -> None:
     scale.register_fake(lambda x, table: torch.empty_like(x))
     with torch.no_grad():
         plan = Lowerer([]).plan(Theirs(), (torch.ones(3, 3),))
-    (theirs,) = [e for e in plan["forward"].ledger if e.op.startswith("simplify_theirs")]
-    assert theirs.node not in {each.node for each in plan["forward"].simplified}
+    assert any(e.op.startswith("simplify_theirs") for e in plan["forward"].ledger)
 
 
 def test_what_is_left_of_a_call_does_not_pass_for_all_of_it() -> None:

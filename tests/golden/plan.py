@@ -44,8 +44,8 @@ def _method(plan: MethodPlan) -> Iterator[str]:
         yield from _listed("delegates", plan.delegates, indent="")
     for copy in plan.copies:
         yield f"copy {copy.tensor.name} from {copy.source} to {copy.target}"
-    for each in plan.simplified:
-        yield f"simplified {each.node} ({each.kind}){f' into {each.into}' if each.into else ''}"
+    for kind, count in plan.simplified.items():
+        yield f"simplified {kind} {count}"
     if plan.copied_bytes:
         yield f"copied_bytes {plan.copied_bytes}"
     yield from _listed("fallback", plan.fallback, indent="")

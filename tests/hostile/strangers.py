@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 import zipfile
 from pathlib import Path
 
@@ -68,36 +67,12 @@ def in_json(change):
     return altered
 
 
-def renamed(data, mark):
-    """Give the first input of a graph a default value that is a call."""
-    graph = data["graph_module"]["graph"]
-    text = json.dumps(graph).replace('"x"', json.dumps(f"x=open({mark!r}, 'w')"))
-    data["graph_module"]["graph"] = json.loads(text)
-
-
 def hostile(kind, source, folder):
     """A .pt2 that would write a file, and that file."""
     mark, target = folder / "ran", folder / "hostile.pt2"
     if kind == "example inputs":
         inputs = {"data/sample_inputs/model.pt": lambda _: saved(((Runs(mark),), {}))}
         return changed(source, target, inputs), mark
-    if kind == "expression":
-        call = f"__import__('pathlib').Path({str(mark)!r}).touch() or Symbol('s17')"
-        text = json.dumps(call)[1:-1].encode()
-
-        def inject(content):
-            start = content.index(b'"expr_str": "') + len(b'"expr_str": "')
-            return content[:start] + text + content[content.index(b'"', start) :]
-
-        return changed(source, target, {"models/model.json": inject}), mark
-    if kind == "name":
-        change = in_json(lambda data: renamed(data, str(mark)))
-        return changed(source, target, {"models/model.json": change}), mark
-    if kind == "opaque constant":
-        added = {"data/constants/opaque_obj_0": pickle.dumps(Runs(mark))}
-        config = in_json(lambda data: data["config"].update({"c": _payload("opaque_obj_0")}))
-        path = "data/constants/model_constants_config.json"
-        return changed(source, target, {path: config}, added), mark
     added = {"data/weights/weight_99": saved(Runs(mark))}
     config = in_json(lambda data: data["config"].update({"w": _payload("weight_99")}))
     path = "data/weights/model_weights_config.json"

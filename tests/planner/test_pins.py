@@ -17,7 +17,7 @@ from etdev import Lowerer, Pin, Plan, registry
 from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import PinError, PluginError, RegistryError
-from etdev.graph.order import run_order
+from etdev.graph.method import run_order
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules
 from etdev.schema.pins import pins

@@ -26,9 +26,9 @@ from toys.runtime import assert_agrees
 
 from etdev import Claim, Group, KeepWhole, Lowerer, hookimpl
 from etdev.errors import LoweringError
+from etdev.graph.method import run_order
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import aten_op, edge_name
-from etdev.graph.order import run_order
 
 pytest.importorskip("triton", reason="CudaPartitioner imports triton, which is for Linux")
 

@@ -273,14 +273,6 @@ def _(desk):
     return line
 
 
-@fault(".pt2", "a size in it is an expression that runs code")
-def _(desk):
-    path, mark = hostile("expression", saved_dynamic(desk.folder), desk.folder)
-    line = said("plan", path)
-    assert not mark.exists()
-    return f"{line.partition(' the expression ')[0]} the expression …"
-
-
 # What happens to the machine.
 
 

@@ -13,7 +13,6 @@ BACKENDS = re.compile(
     r"\b(Xnnpack|Openvino|Cuda|Metal|Qnn|Vulkan|CoreML|MPS|TensorRT|EthosU|Vgf|Enn)Backend\b"
 )
 ALLOWED = {
-    "edge/pt2.py": "the folder of compiled libraries in torch's own .pt2 files",
     "upstream/decompositions.py": "torch keeps a table of decompositions in its compiler",
     "testing/checks/values.py": "a rival that runs in the runtime, which has this backend anywhere",
 }

@@ -11,10 +11,15 @@ from blake3 import blake3
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.edge.simplify.values import is_plain, is_random, is_static, op_of
+from etdev.graph.ops import is_functional
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
-from etdev.upstream.operators import base_name
+from etdev.upstream.operators import OpOverload, base_name, overload_of
 
+# A node to read in place of another, or a simpler op to call in its place, with its arguments.
+Simpler = Node | tuple[Any, tuple[Any, ...]]
+
+# Only backends know the meaning of ops in other namespaces, such as quantised ops.
+_NAMESPACES = ("aten", "dim_order_ops")
 # Larger results stay computed. Up to this size PyTorch computes in one thread, so that the bits
 # don't depend on the number of threads.
 MOST_ELEMENTS = 32768
@@ -104,13 +109,8 @@ class Folding:
         """Return True if a node of the program was computed here."""
         return node in self._values and not _is_own(node)
 
-    def place(self, first: Node) -> dict[Node, Node]:
-        """Put constants, before a first node, in place of computed nodes that other nodes read.
-
-        Returns:
-            The constant in place of each node that has one.
-        """
-        constants: dict[Node, Node] = {}
+    def place(self, first: Node) -> None:
+        """Put constants, before a first node, in place of computed nodes that other nodes read."""
         same: dict[Any, Node] = {}
         room = self._room()
         for node in list(self._read()):
@@ -120,12 +120,10 @@ class Folding:
                     continue
                 room -= value.nbytes
                 same[key] = self._placeholder(node, value, first)
-            constants[node] = same[key]
             node.replace_all_uses_with(same[key])
         for node in self._values:
             if _is_own(node):
                 self.graph.erase_node(node)
-        return constants
 
     def _read(self) -> Iterator[Node]:
         """Yield the nodes that only ops read: outputs and inputs of branches stay computed."""
@@ -197,3 +195,40 @@ def _is_exact(node: Node, value: torch.Tensor) -> bool:
     exact = not (node.meta["val"].is_floating_point() or node.meta["val"].is_complex())
     moves_only = base_name(node.target).removesuffix("_copy") in _MOVES
     return exact or value.numel() <= MOST_ELEMENTS or moves_only
+
+
+def op_of(node: Node) -> OpOverload | None:
+    """Return the overload that a node calls, in either dialect, or None."""
+    return overload_of(node.target) if node.op == "call_function" else None
+
+
+def is_random(node: Node) -> bool:
+    """Return True if the inputs of an op don't decide its result: it is random, or not set."""
+    op = op_of(node)
+    assert op
+    return torch.Tag.nondeterministic_seeded in op.tags or "empty" in base_name(op)
+
+
+def is_plain(node: Node) -> bool:
+    """Return True if a node is an op of PyTorch's that computes a tensor and does nothing else."""
+    op = op_of(node)
+    return (
+        op is not None
+        and op.namespace in _NAMESPACES
+        and is_functional(op)
+        and isinstance(node.meta.get("val"), torch.Tensor)
+    )
+
+
+def looks_like(value: Any, other: Any) -> bool:
+    """Return True if two tensors have dtype, sizes and memory layout in common, for any size."""
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    # Compared as text, since comparing symbolic sizes would fix them.
+    one, another = ((v.dtype, v.device, str(v.shape), str(v.stride())) for v in (value, other))
+    return one == another
+
+
+def is_static(value: Any) -> bool:
+    """Return True if a value is a tensor without a dynamic size."""
+    return isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape)

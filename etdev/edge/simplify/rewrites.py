@@ -9,8 +9,7 @@ from typing import Any, TypeGuard
 import torch
 from torch.fx import Node
 
-from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import Simpler, is_plain, is_static, looks_like
+from etdev.edge.simplify.folding import Folding, Simpler, is_plain, is_static, looks_like
 from etdev.graph.nodes import op_name, pieces_of
 from etdev.upstream.operators import edge_ops
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.edge.simplify import folding, rewrites
-from etdev.edge.simplify.folding import Folding
-from etdev.edge.simplify.values import Simpler, is_plain, is_random
-from etdev.graph.nodes import module_paths, op_name
-from etdev.graph.rebuild import copy_graph, note, rebuilt, simplified_in
+from etdev.edge.simplify.folding import Folding, Simpler, is_plain, is_random
+from etdev.graph.nodes import CALLS, NO_CALL
+from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input, unwritten_constants, with_constants
-from etdev.graph.source import CALLS, NO_CALL, line_of
-from etdev.schema.simplification import Simplification
 
 
 @define(eq=False)
@@ -29,8 +27,9 @@ class Sweep:
 
     program: ExportedProgram
     pieces: bool = False
-    # By the names of the nodes.
-    _simplified: dict[str, Simplification] = field(factory=dict)
+    # Why a node was removed or changed, and the node that it was replaced by, by name.
+    _kinds: dict[str, str] = field(factory=dict)
+    _replaced: dict[str, str] = field(factory=dict)
     _graph: Graph = field(init=False)
     _folding: Folding = field(init=False)
     _known: dict[Any, Node] = field(factory=dict)
@@ -46,37 +45,23 @@ class Sweep:
     def simplified(self) -> ExportedProgram:
         """Return the program without redundant work; the same object if nothing changes."""
         unread = {n for n in self._graph.nodes if n.op != "output" and not n.users}
-        order = {node.name: place for place, node in enumerate(self._graph.nodes)}
         for node in list(self._graph.nodes):
             if is_plain(node):
                 self._try(node)
-        constants = self._folding.place(first_input(self._graph, self.program))
-        self._remove_unused(unread, constants)
-        if not self._simplified:
+        self._folding.place(first_input(self._graph, self.program))
+        self._remove_unused(unread)
+        if not self._kinds:
             return self.program
         self._forget_calls()
         program = self._rebuilt(unread)
-        notes = sorted(self._simplified.values(), key=lambda each: order[each.node])
-        own = [evolve(each, into=self._last(each.into)) for each in notes]
-        note(program, [*simplified_in(self.program), *own])
+        note_simplified(program, simplified_in(self.program) + Counter(self._kinds.values()))
         return program
 
     def _last(self, name: str) -> str:
-        """Return the node that finally provides the value of a node; empty if it is dead."""
-        while name and (later := self._simplified.get(name)) and later.into != name:
-            name = later.into
+        """Return the node that finally provides the value of a node."""
+        while name in self._replaced:
+            name = self._replaced[name]
         return name
-
-    def _note(self, node: Node, kind: str, into: Node | None = None) -> None:
-        """Write down a change of a node, before it is made."""
-        self._simplified[node.name] = Simplification(
-            node=node.name,
-            op=op_name(node),
-            kind=kind,
-            into=into.name if into else "",
-            module="".join(module_paths(node)[-1:]),
-            line=line_of(node),
-        )
 
     def _constants(self) -> dict[str, Any]:
         """Return the values of the constants that the method never writes, by input."""
@@ -95,7 +80,7 @@ class Sweep:
                 if simpler.name not in self._written and self._replace(node, simpler, kind):
                     return
             elif simpler:
-                self._note(node, kind, node)
+                self._kinds[node.name] = kind
                 node.target, node.args = simpler
         self._share(node)
 
@@ -105,7 +90,7 @@ class Sweep:
         own = self.pieces and source.op == "call_function" and not _is_returned(source)
         if _is_returned(node) and not own:
             return False
-        self._note(node, kind, source)
+        self._kinds[node.name], self._replaced[node.name] = kind, source.name
         node.replace_all_uses_with(source)
         # Erased at once, since rules count the users of its inputs.
         self._graph.erase_node(node)
@@ -139,7 +124,7 @@ class Sweep:
         # 1 and True and 1.0 are equal, and 0.0 and -0.0.
         return (type(value), repr(value)) if isinstance(value, (bool, int, float)) else value
 
-    def _remove_unused(self, unread: set[Node], constants: Mapping[Node, Node]) -> None:
+    def _remove_unused(self, unread: set[Node]) -> None:
         """Remove unread nodes, the last ones first, so that their inputs are removed, too.
 
         Of nodes that were unread to begin with only plain ops go.
@@ -149,7 +134,7 @@ class Sweep:
                 continue
             if is_plain(node):
                 constant = self._folding.knows(node) and node not in unread
-                self._note(node, "constants" if constant else "unused", constants.get(node))
+                self._kinds[node.name] = "constants" if constant else "unused"
             elif node.target is not operator.getitem or node in unread:
                 continue
             self._graph.erase_node(node)
@@ -171,7 +156,7 @@ class Sweep:
         for node in self._graph.find_nodes(op="placeholder"):
             if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
-        names = {name: self._last(name) for name in self._simplified}
+        names = {name: self._last(name) for name in self._replaced}
         old = self.program.graph_signature
         signature = with_constants(old, self._graph, folded, names)
         return rebuilt(self.program, self._graph, signature, constants=folded)
@@ -201,10 +186,10 @@ def _is_returned(node: Node) -> bool:
 
 
 def simplified(program: ExportedProgram) -> ExportedProgram:
-    """Return an edge-dialect program without redundant work, and with a note of each change."""
+    """Return an edge-dialect program without redundant work."""
     return Sweep(program).simplified()
 
 
 def simplified_pieces(program: ExportedProgram) -> ExportedProgram:
-    """Return the pieces of an op without redundant work, and with a note of each change."""
+    """Return the pieces of an op without redundant work."""
     return Sweep(program, pieces=True).simplified()

@@ -15,7 +15,6 @@ from etdev.schema.ledger import Entry, Verdict
 from etdev.schema.modules import around
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.report.story import stories
-from etdev.schema.simplification import Simplification
 from etdev.schema.structuring import CONVERTER
 
 
@@ -40,11 +39,6 @@ class Query:
         asked = self.plugin is None or any(v.plugin == self.plugin for v in entry.verdicts)
         ops, modules = (entry.op, entry.source_op), around(entry.module)
         return asked and globs.match(self, entry.node, ops, modules)
-
-    def matches_simplified(self, each: Simplification) -> bool:
-        """Return True if a node that was simplified before plugins were asked matches."""
-        no_plugin = self.plugin is None
-        return no_plugin and globs.match(self, each.node, [each.op], around(each.module))
 
     def __str__(self) -> str:
         keys = ("node", "module", "op", "plugin")
@@ -77,17 +71,6 @@ class Told:
     story: tuple[str, ...]
 
 
-@frozen
-class Simplified:
-    """A node that was taken out or changed before plugins were asked."""
-
-    method: str
-    was: Simplification
-
-    def __str__(self) -> str:
-        return f"{self.method}/{self.was}. {self.was.outcome}"
-
-
 @frozen(slots=False)
 class Explanation:
     """A plan's answers about the nodes that match a query."""
@@ -101,20 +84,9 @@ class Explanation:
         methods = self.plan.methods
         return [(m, entry) for m in methods for entry in m.ledger if self.query.matches(entry)]
 
-    @cached_property
-    def simplified(self) -> list[Simplified]:
-        """The matching nodes that were simplified before plugins were asked."""
-        return [
-            Simplified(method.method, each)
-            for method in self.plan.methods
-            for each in method.simplified
-            if self.query.matches_simplified(each)
-        ]
-
     def matches(self, kind: str, pattern: str) -> bool:
         """Return True if some node matches one criterion alone: `node`, `module` or `op`."""
-        alone = Explanation(self.plan, Query(**{kind: pattern}))
-        return bool(alone.entries or alone.simplified)
+        return bool(Explanation(self.plan, Query(**{kind: pattern})).entries)
 
     @property
     def owned(self) -> dict[str, dict[str, int]]:
@@ -167,6 +139,5 @@ class Explanation:
             "owned": self.owned,
             "missed": self.missed,
             "nodes": list(self.told()) if self.query != Query() else [],
-            "simplified": self.simplified,
         }
         return EXPLANATION.stamped(CONVERTER.unstructure(content))

@@ -12,12 +12,20 @@ from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Cost, Profile
 from etdev.schema.report.explanation import Explanation, Query
-from etdev.schema.report.sheet import ROWS, Sheet, size
-from etdev.schema.simplification import Simplification
+from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.tensors import Tensor
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3
+# Why a simplified node was redundant, by kind.
+_REDUNDANT = {
+    "copies": "copies a value that can be read itself",
+    "constants": "is decided by constants alone",
+    "masks": "masks nothing, or takes more ops than it needs",
+    "duplicates": "computes what was computed before",
+    "scalars": "has a number in place of a constant",
+    "unused": "is not read any more",
+}
 
 
 def sheets(value: Any) -> Iterator[Sheet]:
@@ -58,7 +66,7 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         Sheet(("copy", "from", "to", "size"), copies),
-        _simplified(method.simplified),
+        _simplified([method]),
         _missed(Explanation(Plan((method,))), every=False),
     )
 
@@ -98,60 +106,42 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
 
     With `every`, cells name every line and module.
     """
-    query, entries = explanation.query, explanation.entries
-    if len(entries) == 1 and query != Query():
+    query = explanation.query
+    if len(explanation.entries) == 1 and query != Query():
         for told in explanation.told():
             yield from told.story
         return
-    # A simplified node has no owner.
-    if entries or not explanation.simplified:
-        owned = [
-            ("" if index else name, str(count), owner)
-            for name, counts in explanation.owned.items()
-            for index, (owner, count) in enumerate(counts.items())
-        ]
-        yield Sheet(("method", "nodes", "owner"), owned)
+    owned = [
+        ("" if index else name, str(count), owner)
+        for name, counts in explanation.owned.items()
+        for index, (owner, count) in enumerate(counts.items())
+    ]
+    yield Sheet(("method", "nodes", "owner"), owned)
     yield from _filled(_missed(explanation, every))
     if query not in (Query(), Query(plugin=query.plugin)):
         yield from nodes(explanation, every)
     else:
-        yield from _filled(_simplified(each.was for each in explanation.simplified))
+        yield from _filled(_simplified(explanation.plan.methods))
 
 
 def nodes(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
-    """Yield every plugin's verdict on the nodes that match, and a line for a simplified node."""
+    """Yield every plugin's verdict on the nodes that match."""
     columns = ("node", "op", "module", "owner", "pin", "plugin", "verdict", "reason")
     several = len(explanation.plan.methods) > 1
     rows: list[tuple[str, ...]] = []
     for owner, entry in explanation.entries:
         rows += _verdicts(f"{owner.method}/{entry.node}" if several else entry.node, entry)
     yield from _filled(Sheet(columns, rows))
-    gone = [str(each) for each in explanation.simplified if each.was.into != each.was.node]
-    shown = gone if every else gone[:ROWS]
-    yield from shown
-    if len(gone) > len(shown):
-        yield f"… and {len(gone) - len(shown)} more"
-
-
-def simplified_rows(simplified: Iterable[Simplification]) -> list[tuple[str, ...]]:
-    """Return kind, number, reason and source lines of simplified nodes, most nodes first."""
-    kinds: dict[str, list[Simplification]] = {}
-    for each in simplified:
-        kinds.setdefault(each.kind, []).append(each)
-    rows: list[tuple[str, ...]] = []
-    for kind, same in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        places = Counter(each.line or each.module for each in same if each.line or each.module)
-        names = [place for place, _ in places.most_common()]
-        rows.append((kind, str(len(same)), same[0].why, _listed(names, _NAMED)))
-    return rows
 
 
 def _filled(*sheets: Sheet) -> Iterator[Sheet]:
     return (sheet for sheet in sheets if sheet.rows)
 
 
-def _simplified(simplified: Iterable[Simplification]) -> Sheet:
-    return Sheet(("simplified", "nodes", "each of which", "where"), simplified_rows(simplified))
+def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
+    counts = sum((Counter(method.simplified) for method in methods), Counter[str]())
+    rows = [(kind, str(count), _REDUNDANT.get(kind, kind)) for kind, count in counts.most_common()]
+    return Sheet(("simplified", "nodes", "each of which"), rows)
 
 
 def _partition(partition: Partition) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from etdev.schema.ledger import Entry, Offered, Verdict
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 from etdev.schema.reasons import CLAIMED, RESERVED, SILENT
-from etdev.schema.simplification import Simplification
 from etdev.schema.tensors import Copy
 
 # A sentence names this many nodes, and counts the rest.
@@ -22,9 +21,6 @@ def stories(method: MethodPlan, entries: Iterable[Entry]) -> Iterator[Iterator[s
     copies: dict[str, list[Copy]] = {}
     for copy in method.copies:
         copies.setdefault(copy.tensor.name, []).append(copy)
-    replaced: dict[str, list[Simplification]] = {}
-    for each in method.simplified:
-        replaced.setdefault(each.into, []).append(each)
 
     def story(entry: Entry) -> Iterator[str]:
         partition = partitions.get(entry.partition or "")
@@ -43,11 +39,6 @@ def stories(method: MethodPlan, entries: Iterable[Entry]) -> Iterator[Iterator[s
                     yield f"Its partition reads {value.name}, copied {_route(copy)}."
         if copies and partition is None and entry.node not in copies:
             yield "Its value is not copied between devices."
-        for each in replaced.get(entry.node, ()):
-            if each.node == entry.node:
-                yield f"It was made simpler before plugins were asked: as {each.op} it {each.why}."
-            else:
-                yield f"It is read in place of {each.node}, which {each.why}."
 
     return map(story, entries)
 
