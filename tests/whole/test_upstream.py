@@ -50,7 +50,6 @@ PRIVATE = {
         "torch.utils._python_dispatch.is_traceable_wrapper_subclass",
         "torch.utils._python_dispatch.transform_subclass",
         "torch.utils._pytree",
-        "torch.utils._sympy.functions",
     ),
     "a mode of the caller's is off while etdev works": (
         "torch.utils._python_dispatch._disable_current_modes",
