@@ -101,7 +101,7 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     taken = Split(program, plan.partitions)
     compiled = Compiler(plugins).compile({"forward": taken})
     programs = {"forward": taken.join(compiled["forward"])}
-    return conversion.rebuilt(manager, programs, conversion.Settings())
+    return conversion.rebuilt(programs, conversion.Settings())
 
 
 def upstream_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
