@@ -121,7 +121,7 @@ class Partitioning:
         names = [node.name for node in graph.nodes]
         taken = {name: owner for name in names if (owner := self._owner(view, name))}
         if plugin.builtin:
-            taken |= self._whole_for_others(plugin.name)
+            taken |= self._whole_for_others(plugin.name, taken)
         elsewhere = {name: against[name].plugin for name in names if name in against}
         partitions = {name: f"pinned_{_op(graph, name)}" for name in elsewhere.keys() - taken}
         partitions |= {name: home.name for name in taken if (home := self._home(view, name))}
@@ -131,10 +131,14 @@ class Partitioning:
         offering = Offering(plugin.name, view, taken, barred, self.reporter)
         return [offering.offer(claim) for claim in claims]
 
-    def _whole_for_others(self, plugin: str) -> dict[str, str]:
+    def _whole_for_others(self, plugin: str, taken: Mapping[str, str]) -> dict[str, str]:
         """Return the ops that other plugins want whole, and that are decomposed without a claim."""
-        wishers = {op: names for op, names in self.views.whole.items() if plugin not in names}
-        return {op: wishers[op][0] for op in self.views.decomposable(wishers) if wishers[op]}
+        wishers = {
+            op: names
+            for op, names in self.views.whole.items()
+            if names and plugin not in names and op not in taken
+        }
+        return {op: wishers[op][0] for op in self.views.decomposable(wishers)}
 
     def _owner(self, view: View, name: str) -> str | None:
         """Return the owner of a node, of a piece of it, or of the op that it is a piece of."""

@@ -21,7 +21,8 @@ _listed_by_torch: Any = utils._collect_all_valid_cia_ops_for_namespace
 
 def executorch_table() -> Table:
     """Return the decompositions that ExecuTorch applies."""
-    return _default_decomposition_table()  # type: ignore[no-any-return]
+    with quick_decompositions():
+        return dict(_default_decomposition_table().items())
 
 
 def further_tables() -> tuple[Table, Table]:
