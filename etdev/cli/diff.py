@@ -1,4 +1,4 @@
-"""`etdev diff` compares two plans, .pte files or locks."""
+"""`etdev diff` compares two plans or .pte files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from etdev.cli.explain import read_plan
 from etdev.cli.group import Command
 from etdev.cli.progress import working
 from etdev.schema.difference import Difference, Gained, changed
-from etdev.schema.lock import Lock, is_lock
 from etdev.schema.report import presenters
 
 
@@ -27,17 +26,13 @@ from etdev.schema.report import presenters
 def command(before: Path, after: Path) -> None:
     """Show the changes from BEFORE to AFTER.
 
-    Both are plans as JSON, .pte files, or locks that etdev lower wrote.
-
-    Two plans, or .pte files that were lowered with --with-ledger, are compared node by node:
-    owners, devices, partitions, copies, bytes. Two .pte files without a ledger are compared by
-    their delegates, copies, kernels and sizes; two locks by versions, plugins and their options,
-    devices, pins, limits, and the digests of the compiled partitions.
+    Both are plans as JSON or .pte files. Plans, and .pte files that were lowered with
+    --with-ledger, are compared node by node: owners, devices, partitions, bytes. Other .pte files
+    are compared by their delegates, copies, kernels and sizes.
 
     \b
     etdev diff old.json new.json
     etdev diff old.pte new.pte --all
-    etdev diff old.lock etdev.lock
 
     Exit codes: 0 if nothing changed, 1 for a change or an error, 2 for wrong usage.
     """
@@ -56,8 +51,6 @@ def command(before: Path, after: Path) -> None:
 
 def _difference(before: Path, after: Path) -> Difference:
     names = str(before), str(after)
-    if any(file.suffix == ".lock" or is_lock(file) for file in (before, after)):
-        return Lock.read(before).diff(Lock.read(after), *names)
     if {before.suffix, after.suffix} == {".pte"}:
         return _between_programs(before, after)
     return evolve(read_plan(before).diff(read_plan(after)), before=names[0], after=names[1])
@@ -72,8 +65,7 @@ def _between_programs(before: Path, after: Path) -> Difference:
     if was and now:
         difference = evolve(was.diff(now), before=str(before), after=str(after))
     figures = changed(read(before).figures(), read(after).figures())
-    more = [figure for figure in figures if figure not in difference.figures]
-    difference = evolve(difference, figures=(*difference.figures, *more))
+    difference = evolve(difference, figures=(*difference.figures, *figures))
     digests = [f"sha256 {sha256(file.read_bytes()).hexdigest()}" for file in (before, after)]
     if not difference and digests[0] != digests[1]:
         return evolve(difference, parts=(Gained("contents", "", *digests),))

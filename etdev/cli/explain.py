@@ -39,7 +39,7 @@ def command(
 
     WHAT is a SOURCE, the JSON of `etdev plan`, or a .pte that was lowered with --with-ledger. Shows
     the ops left to portable kernels, grouped by reason, most nodes first; with --node, --module,
-    --op or --plugin the nodes that match, and the story of a single one.
+    --op or --plugin the nodes that match, and all about a single one.
 
     \b
     etdev explain net.py:model

@@ -13,7 +13,6 @@ from etdev.cli.group import Command
 from etdev.cli.progress import console, working
 from etdev.files import check_program, check_writable, publish, unseen, write_text
 from etdev.schema.documents import LOWERING
-from etdev.schema.lock import Lock
 from etdev.schema.report.sheet import size
 from etdev.schema.structuring import CONVERTER
 
@@ -92,7 +91,7 @@ def command(
     lock_file = lock_file or (Path("etdev.lock") if locked else None)
     with working() as say:
         from etdev.cli import sources
-        from etdev.lowering.locking import lock_of, setup_of
+        from etdev.lowering.locking import Lock, lock_of, setup_of
         from etdev.pte.read import read
 
         lowerer, known = lowerers.lowerer(say, **lowering), None

@@ -45,7 +45,6 @@ def command(source: str, why: str | None, **lowering: Any) -> None:
     viewing.write(lambda: viewing.Viewed(plan, source))
     if why is not None:
         explanation = answered(Explanation(plan, Query(node=why)))
-        every = bool(options.given("every"))
-        results.report(explanation.to_dict, presenters.nodes(explanation, every))
+        results.report(explanation.to_dict, presenters.nodes(explanation))
     else:
         results.report(plan.to_dict, presenters.plan(plan))

@@ -146,7 +146,7 @@ def command(
         *tables.verification(verification),
     ]
     if profile:
-        costs = {"runs": measured.runs, "costs": measured.costs, "modules": measured.modules}
+        costs = {"runs": measured.runs, "costs": measured.costs}
         fields["profile"] = CONVERTER.unstructure(costs)
         lines += presenters.profile(measured)
         if not measured.times:

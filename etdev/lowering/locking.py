@@ -1,22 +1,77 @@
-"""Locks of the setup of a Lowerer and of the files that it made."""
+"""Locks, which record everything that a .pte was made with, so that it can be made again."""
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, has
+from attrs import asdict, frozen, has
 from blake3 import blake3
 
 from etdev.delegate.cache.origins import versions
+from etdev.errors import LockError
 from etdev.lowering.compilation import Compilation
 from etdev.lowering.lowered import Lowered
 from etdev.pte.read import compiled
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
-from etdev.schema.lock import Lock
+from etdev.schema.structuring import CONVERTER, REFUSALS
+
+VERSION = 1
+# An upgrade of torch changes dozens of values; an error names the first few.
+_SHOWN = 8
+
+
+@frozen
+class Lock:
+    """Everything that a .pte was made with, as plain data.
+
+    Args:
+        setup: Versions, plugins with their options, devices, pins, limits, the budget, and whether
+            a partition that can't be compiled falls back.
+        program: By method, the partitions in run order: name, plugin, backend, device, cache key
+            (empty if it has none), and the digest of its payload.
+        files: Digests of the .pte and its .ptd files, by suffix.
+    """
+
+    setup: Mapping[str, Any]
+    program: Mapping[str, Any]
+    files: Mapping[str, Any]
+
+    def to_json(self) -> str:
+        """Return the lock as sorted text, for line-by-line comparison."""
+        content = {"lock": VERSION, **asdict(self, recurse=False)}
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Lock:
+        """Read a lock file; a LockError if it can't be read, or is not a lock of this version."""
+        cure = f"write it with etdev lower --lock {path}"
+        try:
+            data = json.loads(path.read_text("utf-8"))
+            if data["lock"] == VERSION:
+                return CONVERTER.structure(data, cls)
+        except OSError as error:
+            raise LockError(str(path), f"can't be read ({error.strerror})", cure) from error
+        except (ValueError, RecursionError, TypeError, LookupError, *REFUSALS):
+            pass
+        raise LockError(str(path), f"is not a lock of version {VERSION}", cure)
+
+    def check_setup(self, setup: Mapping[str, Any], path: Path) -> None:
+        """Raise a LockError that lists the differences if a lowering has another setup."""
+        _refuse(path, _problems(self.setup, setup))
+
+    def check(self, made: Lock, path: Path) -> None:
+        """Raise a LockError that lists the differences if a .pte is not the locked one."""
+        locked, now = ({**lock.setup, "program": lock.program} for lock in (self, made))
+        # Different partitions explain different files.
+        _refuse(
+            path,
+            _problems(locked, now) or _problems({"digest": self.files}, {"digest": made.files}),
+        )
 
 
 def setup_of(compilation: Compilation) -> dict[str, Any]:
@@ -107,3 +162,43 @@ def _devices(devices: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, st
 
 def _digest(data: bytes) -> str:
     return blake3(data).hexdigest()
+
+
+def _refuse(path: Path, problems: Mapping[str, str]) -> None:
+    if not problems:
+        return
+    cure = "restore that, or lock it anew without --locked"
+    if all(name.endswith(".payload") for name in problems):
+        cure = (
+            "not every compiler writes the same bytes in another process: lower with the cache "
+            "that the locked .pte was made with, or lock it anew without --locked"
+        )
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    named = ", ".join([*list(problems.values())[:_SHOWN], *more])
+    raise LockError(str(path), f"is not what would be made: {named}", cure)
+
+
+def _problems(locked: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, str]:
+    """Return the differences in words, by name: `torch is 2.13.0, locked 2.14.1`."""
+    old, new = dict(_leaves(locked)), dict(_leaves(made))
+    problems = {}
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name, "missing"), new.get(name, "missing")
+        # A lowering without a cache has no keys; the digests of the payloads say the rest.
+        if was != now and not (name.endswith(".key") and "" in (was, now)):
+            problems[name] = f"{name} is {now}, locked {was}"
+    return problems
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted name and the text of each value; tables in a list have names."""
+    if value and isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
+        # Plugins have names, and partitions name themselves.
+        names = [str(item.get("name", item.get("partition"))) for item in value]
+        yield f"{name}.order", ", ".join(names)
+        value = dict(zip(names, value, strict=True))
+    if value and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}".removeprefix("."))
+    else:
+        yield name, "none" if value is None else str(value)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from attrs import Attribute, field, frozen
 
 from etdev.errors import (
+    BudgetError,
     DeviceError,
     EtdevError,
     EtdevWarning,
@@ -26,14 +28,14 @@ from etdev.errors import (
 from etdev.registry.registry import Registry
 from etdev.schema.budget import Budget, budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
-from etdev.schema.ledger import Entry, listed
+from etdev.schema.ledger import Entry, together
 from etdev.schema.limits import Limits, limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan
 
 Devices = Mapping[str, Mapping[str, Device]]
-# More unclaimed nodes than these are counted instead of named.
+# More nodes than these are counted instead of named.
 _NAMED = 5
 
 
@@ -89,32 +91,51 @@ class Rules:
             names = dict.fromkeys(str(entry.pin) for _, entry in missed)
             raise PinError(
                 f"pin {', '.join(names)}",
-                f"is not kept for {listed(missed)}",
+                f"is not kept for {_listed(missed)}",
                 "narrow it, or leave these to portable kernels without strict",
             )
         if self.budget:
-            self.budget.check(plans)
+            _check_budget(self.budget, plans)
+
+
+def _check_budget(budget: Budget, plans: Sequence[MethodPlan]) -> None:
+    """Refuse plans with more nodes on portable kernels than the budget allows."""
+    over = [
+        (plan.method, entry)
+        for plan in plans
+        for entry in plan.ledger
+        if entry.falls_back and not any(fnmatchcase(entry.op, op) for op in budget.fallback_ops)
+    ]
+    if len(over) > budget.max_fallback_nodes:
+        free = f" beside {', '.join(budget.fallback_ops)}" if budget.fallback_ops else ""
+        raise BudgetError(
+            "budget",
+            f"{budget.max_fallback_nodes} nodes may be left to portable kernels{free}, "
+            f"not {len(over)}: {_listed(over)}",
+            "raise max_fallback_nodes, allow their ops with fallback_ops, or add a plugin",
+        )
 
 
 def check_claimed(who: str, plans: Iterable[MethodPlan], cure: str) -> None:
     """Refuse by name the nodes that have no owner, with what every plugin said about them."""
     refused = [
-        _described(plan.method, entry)
+        (plan.method, entry)
         for plan in plans
         for entry in plan.ledger
         if entry.owner is None and not entry.foreign
     ]
     if refused:
-        more = [f"and {len(refused) - _NAMED} more"] if len(refused) > _NAMED else []
-        named = ", ".join([*refused[:_NAMED], *more])
-        raise LoweringError(who, f"no plugin takes {named}", cure)
+        raise LoweringError(who, f"no plugin takes {_listed(refused)}", cure)
 
 
-def _described(method: str, entry: Entry) -> str:
-    where = f" at {entry.line}" if entry.line else ""
-    said = [f"{verdict.plugin}: {verdict.text or verdict.code}" for verdict in entry.reasons]
-    told = "; ".join(said) or "no plugin was asked"
-    return f"{entry.op}{where} ({method}/{entry.node}; {told})"
+def _listed(nodes: Sequence[tuple[str, Entry]]) -> str:
+    """Return the first few nodes and a count of the rest, for the middle of a message."""
+    texts = []
+    for method, entry in nodes[:_NAMED]:
+        place = f" at {entry.line or entry.module}" if entry.line or entry.module else ""
+        texts.append(f"{entry.op}{place} ({method}/{entry.node}; {together(entry.reasons)})")
+    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
+    return ", ".join([*texts, *more])
 
 
 def _check_switch(_: object, attribute: Attribute[Any], value: object) -> None:

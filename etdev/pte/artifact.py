@@ -10,7 +10,6 @@ from attrs import field, frozen
 from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
-from etdev.schema.difference import outlined
 from etdev.schema.documents import ARTIFACT
 from etdev.schema.structuring import CONVERTER
 
@@ -150,12 +149,9 @@ class Artifact:
             for arena in method.arenas:
                 key = f"{name}: bytes of memory planned on {arena.device}"
                 numbers[key] = numbers.get(key, 0) + arena.size_bytes
-        return numbers | self.outline()
-
-    def outline(self) -> dict[str, int]:
-        """Return the figures that a plan has, too."""
-        numbers: dict[str, int] = {}
-        for m in self.methods:
-            delegates = ((d.backend_id, str(d.device)) for d in m.delegates if d.calls)
-            numbers |= outlined(m.name, delegates, m.host_to_device, m.device_to_host)
+            for d in method.delegates:
+                key = f"{name}: {d.backend_id} delegates on {d.device}"
+                numbers[key] = numbers.get(key, 0) + bool(d.calls)
+            numbers[f"{name}: copies to a device"] = method.host_to_device
+            numbers[f"{name}: copies from a device"] = method.device_to_host
         return numbers

@@ -18,7 +18,7 @@ from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
 from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
-from etdev.schema.structuring import CONVERTER, REFUSALS, problems, table
+from etdev.schema.structuring import REFUSALS, STRICT, problems
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -153,17 +153,16 @@ def parse(text: str, path: Path) -> Registry:
     return Registry(entries, path=path, text=text, pins=settings.pop("pin"), **settings)
 
 
-def _devices(value: object) -> dict[str, Device]:
-    """Convert as `per_method` does, with the method in the path of a faulty device."""
-    if not isinstance(value, Mapping):
-        return per_method(value)
-    devices: dict[str, Device] = CONVERTER.structure(value, dict[str, Device])
-    return devices
+class _Devices(dict[str, Device]):
+    """Devices by method, from a table of them or the device of all methods."""
+
+
+STRICT.register_structure_hook(_Devices, lambda value, _: _Devices(per_method(value)))
 
 
 def _check_partitioner(_: object, __: Attribute[str | None], value: object) -> None:
     if value is not None and not (isinstance(value, str) and _OBJECT.fullmatch(value)):
-        raise RegistryError("", f"is {value!r}", 'write "package.module:Class"')
+        raise RegistryError("", f"partitioner is {value!r}", 'write "package.module:Class"')
 
 
 @frozen
@@ -171,7 +170,7 @@ class _PluginTable(Limits):
     """The table of a plugin, its fields named as the keys in the file, limits included."""
 
     optional: bool = False
-    device: dict[str, Device] = field(factory=dict, converter=_devices)
+    device: _Devices = field(factory=_Devices)
     options: dict[str, Any] = field(factory=dict)
     partitioner: str | None = field(default=None, validator=_check_partitioner)
 
@@ -189,10 +188,6 @@ class _File(_Settings):
     pin: tuple[Pin, ...] = ()
 
 
-table(_PluginTable, "table", "write [plugins.NAME]")
-table(_File, "table", "write [plugins.NAME]")
-
-
 def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
@@ -206,7 +201,7 @@ def _read(text: str, path: Path) -> _File:
         what = f"is not valid TOML: {error}"
         raise RegistryError(str(path), what, "correct that line") from error
     try:
-        return CONVERTER.structure(data, _File)
+        return STRICT.structure(data, _File)
     except REFUSALS as refusal:
         faults = [(_line_of(text, fault.key) or 0, fault) for fault in problems(refusal)]
     if len(faults) == 1:
@@ -241,5 +236,5 @@ def _line_of(text: str, key: str) -> int | None:
             if full == key or full.startswith(key + "."):
                 return number
     # A key inside `{ ... }` is on the line of its table, a table inside `[ ... ]` on its key's.
-    parent = re.sub(r"(\[\d+\]|\.[^.]+)$", "", key)
+    parent = re.sub(r"(\[\d+\]|\.[^.\[]+)$", "", key)
     return _line_of(text, parent) if parent != key else None

@@ -14,7 +14,6 @@ from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps
 from etdev.runtime.run import trace
 from etdev.schema.ledger import Entry
-from etdev.schema.modules import module_times
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile
 from etdev.upstream.emission import instruction_of
@@ -50,13 +49,11 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
     costs = list(_costs(timed, planned))
     total = sum(cost.ms for cost in costs) or 1.0
     shares = [evolve(cost, share=cost.ms / total) for cost in costs]
-    times = dict(_times(timed, planned)) if planned else {}
     return Profile(
         method,
         costs=tuple(sorted(shares, key=lambda cost: -cost.ms)),
         runs=max((len(event.perf_data.raw) - 1 for event in events), default=0) or 1,
-        times=times,
-        modules=module_times(planned, times) if planned else (),
+        times=dict(_times(timed, planned)) if planned else {},
         calls=tuple(Call(s.chain, s.index, _name(s, planned) or s.name, ms) for s, ms in timed),
     )
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-from attrs import Attribute, field, frozen
+from attrs import field, frozen
+from attrs.validators import gt, instance_of, lt
 
 from etdev.errors import CacheError
-from etdev.schema.converters import seconds
-from etdev.schema.structuring import structured, table
+from etdev.schema.structuring import structured
 
 VARIABLE = "ETDEV_CACHE"
 OFF = "off"
-_SECONDS = seconds(CacheError, "cache", "write seconds, such as 10", below=86400)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE | re.ASCII)
 _POWERS = " KMGT"
-
-
-def _check_text(_: object, attribute: Attribute[Any], value: object) -> None:
-    if not isinstance(value, str):
-        raise CacheError("cache", f"{attribute.name} is {value!r}", "write a path or a URL")
 
 
 def _size_of(value: object) -> int:
@@ -47,15 +40,12 @@ class CacheSettings:
         size: Largest size of the folder, such as `10 GiB`; the least recently used entries are
             removed first.
         timeout_s: Time limit of each access to a URL, in seconds.
-
-    Raises:
-        CacheError: A value makes no sense.
     """
 
-    location: str = field(default="", validator=_check_text)
-    folder: str = field(default="", validator=_check_text)
+    location: str = field(default="", validator=instance_of(str))
+    folder: str = field(default="", validator=instance_of(str))
     size: int | str = field(default="10 GiB", validator=lambda _, __, size: _size_of(size))
-    timeout_s: float = field(default=30.0, validator=_SECONDS)
+    timeout_s: float = field(default=30.0, validator=[instance_of((int, float)), gt(0), lt(86400)])
 
     @classmethod
     def of(cls, value: object, registry: CacheSettings | None = None) -> CacheSettings:
@@ -95,6 +85,3 @@ class CacheSettings:
     def size_bytes(self) -> int:
         """Largest size of the folder, in bytes."""
         return _size_of(self.size)
-
-
-table(CacheSettings, "table", 'write [cache] with location = "~/cache"')

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
+from attrs.validators import deep_iterable, in_, instance_of, min_len, optional
 
 from etdev.errors import ClaimError
 from etdev.schema.compile_specs import CompileSpec, compile_specs
-from etdev.schema.converters import (
-    each,
-    frozen_tuple,
-    node_name,
-    node_names,
-    not_empty,
-    one_line,
-    true_or_false,
-)
+from etdev.schema.converters import frozen_tuple, node_name, node_names, one_line
 from etdev.schema.device import DEVICE_TYPES
 
 if TYPE_CHECKING:
@@ -61,8 +54,8 @@ class Group:
         why: The pattern that matched, for the ledger.
     """
 
-    nodes: tuple[str, ...] = field(converter=node_names, validator=not_empty)
-    why: str = field(default="", validator=validators.instance_of(str))
+    nodes: tuple[str, ...] = field(converter=node_names, validator=min_len(1))
+    why: str = field(default="", validator=instance_of(str))
 
 
 @frozen
@@ -77,7 +70,7 @@ class Refusal:
 
     node: str = field(converter=node_name)
     code: str = field(validator=one_line)
-    text: str = field(default="", validator=validators.instance_of(str))
+    text: str = field(default="", validator=instance_of(str))
 
 
 @frozen
@@ -108,19 +101,23 @@ class Claim:
             a backend.
     """
 
-    backend_id: str | None = field(validator=validators.optional(one_line))
-    groups: tuple[Group, ...] = field(converter=_groups, validator=each(Group))
-    refusals: tuple[Refusal, ...] = field(default=(), converter=_refusals, validator=each(Refusal))
+    backend_id: str | None = field(validator=optional(one_line))
+    groups: tuple[Group, ...] = field(
+        converter=_groups, validator=deep_iterable(instance_of(Group))
+    )
+    refusals: tuple[Refusal, ...] = field(
+        default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
+    )
     compile_specs: tuple[CompileSpec, ...] = field(default=(), converter=compile_specs)
     device_types: tuple[str, ...] = field(
         default=("cpu",),
         converter=_texts,
-        validator=[validators.deep_iterable(validators.in_(DEVICE_TYPES)), not_empty],
+        validator=[deep_iterable(in_(DEVICE_TYPES)), min_len(1)],
     )
-    named_data: bool = field(default=False, validator=true_or_false)
-    merge: bool = field(default=True, validator=true_or_false)
-    compiler: str | None = field(default=None, validator=validators.optional(one_line))
-    last_resort: bool = field(default=False, validator=[true_or_false, _check_last_resort])
+    named_data: bool = field(default=False, validator=instance_of(bool))
+    merge: bool = field(default=True, validator=instance_of(bool))
+    compiler: str | None = field(default=None, validator=optional(one_line))
+    last_resort: bool = field(default=False, validator=[instance_of(bool), _check_last_resort])
 
 
 @frozen

@@ -1,16 +1,21 @@
-"""The differences between two plans, .pte files or locks."""
+"""The differences between two plans or .pte files."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from etdev.schema.documents import DIFFERENCE
+from etdev.schema.ledger import Entry
+from etdev.schema.partition import Partition
 from etdev.schema.report.sheet import Displayed
 from etdev.schema.structuring import CONVERTER
+
+if TYPE_CHECKING:
+    from etdev.schema.plan import MethodPlan, Plan
 
 
 @frozen
@@ -26,8 +31,8 @@ class Figure:
 class Move:
     """A node that is new or gone, or that has another owner or device.
 
-    It has its name in the first plan if that has it. Before and after are owner and device, such
-    as `trt on cuda:0`; None where a plan lacks it.
+    Before and after are owner and device, such as `trt on cuda:0`; None where a plan lacks it. The
+    node has its name in the first plan, if that has it.
     """
 
     method: str
@@ -39,22 +44,12 @@ class Move:
 
 
 @frozen
-class ModuleMove:
-    """A module with nodes that moved, and the number of its nodes by owner and device."""
-
-    method: str
-    module: str
-    before: Mapping[str, int]
-    after: Mapping[str, int]
-
-
-@frozen
 class Gained:
-    """A partition, a copy, a plugin or a setting that was added, removed or changed.
+    """A method, a partition, a plugin or a file's contents that was added, removed or changed.
 
     Args:
-        kind: `method`, `partition`, `copy`, `plugins`, or `contents` of a file; `setup` of a lock.
-        method: Its method; empty for plugins, setup and contents.
+        kind: `method`, `partition`, `plugins`, or `contents` of a file.
+        method: Its method; empty for plugins and contents.
         before: The first side's in words; None if it has none.
         after: The second side's in words; None if it has none.
     """
@@ -67,32 +62,47 @@ class Gained:
 
 @frozen(repr=False)
 class Difference(Displayed):
-    """The changes from one plan, .pte or lock to another, whose names are `before` and `after`.
-
-    Its parts are partitions, copies, plugins and settings; its modules are those of its nodes.
-    """
+    """The changes from one plan or .pte to another, whose names are `before` and `after`."""
 
     before: str
     after: str
     nodes: tuple[Move, ...] = ()
-    modules: tuple[ModuleMove, ...] = ()
     parts: tuple[Gained, ...] = ()
     figures: tuple[Figure, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.nodes or self.modules or self.parts or self.figures)
+        return bool(self.nodes or self.parts or self.figures)
 
     @property
     def summary(self) -> str:
         """The number of changes by kind."""
-        kinds = ("node", "module", "part", "figure")
-        counts = [(len(getattr(self, f"{kind}s")), kind) for kind in kinds]
-        texts = [f"{count} {kind}{'s' * (count > 1)}" for count, kind in counts if count]
-        return ", ".join(texts) or "no change"
+        counts = {"nodes": self.nodes, "parts": self.parts, "figures": self.figures}
+        return ", ".join(f"{kind} {len(of)}" for kind, of in counts.items() if of) or "no change"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
         return DIFFERENCE.stamped({"changed": bool(self), **CONVERTER.unstructure(self)})
+
+
+def diff(first: Plan, second: Plan) -> Difference:
+    """Compare two plans, the old one and the new one."""
+    nodes: list[Move] = []
+    parts: list[Gained] = []
+    before, after = ({each.method: each for each in plan.methods} for plan in (first, second))
+    for name in dict.fromkeys([*before, *after]):
+        old, new = before.get(name), after.get(name)
+        if old is None or new is None:
+            texts = (f"method {name}" if side else None for side in (old, new))
+            parts.append(Gained("method", name, *texts))
+        nodes += _moves(name, old, new)
+        was, now = Counter(_partitions(old)), Counter(_partitions(new))
+        parts += [Gained("partition", name, text, None) for text in (was - now).elements()]
+        parts += [Gained("partition", name, None, text) for text in (now - was).elements()]
+    plugins = [", ".join(" ".join(p).strip() for p in plan.plugins) for plan in (first, second)]
+    if plugins[0] != plugins[1]:
+        parts.append(Gained("plugins", "", *plugins))
+    figures = changed(_figures(first), _figures(second))
+    return Difference("before", "after", tuple(nodes), tuple(parts), figures)
 
 
 def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure, ...]:
@@ -102,13 +112,58 @@ def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure
     return tuple(row for row in rows if row.before != row.after)
 
 
-def outlined(
-    method: str, delegates: Iterable[tuple[str, str]], up: int, down: int
-) -> dict[str, int]:
-    """Return the figures of a method's delegates, given by backend and device, and copies."""
-    counts = Counter(delegates)
-    return {
-        **{f"{method}: {b} delegates on {d}": counts[b, d] for b, d in sorted(counts)},
-        f"{method}: copies to a device": up,
-        f"{method}: copies from a device": down,
-    }
+def _moves(method: str, first: MethodPlan | None, second: MethodPlan | None) -> Iterator[Move]:
+    before, after = _owners(first), _owners(second)
+    for place in dict.fromkeys([*before, *after]):
+        old, was = before.get(place, (None, None))
+        new, now = after.get(place, (None, None))
+        if was != now and (entry := old or new):
+            yield Move(method, entry.node, entry.op, entry.module, was, now)
+
+
+def _owners(plan: MethodPlan | None) -> dict[tuple[str, str, int], tuple[Entry, str]]:
+    """Return each node's owner and device, by module, op, and number among the same in the module.
+
+    Names of nodes are no places: a new layer shifts the numbers in those of all later nodes.
+    """
+    owners: dict[tuple[str, str, int], tuple[Entry, str]] = {}
+    seen: Counter[tuple[str, str]] = Counter()
+    devices = {p.name: p.device for p in plan.partitions} if plan else {}
+    for entry in plan.ledger if plan else ():
+        kind = entry.module, entry.op
+        device = devices.get(entry.partition or "", "cpu")
+        place = (*kind, seen[kind])
+        owners[place] = entry, f"{entry.holder} on {device}"
+        seen[kind] += 1
+    return owners
+
+
+def _partitions(plan: MethodPlan | None) -> Iterable[str]:
+    """Return each partition in words, without names of nodes."""
+    return [_described(partition, plan) for partition in plan.partitions] if plan else []
+
+
+def _described(partition: Partition, plan: MethodPlan) -> str:
+    ops = [entry.op for entry in plan.ledger if entry.partition == partition.name] or ["-"]
+    specs = "".join(f", {spec.key}={spec.value[:20]!r}" for spec in partition.compile_specs)
+    inside = sum(constant.size_bytes for constant in partition.constants if constant.inside)
+    return (
+        f"{partition.plugin}: {partition.backend_id} on {partition.device}, {len(ops)} nodes from "
+        f"{ops[0]} to {ops[-1]}, {inside} bytes of weights{specs}"
+    )
+
+
+def _figures(plan: Plan) -> dict[str, int]:
+    numbers: dict[str, int] = {}
+    for method in plan.methods:
+        inside = [c.size_bytes for p in method.partitions for c in p.constants if c.inside]
+        for what, number in (
+            *((f"nodes of {owner}", n) for owner, n in sorted(method.ledger.owned().items())),
+            ("delegates", len(method.partitions)),
+            ("copies between devices", len(method.copies)),
+            ("bytes copied at every run", sum(c.tensor.size_bytes or 0 for c in method.copies)),
+            ("bytes of weights inside delegates", sum(inside)),
+            ("bytes of weights stored again", method.copied_bytes),
+        ):
+            numbers[f"{method.method}: {what}"] = number
+    return numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from attrs import frozen
@@ -13,8 +13,6 @@ from etdev.schema.reasons import CLAIMED, FOREIGN
 
 # What a call of a delegate is named as an op.
 DELEGATE = "call_delegate"
-# More nodes than these are counted instead of named.
-_NAMED = 5
 
 
 @frozen
@@ -32,9 +30,9 @@ class Verdict:
         return f"{self.plugin}: {self.text or self.code}"
 
 
-def together(verdicts: Iterable[object], separator: str = "; ") -> str:
+def together(verdicts: Iterable[Verdict]) -> str:
     """Return the verdicts of all plugins that were asked, as one text."""
-    return separator.join(map(str, verdicts)) or "no plugin was asked"
+    return "; ".join(map(str, verdicts)) or "no plugin was asked"
 
 
 @frozen
@@ -139,14 +137,3 @@ class Ledger:
         """Return the number of nodes per op that fall back to portable kernels, most first."""
         ops = (entry.op for entry in self if entry.falls_back)
         return dict(Counter(ops).most_common())
-
-
-def listed(nodes: Sequence[tuple[str, Entry]]) -> str:
-    """Return the first few nodes and a count of the rest, for the middle of a message."""
-    texts = [
-        f"{method}/{entry.node} ({entry.op}{f' in {entry.module}' if entry.module else ''}; "
-        f"{together(entry.reasons, ', ')})"
-        for method, entry in nodes[:_NAMED]
-    ]
-    more = [f"and {len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
-    return ", ".join([*texts, *more])

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 
-from attrs import evolve, field, fields, frozen, validators
+from attrs import evolve, field, fields, frozen
+from attrs.validators import and_, ge, gt, instance_of, lt, optional
 
 from etdev.errors import PluginError
-from etdev.schema import reasons
-from etdev.schema.converters import count, seconds
-from etdev.schema.structuring import structured, table
+from etdev.schema.reasons import MAX_PARTITIONS, MIN_NODES
+from etdev.schema.structuring import structured
 
-_COUNT = validators.optional(count(1, PluginError, "limits"))
-_CURE = "it must be a number of seconds above 0"
-_SECONDS = validators.optional(seconds(PluginError, "limits", _CURE))
+_COUNT = optional(and_(instance_of(int), ge(1)))
+_SECONDS = optional(and_(instance_of((int, float)), gt(0), lt(math.inf)))
 
 
 @frozen
@@ -31,9 +31,6 @@ class Limits:
         compile_timeout_s: Seconds that one call of its backend's compiler may take. A worker
             process of `jobs` is ended after that time; in this process the call is an error when it
             returns.
-
-    Raises:
-        PluginError: A value is not a number, or less than 1 node, 1 partition, or more than 0 s.
     """
 
     min_nodes: int | None = field(default=None, validator=_COUNT)
@@ -53,24 +50,18 @@ class Limits:
             partitions: Number of nodes and position of the first node of each.
         """
         least, most = self.min_nodes or 0, self.max_partitions or len(partitions)
-        small, many = reasons.MIN_NODES, reasons.MAX_PARTITIONS
-        refusals = [
-            (small.code, small.say(size=size, least=least)) if size < least else None
-            for size, _ in partitions
-        ]
-        large = [index for index, refusal in enumerate(refusals) if refusal is None]
-        large.sort(key=lambda index: (-partitions[index][0], partitions[index][1]))
-        for index in large[most:]:
-            refusals[index] = (many.code, many.say(most=most))
-        return refusals
+        large = sorted((-size, first) for size, first in partitions if size >= least)
+        kept = set(large[:most])
 
+        def refusal(size: int, first: int) -> tuple[str, str] | None:
+            if size < least:
+                return MIN_NODES.code, MIN_NODES.say(size=size, least=least)
+            fits = (-size, first) in kept
+            return None if fits else (MAX_PARTITIONS.code, MAX_PARTITIONS.say(most=most))
 
-table(Limits, "mapping of limits", "write {'min_nodes': 3}")
+        return [refusal(*partition) for partition in partitions]
 
 
 def limits(value: object) -> dict[str, Limits]:
     """Return limits per plugin from `{"cpu": {"min_nodes": 3}}` or None."""
-    if not isinstance(value, Mapping | None):
-        cure = "write {'cpu': {'min_nodes': 3}}"
-        raise PluginError("limits", f"{value!r} is not a mapping", cure)
     return structured(value or {}, dict[str, Limits], "limits", PluginError)

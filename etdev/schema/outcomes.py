@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen, validators
+from attrs import field, frozen
+from attrs.validators import and_, instance_of, min_len
 
 
 @frozen
@@ -13,7 +14,7 @@ class Bypass:
         why: The reason, for people: `kernels are tuned anew at each compile`.
     """
 
-    why: str = field(validator=validators.and_(validators.instance_of(str), validators.min_len(1)))
+    why: str = field(validator=and_(instance_of(str), min_len(1)))
 
 
 @frozen
@@ -25,9 +26,10 @@ class Outcome:
         method: Name of its method.
         partition: Name of the partition in the plan.
         state: `compiled` by its backend, `hit` in the cache, or `bypassed`: compiled because the
-            cache can't hold it.
-        why: Why the cache was bypassed, or why no worker compiled it although there were some;
-            empty otherwise.
+            cache can't hold it. In a forecast also `miss`: it would be compiled, or `unfit`: it
+            can't be compiled on this machine, and its key is unknown.
+        why: Why the cache was bypassed, why no worker compiled it although there were some, why it
+            is unfit, or which equal partition comes before it; empty otherwise.
         seconds: Wall time of compiling or reading it. If a backend compiles several partitions in
             one call, the first of them has the whole time.
         key: The key of its entry in the cache; empty without one.

@@ -8,8 +8,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.schema.diff import diff
-from etdev.schema.difference import Difference
+from etdev.schema.difference import Difference, diff
 from etdev.schema.documents import PLAN
 from etdev.schema.ledger import Ledger
 from etdev.schema.partition import Partition

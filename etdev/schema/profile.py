@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from etdev.schema.modules import ModuleTime
 from etdev.schema.report.sheet import Displayed
 
 
@@ -52,7 +51,6 @@ class Profile(Displayed):
         costs: The most expensive first.
         times: Milliseconds per run by partition or portable node, as far as the plan is known and
             the events can be matched with it.
-        modules: Times of source modules, where `times` are known; most time first.
         calls: The instructions, in no order.
     """
 
@@ -60,7 +58,6 @@ class Profile(Displayed):
     costs: tuple[Cost, ...]
     runs: int
     times: Mapping[str, float] = field(factory=dict)
-    modules: tuple[ModuleTime, ...] = ()
     calls: tuple[Call, ...] = ()
 
     @property

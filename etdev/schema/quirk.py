@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from attrs import Attribute, field, frozen
-from attrs.validators import instance_of, matches_re, min_len
-from packaging.requirements import Requirement
+from attrs import field, frozen
 
 from etdev.errors import EtdevError, LoweringError
 from etdev.schema.converters import frozen_tuple
@@ -101,16 +98,6 @@ def _as_stages(value: Any) -> tuple[Stage, ...]:
     return (value,) if isinstance(value, Stage) else frozen_tuple(value)
 
 
-def _check_summary(quirk: Quirk, _: Attribute[str], text: str) -> None:
-    if not re.fullmatch(r"[\w`].*[^.]\.", text) or re.search(r"\.\s", text):
-        raise EtdevError(quirk.name, f"its summary is {text!r}", "write one sentence")
-
-
-def _check_requirement(quirk: Quirk, _: Attribute[str], text: str) -> None:
-    if not Requirement(text).specifier:
-        raise EtdevError(quirk.name, f"affects {text!r}", 'write a range, such as "torch<2.15"')
-
-
 @frozen(eq=False)
 class Refusal:
     """The error where a fault can't be fixed.
@@ -127,8 +114,8 @@ class Refusal:
             `METHODS`.
     """
 
-    what: str = field(validator=min_len(1))
-    cure: str = field(validator=min_len(1))
+    what: str
+    cure: str
     find: Find | None = None
     error: type[EtdevError] = LoweringError
     warns: bool = False
@@ -159,18 +146,18 @@ class Quirk:
         undefined: Upstream may be right by luck, as with uninitialised memory.
     """
 
-    name: str = field(validator=matches_re(r"[a-z][a-z0-9]*(-[a-z0-9]+)*"))
+    name: str
     stages: tuple[Stage, ...] = field(alias="stage", converter=_as_stages)
-    summary: str = field(validator=_check_summary)
-    upstream: str = field(validator=matches_re(r"[\w-]+/[\w-]+#\d+.*|not reported; .*/.*"))
-    affects: str = field(validator=_check_requirement)
+    summary: str
+    upstream: str
+    affects: str
     find: Find
     fix: Callable[[Any, list[Any]], Any] | None = None
     refusal: Refusal | None = None
     in_loop: Refusal | None = None
     symptom: Callable[[Exception], bool] | None = None
     during: Callable[[list[Any]], AbstractContextManager[Any]] | None = None
-    undefined: bool = field(default=False, validator=instance_of(bool))
+    undefined: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not (self.fix or self.refusal or self.in_loop or self.during):

@@ -72,7 +72,7 @@ def test_without_a_cache_there_are_no_keys_and_the_digests_hold(desk):
         ),
         (
             '[plugins.cpu]\n[[pin]]\nop = "aten.gelu*"\nplugin = "portable"\n',
-            "pins is [op=aten.gelu*:plugin=portable], locked []",
+            "pins is ['op=aten.gelu*:plugin=portable'], locked []",
         ),
         ("[plugins.openvino]\n[plugins.cpu]\n", "plugins.order is openvino, cpu, locked cpu"),
         ("strict = true\n[plugins.cpu]\n", "strict is True, locked False"),
@@ -120,11 +120,11 @@ def test_another_weight_is_refused(desk):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "is not a lock: it is not JSON"),
+        ("", "is not a lock of version 1"),
         ("[]", "is not a lock of version 1"),
         ('{"lock": 2}', "is not a lock of version 1"),
-        ('{"lock": 1}', "lacks setup, program or files"),
-        ('{"lock": 1, "setup": 1, "program": 2, "files": 3}', "lacks setup, program or files"),
+        ('{"lock": 1}', "is not a lock of version 1"),
+        ('{"lock": 1, "setup": 1, "program": 2, "files": 3}', "is not a lock of version 1"),
         (None, "can't be read (No such file or directory)"),
     ],
 )

@@ -71,8 +71,8 @@ def test_a_bad_device_is_refused(device, message):
         ("--device =cpu", "Invalid value for --device: '=cpu' is not PLUGIN=DEVICE"),
         (
             "--pin op=aten.add.*",
-            "Invalid value for --pin: names no plugin; "
-            'write module = "encoder.layer.0" with plugin = "cpu"',
+            "Invalid value for --pin: can't read 'op=aten.add.*'; "
+            "write module=encoder.layer.0:plugin=cpu",
         ),
     ],
 )

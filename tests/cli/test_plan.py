@@ -68,7 +68,7 @@ def test_why_takes_a_glob(planned):
 
 def test_why_as_json_has_the_entry_of_the_ledger(planned):
     document = json.loads(succeeds(f"plan {MLP} --plugin cpu --json --why {NODE}"))
-    assert (document["schema"], document["version"]) == ("etdev.explanation", 1)
+    assert (document["schema"], document["version"]) == ("etdev.explanation", 2)
     (told,) = document["nodes"]
     # Of a torch.nn.Sequential only torch's own lines are known.
     assert told["entry"].pop("line").startswith("normalization.py:")
@@ -100,7 +100,7 @@ def test_pins_show_in_the_plan_and_in_why(capsys):
     assert f"{kept} 1 -" in rows
     assert f"{missed} 1 1" in rows
     for node, pin in (("aten_relu_default", kept), (NODE, f"{missed} (not kept)")):
-        results.show(presenters.nodes(Explanation(plan, Query(node)), True), True)
+        results.show(presenters.nodes(Explanation(plan, Query(node))), True)
         assert f" {pin} " in " ".join(capsys.readouterr().out.split())
 
 

@@ -3,6 +3,8 @@
 What counts against it is in cases/budget.txt.
 """
 
+import re
+
 import pytest
 from models import nets
 from toys.runtime import assert_agrees
@@ -16,20 +18,19 @@ CURE = "raise max_fallback_nodes, allow their ops with fallback_ops, or add a pl
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ({}, "is {}, which is not a budget; write {'max_fallback_nodes': 10}"),
-        (10, "is 10, which is not a budget; write {'max_fallback_nodes': 10}"),
-        ({"max_fallback": 1}, "max_fallback is an unknown key; did you mean max_fallback_nodes?"),
-        ({"max_fallback_nodes": -1},
-         "max_fallback_nodes is -1; it must be a whole number of at least 0"),
+        (10, "budget: is 10; it must be a table"),
+        ({"max_fallback": 1},
+         "budget.max_fallback: is an unknown key; did you mean max_fallback_nodes?"),
+        ({"max_fallback_nodes": -1}, "budget: 'max_fallback_nodes' must be >= 0: -1"),
         ({"fallback_ops": "aten.add.*"},
-         'fallback_ops is \'aten.add.*\'; write ["aten.add.*"]'),
-        ({"fallback_ops": [""]}, 'fallback_ops is \'\', which is not a glob; write ["aten.add.*"]'),
+         "budget.fallback_ops: is 'aten.add.*'; it must be a list"),
+        ({"fallback_ops": [3]}, "budget.fallback_ops[0]: is 3; it must be text"),
     ],
 )  # fmt: skip
 def test_a_budget_that_makes_no_sense_is_refused(budget, message):
     with pytest.raises(BudgetError) as caught:
         Lowerer([], budget=budget)
-    assert str(caught.value) == f"budget: {message}"
+    assert str(caught.value) == message
 
 
 def test_a_lowering_above_its_budget_fails_before_it_compiles():
@@ -41,10 +42,11 @@ def test_a_lowering_above_its_budget_fails_before_it_compiles():
     )
     with pytest.raises(BudgetError) as caught:
         lowerer.lower(*nets.mlp())
-    assert str(caught.value) == (
+    assert re.sub(r"py:\d+", "py:LINE", str(caught.value)) == (
         "budget: 0 nodes may be left to portable kernels beside aten.mean.*, not 1: "
-        "forward/aten_native_layer_norm_default (aten.native_layer_norm.default in 2; "
-        f"cpu: XNNPACK has no native_layer_norm.default); {CURE}"
+        "aten.native_layer_norm.default at normalization.py:LINE "
+        "(forward/aten_native_layer_norm_default; cpu: XNNPACK has no native_layer_norm.default); "
+        f"{CURE}"
     )
     assert "compile" not in stages
 

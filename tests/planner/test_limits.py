@@ -13,8 +13,6 @@ from toys.runtime import assert_agrees
 from etdev import Limits, Lowerer
 from etdev.errors import PluginError
 
-COUNT = "it must be a whole number of at least 1"
-
 
 @given(
     st.lists(st.integers(1, 6), max_size=8),
@@ -33,16 +31,19 @@ def test_what_is_left_is_large_enough_and_no_larger_one_is_given_up(sizes, least
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({"a": {"min_nodes": 0}}, f"limits['a']: min_nodes is 0; {COUNT}"),
-        ({"a": {"max_partitions": True}}, f"limits['a']: max_partitions is True; {COUNT}"),
-        ({"a": {"min_nodes": "3"}}, f"limits['a']: min_nodes is '3'; {COUNT}"),
+        ({"a": {"min_nodes": 0}}, "limits.a: 'min_nodes' must be >= 1: 0"),
+        (
+            {"a": {"max_partitions": True}},
+            "limits.a.max_partitions: is True; it must be a whole number",
+        ),
+        ({"a": {"min_nodes": "3"}}, "limits.a.min_nodes: is '3'; it must be a whole number"),
         (
             {"a": {"min": 3}},
-            "limits['a']: min is an unknown key; valid are min_nodes, max_partitions, "
+            "limits.a.min: is an unknown key; valid are min_nodes, max_partitions, "
             "hook_timeout_s, compile_timeout_s",
         ),
-        ({"a": 3}, "limits['a']: is 3, which is not a mapping of limits; write {'min_nodes': 3}"),
-        (3, "limits: 3 is not a mapping; write {'cpu': {'min_nodes': 3}}"),
+        ({"a": 3}, "limits.a: is 3; it must be a table"),
+        (3, "limits: is 3; it must be a table"),
         ({"b": {"min_nodes": 3}}, "b: has limits but is not asked; the plugins are a, portable"),
     ],
 )

@@ -23,7 +23,6 @@ from etdev.planner.rules import Rules
 from etdev.schema.pins import pins
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default
-WRITE = '; write module = "encoder.layer.0" with plugin = "cpu"'
 
 
 def takes(name, *ops, **options):
@@ -48,31 +47,31 @@ def test_a_pin_reads_as_it_is_written(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("op", "pin: can't read 'op' in 'op'; write module=encoder.layer.0:plugin=cpu"),
-        ("op=a:op=b:plugin=c",
-         "pin: can't read 'op=b' in 'op=a:op=b:plugin=c'; "
-         "write module=encoder.layer.0:plugin=cpu"),
-        ("op=a", "pin: names no plugin" + WRITE),
-        ("op=a:plugin=", "pin: plugin is '', which is not a name" + WRITE),
-        ("plugin=cpu", "pin: has none of module, op, node" + WRITE),
-        ("modul=a:plugin=cpu", "pin: modul is an unknown key; did you mean module?"),
-        ("op=[a:plugin=cpu", "pin: op is '[a', whose [ is never closed" + WRITE),
+        ("op", "can't read 'op'"),
+        ("op=a", "can't read 'op=a'"),
+        ("op=a:plugin=", "can't read 'op=a:plugin='"),
+        ("modul=a:plugin=cpu", "can't read 'modul=a:plugin=cpu'"),
     ],
 )  # fmt: skip
 def test_a_pin_that_makes_no_sense_is_refused(text, message):
     with pytest.raises(PinError) as caught:
         Pin.parse(text)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"pin: {message}; write module=encoder.layer.0:plugin=cpu"
+
+
+def test_a_pin_needs_a_criterion():
+    with pytest.raises(PinError, match=r"^pin: has none of module, op, node; write module = "):
+        Pin.parse("plugin=cpu")
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ("op=a:plugin=cpu", "pins: 'op=a:plugin=cpu' is not a list; write pins=[Pin(...)]"),
-        ([Pin("cpu", op="a"), 3], "pins[1]: is 3, which is not a pin" + WRITE),
-        ([{"plugin": "cpu", "op": 3}], "pins[0]: op is 3, which is not a glob" + WRITE),
-        ([{"plugin": "cpu", "op": "a", "method": 3}],
-         "pins[0]: method is 3, which is not a name" + WRITE),
+        ([Pin("cpu", op="a"), 3], "pins[1]: is 3; it must be a table"),
+        ([{"plugin": "cpu", "op": 3}], "pins[0].op: is 3; it must be text"),
+        ([{"plugin": "cpu", "op": ""}], "pins[0]: Length of 'op' must be >= 1: 0"),
+        ([{"op": "a"}], "pins[0].plugin: required field missing"),
     ],
 )  # fmt: skip
 def test_pins_that_make_no_sense_are_refused_with_their_position(value, message):

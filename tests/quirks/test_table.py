@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from attrs import evolve
+from packaging.requirements import Requirement
 
 from etdev.errors import EtdevError, EtdevWarning, LoweringError
 from etdev.quirks import QUIRKS
@@ -43,13 +44,19 @@ def test_rows_have_names_of_their_own():
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: quirk.name)
+def test_a_row_is_well_formed(quirk):
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", quirk.name)
+    assert re.fullmatch(r"[\w`].*[^.]\.", quirk.summary)
+    assert not re.search(r"\.\s", quirk.summary)
+    assert re.fullmatch(r"[\w-]+/[\w-]+#\d+.*|not reported; .*/.*", quirk.upstream)
+    assert Requirement(quirk.affects).specifier
+
+
 def test_a_row_is_checked_on_the_way_in():
     for given, why in (
-        ({"name": "Any"}, "name"),
-        ({"summary": "It fails. It does."}, "write one sentence"),
-        ({"upstream": "somewhere"}, "upstream"),
-        ({"affects": "torch"}, "write a range"),
         ({"refusal": None}, "does nothing"),
+        ({"during": lambda found: None}, "has `during` at another stage"),
     ):
         with pytest.raises((EtdevError, ValueError), match=why):
             row(**given)

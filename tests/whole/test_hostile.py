@@ -19,6 +19,7 @@ from etdev.delegate.cache import entry as entries
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.packing import unpacked
 from etdev.errors import EtdevError
+from etdev.lowering.locking import Lock
 from etdev.pte.embedded_plan import read_ledger
 from etdev.pte.instructions import steps
 from etdev.pte.ptd import keys_of
@@ -26,7 +27,6 @@ from etdev.pte.read import compiled, read
 from etdev.registry import parse
 from etdev.runtime.check import check
 from etdev.runtime.run import run
-from etdev.schema.lock import Lock
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 

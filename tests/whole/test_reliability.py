@@ -30,8 +30,8 @@ from etdev import Claim, Group, Lowerer, Plan, hookimpl
 from etdev.cli.main import main
 from etdev.delegate.cache.entry import MAGIC, Entry
 from etdev.errors import EtdevError, EtdevWarning
+from etdev.lowering.locking import Lock
 from etdev.registry import parse
-from etdev.schema.lock import Lock
 
 PAGE = Path(__file__).parents[2] / "plugins/RELIABILITY.md"
 KILLS = 20 if EXAMPLES else 3

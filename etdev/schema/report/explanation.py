@@ -1,4 +1,4 @@
-"""Explanation of a plan: the ops that fall back and why, and the story of single nodes."""
+"""Explanation of a plan: its nodes that match a query, and the ops that fall back and why."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
-from etdev.schema import globs
 from etdev.schema.documents import EXPLANATION
 from etdev.schema.ledger import Entry, Verdict
-from etdev.schema.modules import around
+from etdev.schema.pins import matches
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.report.story import stories
 from etdev.schema.structuring import CONVERTER
 
 
@@ -37,12 +35,11 @@ class Query:
     def matches(self, entry: Entry) -> bool:
         """Return True if a node matches."""
         asked = self.plugin is None or any(v.plugin == self.plugin for v in entry.verdicts)
-        ops, modules = (entry.op, entry.source_op), around(entry.module)
-        return asked and globs.match(self, entry.node, ops, modules)
+        ops, modules = (entry.op, entry.source_op), _around(entry.module)
+        return asked and matches(self, entry.node, ops, modules)
 
     def __str__(self) -> str:
-        keys = ("node", "module", "op", "plugin")
-        return " ".join(f"--{k} {v}" for k in keys if (v := getattr(self, k)) is not None)
+        return " ".join(f"--{key} {value}" for key, value in asdict(self).items() if value)
 
 
 @frozen
@@ -60,15 +57,6 @@ class Missed:
     modules: tuple[str, ...]
     lines: tuple[str, ...]
     owner: str | None = None
-
-
-@frozen
-class Told:
-    """A node, and its story in sentences."""
-
-    method: str
-    entry: Entry
-    story: tuple[str, ...]
 
 
 @frozen(slots=False)
@@ -124,20 +112,21 @@ class Explanation:
         """Return the verdicts of plugins that don't own a node, or of the query's plugin."""
         return [v for v in entry.reasons if self.query.plugin in (None, v.plugin)]
 
-    def told(self) -> Iterator[Told]:
-        """Yield the story of each matching node."""
-        for method in self.plan.methods:
-            entries = [entry for owner, entry in self.entries if owner is method]
-            for entry, story in zip(entries, stories(method, entries), strict=True):
-                yield Told(method.method, entry, tuple(story))
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, with the stories if the query has a criterion."""
+        """Return the explanation as plain data, with the nodes if the query has a criterion."""
+        entries = self.entries if self.query != Query() else []
         content = {
             "query": self.query,
             "plugins": self.plan.plugins,
             "owned": self.owned,
             "missed": self.missed,
-            "nodes": list(self.told()) if self.query != Query() else [],
+            "nodes": [{"method": m.method, "entry": entry} for m, entry in entries],
         }
         return EXPLANATION.stamped(CONVERTER.unstructure(content))
+
+
+def _around(module: str) -> Iterator[str]:
+    """Yield the paths of a module and of the modules that contain it."""
+    while module:
+        yield module
+        module = module.rpartition(".")[0]

@@ -1,16 +1,16 @@
-"""Presenters of plans, differences, profiles and explanations: each yields sheets and lines."""
+"""Presenters of plans, differences, profiles and explanations: each yields tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from etdev.schema.difference import Difference
 from etdev.schema.ledger import Entry, together
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.profile import Cost, Profile
+from etdev.schema.profile import Profile
 from etdev.schema.report.explanation import Explanation, Query
 from etdev.schema.report.sheet import Sheet, size
 from etdev.schema.tensors import Tensor
@@ -51,8 +51,7 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
     if method.copied_bytes:
         owners.append(("stored again", "-", size(method.copied_bytes)))
     yield Sheet(("owner", "delegates", "nodes"), owners, f"method {method.method}")
-    columns = ["partition", "backend", "device", "source", "nodes", "in", "out", "weights"]
-    yield Sheet([*columns, "split by"], map(_partition, method.partitions))
+    yield _partitions(method.partitions)
     pinned = [entry for entry in method.ledger if entry.pin]
     missed = Counter(entry.pin for entry in pinned if not entry.pin_kept)
     pins = [
@@ -72,44 +71,28 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
 
 
 def difference(difference: Difference) -> Iterator[Sheet]:
-    """Yield the changed figures, parts, modules and nodes."""
-    figures = [
-        (f.what, str(f.before), str(f.after), f"{f.after - f.before:+d}")
-        for f in difference.figures
-    ]
-    parts = [(p.kind, p.method, p.before or "-", p.after or "-") for p in difference.parts]
-    modules = [
-        (m.module, m.method, _counts(m.before), _counts(m.after)) for m in difference.modules
-    ]
-    nodes = [(n.node, n.op, n.method, n.before or "-", n.after or "-") for n in difference.nodes]
+    """Yield the changed figures, parts and nodes."""
     yield from _filled(
-        Sheet(("figure", "before", "after", "change"), figures),
-        Sheet(("what", "method", "before", "after"), parts),
-        Sheet(("module", "method", "before", "after"), modules),
-        Sheet(("node", "op", "method", "before", "after"), nodes),
+        _table(difference.figures, "what before after"),
+        _table(difference.parts, "kind method before after"),
+        _table(difference.nodes, "node op method before after"),
     )
 
 
 def profile(profile: Profile) -> Iterator[Sheet]:
-    """Yield the costs of a run, and those of source modules where they are known."""
-    columns = ("what", "calls", "ms", "share", "owner", "modules", "why not delegated")
-    yield Sheet(columns, map(_cost, profile.costs), f"{profile.runs} runs")
-    modules = [
-        (m.path, f"{m.ms:.3f}", f"{m.share:.0%}", str(m.delegates or "-"), str(m.portable or "-"))
-        for m in profile.modules
-    ]
-    yield from _filled(Sheet(("module", "ms", "share", "delegates", "portable nodes"), modules))
+    """Yield the costs of a run."""
+    columns = "name calls ms share plugin modules reasons"
+    yield _table(profile.costs, columns, f"{profile.runs} runs")
 
 
-def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
-    """Yield the ops that fall back, the nodes that match, or the only matching node's story.
+def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet]:
+    """Yield the ops that fall back, the nodes that match, or all about the only matching node.
 
     With `every`, cells name every line and module.
     """
-    query = explanation.query
-    if len(explanation.entries) == 1 and query != Query():
-        for told in explanation.told():
-            yield from told.story
+    query, entries = explanation.query, explanation.entries
+    if len(entries) == 1 and query != Query():
+        yield from _node(*entries[0])
         return
     owned = [
         ("" if index else name, str(count), owner)
@@ -119,12 +102,12 @@ def explanation(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
     yield Sheet(("method", "nodes", "owner"), owned)
     yield from _filled(_missed(explanation, every))
     if query not in (Query(), Query(plugin=query.plugin)):
-        yield from nodes(explanation, every)
+        yield from nodes(explanation)
     else:
         yield from _filled(_simplified(explanation.plan.methods))
 
 
-def nodes(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
+def nodes(explanation: Explanation) -> Iterator[Sheet]:
     """Yield every plugin's verdict on the nodes that match."""
     columns = ("node", "op", "module", "owner", "pin", "plugin", "verdict", "reason")
     several = len(explanation.plan.methods) > 1
@@ -132,6 +115,19 @@ def nodes(explanation: Explanation, every: bool) -> Iterator[Sheet | str]:
     for owner, entry in explanation.entries:
         rows += _verdicts(f"{owner.method}/{entry.node}" if several else entry.node, entry)
     yield from _filled(Sheet(columns, rows))
+
+
+def _table(values: Iterable[Any], columns: str, title: str = "") -> Sheet:
+    """Return a table of values, with a column for each of these attributes."""
+    names = columns.split()
+    rows = [tuple(_cell(getattr(value, name)) for name in names) for value in values]
+    return Sheet(names, rows, title)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return _listed(value, _NAMED)
+    return f"{value:.3f}" if isinstance(value, float) else str(value or "-")
 
 
 def _filled(*sheets: Sheet) -> Iterator[Sheet]:
@@ -142,6 +138,11 @@ def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
     counts = sum((Counter(method.simplified) for method in methods), Counter[str]())
     rows = [(kind, str(count), _REDUNDANT.get(kind, kind)) for kind, count in counts.most_common()]
     return Sheet(("simplified", "nodes", "each of which"), rows)
+
+
+def _partitions(partitions: Iterable[Partition]) -> Sheet:
+    columns = ["partition", "backend", "device", "source", "nodes", "in", "out", "weights"]
+    return Sheet([*columns, "split by"], map(_partition, partitions))
 
 
 def _partition(partition: Partition) -> tuple[str, ...]:
@@ -170,19 +171,29 @@ def _bytes(tensor: Tensor) -> str:
     return ("up to " if tensor.dynamic else "") + size(tensor.size_bytes)
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{owner} {count}" for owner, count in counts.items()) or "-"
+def _node(method: MethodPlan, entry: Entry) -> Iterator[Sheet]:
+    """Yield all about one node, a row for each fact, and its partition."""
+    names = ("op", "source_op", "module", "line", "owner", "partition", "inputs")
+    rows = [(name.replace("_", " "), _cell(getattr(entry, name))) for name in names]
+    rows.append(("pin", _pin(entry)))
+    rows += [(verdict.plugin, f"{verdict.code} {verdict.text}") for verdict in entry.verdicts]
+    for group in method.ledger.groups:
+        if entry.node in group.nodes:
+            rows.append((f"group of {group.plugin}", f"{', '.join(group.nodes)} {group.why}"))
+    for copy in method.copies:
+        if copy.tensor.name in {entry.node, *entry.inputs}:
+            rows.append((f"copy of {copy.tensor.name}", f"{copy.source} to {copy.target}"))
+    filled = [row for row in rows if row[1] != "-"]
+    yield Sheet((f"{method.method}/{entry.node}", ""), filled)
+    yield from _filled(_partitions(p for p in method.partitions if p.name == entry.partition))
 
 
-def _cost(cost: Cost) -> tuple[str, ...]:
-    numbers = (str(cost.calls), f"{cost.ms:.3f}", f"{cost.share:.0%}")
-    reasons = "; ".join(cost.reasons) or "-"
-    return (cost.name, *numbers, cost.plugin or "-", _listed(cost.modules, 1), reasons)
+def _pin(entry: Entry) -> str:
+    return f"{entry.pin}{'' if entry.pin_kept else ' (not kept)'}" if entry.pin else "-"
 
 
 def _verdicts(name: str, entry: Entry) -> Iterator[tuple[str, ...]]:
-    pin = f"{entry.pin}{'' if entry.pin_kept else ' (not kept)'}" if entry.pin else "-"
-    about = (name, entry.op, entry.module or "-", entry.partition or entry.holder, pin)
+    about = (name, entry.op, entry.module or "-", entry.partition or entry.holder, _pin(entry))
     said = [(v.plugin, v.code, v.text) for v in entry.verdicts]
     for index, cells in enumerate(said or [("-", "-", "no plugin was asked")]):
         # A node's name and op stand before its first verdict only.

@@ -29,7 +29,7 @@ def charts(
 ) -> list[dict[str, Any]]:
     """Return title, unit, bars and a note of all charts that have bars."""
     every = [
-        *(_times(profile) if profile else ()),
+        *([_times(profile)] if profile else ()),
         _chart("Time of each stage", "s", [(name, s, "") for name, s in (stages or {}).items()]),
         *(_memory(artifact) if artifact else ()),
         _copies(plan),
@@ -42,15 +42,11 @@ def _chart(title: str, unit: str, bars: Iterable[Bar], note: str = "") -> dict[s
     return {"title": title, "unit": unit, "bars": rows, "note": note}
 
 
-def _times(profile: Profile) -> list[dict[str, Any]]:
+def _times(profile: Profile) -> dict[str, Any]:
     costs = [(cost.name, cost.ms, cost.plugin) for cost in profile.costs[:_MOST]]
-    modules = [(module.path, module.ms, "") for module in profile.modules[:_MOST]]
     more = len(profile.costs) - len(costs)
     note = f"Median of {profile.runs} runs." + (f" {more} more are not shown." if more else "")
-    return [
-        _chart("Time of a run", "ms", costs, note),
-        _chart("Time of modules", "ms", modules, "Each with the modules in it."),
-    ]
+    return _chart("Time of a run", "ms", costs, note)
 
 
 def _memory(artifact: Artifact) -> list[dict[str, Any]]:

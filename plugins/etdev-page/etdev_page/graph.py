@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import takewhile
 
 from attrs import frozen
 
-from etdev.schema.modules import common
 from etdev.schema.partition import Partition
 from etdev.schema.plan import MethodPlan
 
@@ -61,6 +61,12 @@ def graph_of(method: MethodPlan) -> Graph:
     return Graph(ordered, edges)
 
 
+def _common(modules: Sequence[str]) -> str:
+    """Return the innermost module that contains all of these modules."""
+    steps = zip(*(module.split(".") for module in modules), strict=False)
+    return ".".join(step[0] for step in takewhile(lambda step: len(set(step)) == 1, steps))
+
+
 def run_order(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
     """Return numbers up to a count, each after those that it reads, else ascending.
 
@@ -91,7 +97,7 @@ def _computed(method: MethodPlan) -> Iterator[Vertex]:
         yield Vertex(
             "partition",
             partition.name,
-            common([entries[node].module for node in nodes]),
+            _common([entries[node].module for node in nodes]),
             [value.name for value in partition.inputs],
             [*_values(partition), *(value for node in nodes for value in entries[node].values)],
             min((position[node] for node in nodes), default=-1),

@@ -19,7 +19,7 @@ from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
 from etdev.lowerer import Lowerer
 from etdev.lowering.composition import compose
-from etdev.lowering.locking import lock_of
+from etdev.lowering.locking import Lock, lock_of
 from etdev.lowering.lowered import Lowered
 from etdev.planner.rules import Options
 from etdev.pte.artifact import MethodArtifact
@@ -30,7 +30,6 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.runtime.decision import Decision
 from etdev.schema.limits import Limits
-from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
 from etdev.upstream.tracing import forgotten_code

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 
 from attrs import define, field, frozen
+from attrs.validators import gt
 
-from etdev.errors import TuneError
-from etdev.schema.converters import seconds
 from etdev_tune.measurer import Measurer
 from etdev_tune.record import Record
 from etdev_tune.report import Confirmation, Estimate
@@ -39,7 +38,7 @@ _OVERRUN = 0.1
 class Clock:
     """A time budget in seconds, which begins when this is made."""
 
-    budget_s: float = field(validator=seconds(TuneError, "budget", "give seconds, such as 600"))
+    budget_s: float = field(validator=gt(0))
     _start: float = field(factory=time.monotonic)
 
     @property

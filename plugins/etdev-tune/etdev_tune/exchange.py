@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import field, frozen
-
-from etdev.errors import TuneError
-from etdev.schema.converters import count
+from attrs.validators import ge, instance_of
 
 # Kinds of failures; a worker has two more.
 REFUSED, UNTRIED = "refused", "untried"
@@ -31,9 +29,9 @@ class Policy:
             seen to take six times as long in the first milliseconds.
     """
 
-    threads: int = field(default=1, validator=count(1, TuneError, "policy"))
-    warmup: int = field(default=3, validator=count(0, TuneError, "policy"))
-    repetitions: int = field(default=20, validator=count(1, TuneError, "policy"))
+    threads: int = field(default=1, validator=[instance_of(int), ge(1)])
+    warmup: int = field(default=3, validator=[instance_of(int), ge(0)])
+    repetitions: int = field(default=20, validator=[instance_of(int), ge(1)])
     seconds: float = 1.0
     timeout_s: float = 120.0
     warmup_s: float = 0.02

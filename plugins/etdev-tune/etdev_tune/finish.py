@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from etdev.errors import TuneError
-from etdev.schema.lock import Lock
+from etdev.lowering.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
 from etdev_tune.exchange import BUDGET_SPENT

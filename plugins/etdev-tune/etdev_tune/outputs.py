@@ -6,15 +6,18 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from etdev.errors import EtdevError
 from etdev.files import publish, unseen, write_text
-from etdev.schema.lock import Lock
 from etdev.schema.plan import Plan
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
+
+if TYPE_CHECKING:
+    from etdev.lowering.locking import Lock
 
 
 @frozen

@@ -336,11 +336,11 @@ def test_a_url_that_can_not_be_reached_is_a_warning(url, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": "ten"}, "cache: size 'ten' is not a size; write \"10 GiB\""),
-        ({"size": 0}, 'cache: size 0 is not a size; write "10 GiB"'),
-        ({"timeout_s": 0}, "cache: timeout_s is 0; write seconds, such as 10"),
-        ({"folders": "x"}, "cache: folders is an unknown key; did you mean folder?"),
-        (3, 'cache: is 3, which is not a table; write [cache] with location = "~/cache"'),
+        ({"size": "ten"}, "cache: 'ten' is not a size; write \"10 GiB\""),
+        ({"size": 0}, 'cache: 0 is not a size; write "10 GiB"'),
+        ({"timeout_s": 0}, "cache: 'timeout_s' must be > 0: 0"),
+        ({"folders": "x"}, "cache.folders: is an unknown key; did you mean folder?"),
+        (3, "cache: is 3; it must be a table"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(given, message):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etdev.errors import LockError
-from etdev.schema.lock import Lock
+from etdev.lowering.locking import Lock
 
 
 def lock(payload: str, nodes_key: str = "k", torch: str = "2.13.0") -> Lock:
@@ -26,15 +26,15 @@ def test_other_bytes_of_the_same_partitions_are_laid_at_the_compilers_door() -> 
     with pytest.raises(LockError) as caught:
         lock("a").check(lock("b"), Path("etdev.lock"))
     assert str(caught.value) == (
-        "etdev.lock: has the same partitions, and OpenvinoBackend compiled other bytes of them: "
-        "openvino_0; lower with the cache that the locked .pte was made with, since not every "
-        "compiler writes the same bytes in another process; or lock it anew without --locked"
+        "etdev.lock: is not what would be made: program.forward.openvino_0.payload is b, locked a; "
+        "not every compiler writes the same bytes in another process: lower with the cache that "
+        "the locked .pte was made with, or lock it anew without --locked"
     )
 
 
 @pytest.mark.parametrize("other", [lock("b", "other"), lock("b", torch="2.14.0")])
 def test_bytes_of_something_else_are_not(other: Lock) -> None:
-    with pytest.raises(LockError, match="is not what would be made"):
+    with pytest.raises(LockError, match="; restore that, or lock it anew"):
         lock("a").check(other, Path("etdev.lock"))
 
 
