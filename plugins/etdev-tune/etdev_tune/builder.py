@@ -34,7 +34,7 @@ from etdev.schema.plan import Plan
 from etdev.schema.stages import Stages
 from etdev.upstream.tracing import forgotten_code
 from etdev_tune.candidate import Candidate
-from etdev_tune.exchange import REFUSED, Failure
+from etdev_tune.exchange import Failure
 from etdev_tune.toml_writer import toml_of
 
 # Number of conversions that are kept for later candidates.
@@ -190,7 +190,7 @@ class Builder:
             if isinstance(error, ArtifactError) and isinstance(error.__cause__, OSError):
                 # A full disk says nothing about the candidate.
                 raise no_room(error.__cause__) from error
-            return Failure(REFUSED, first_line(error))
+            return Failure("refused", first_line(error))
 
     def _lowered(self, candidate: Candidate) -> Lowered:
         """Lower a candidate; those with the same plugins and options share a conversion."""

@@ -9,10 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 from attrs import field, frozen
 from attrs.validators import ge, instance_of
 
-# Kinds of failures; a worker has two more.
-REFUSED, UNTRIED = "refused", "untried"
-BUDGET_SPENT = "the budget was spent"
-
 
 @frozen(kw_only=True)
 class Policy:
@@ -92,8 +88,7 @@ class Failure:
     """The reason why a candidate has no result; a finding about it, not an error of the tuning.
 
     Args:
-        kind: `crash`, `hang`, `refused` (the runtime's own error), or `untried` (the budget was
-            spent).
+        kind: `crash`, `hang`, or `refused` (an error of a plugin, ExecuTorch or its runtime).
         detail: The signal, the limit in seconds, or the first line of the error.
     """
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from etdev.errors import TuneError
+from etdev.files import unseen
 from etdev.lowering.locking import Lock
 from etdev_tune.builder import Build
 from etdev_tune.candidate import UNTUNED
-from etdev_tune.exchange import BUDGET_SPENT
 from etdev_tune.outputs import Outputs, Tuning
 from etdev_tune.record import LATENCY, Record
 from etdev_tune.report import FAILED, RAN, STATES, UNTRIED, WRONG, Confirmation, Report, Trial
@@ -29,7 +29,8 @@ def finish(search: Search, outputs: Outputs) -> Tuning:
     chosen, other, confirmation = best, search.fallback(), None
     if other and other.record is best.record:
         other = None
-    with outputs.hidden() as hidden:
+    with unseen(outputs.program) as folder:
+        hidden = Outputs(folder / outputs.program.name)
         if other and not search.contest.can_confirm():
             search.finished, chosen = False, other
         record, build, lock = _written(search, chosen, hidden)
@@ -95,9 +96,10 @@ def _report(
 
 def _verdict(name: str, confirmation: Confirmation | None, finished: bool) -> str:
     """Return the decision in a sentence."""
+    if confirmation is None and finished:
+        return f"{name}: nothing that was tried is better"
     if confirmation is None:
-        spent = f"{BUDGET_SPENT} before another could be confirmed; give more to go on from here"
-        return f"{name}: {'nothing that was tried is better' if finished else spent}"
+        return f"{name}: the budget was spent before another was confirmed; give more to go on"
     if confirmation.ratio is None:
         return f"{name} stays: {confirmation.winner} could not be confirmed"
     cost = f"{confirmation.ratio} times the cost of {confirmation.against}"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from etdev.errors import EtdevError
-from etdev.files import publish, unseen, write_text
+from etdev.files import publish, write_text
 from etdev.schema.plan import Plan
 from etdev.schema.structuring import CONVERTER
 from etdev_tune.report import TUNING, Report
@@ -40,12 +38,6 @@ class Outputs:
     def report(self) -> Path:
         """Path of the report."""
         return self.program.with_suffix(".tuning.json")
-
-    @contextmanager
-    def hidden(self) -> Iterator[Outputs]:
-        """Yield outputs in a hidden folder, for files that are not final."""
-        with unseen(self.program) as folder:
-            yield Outputs(folder / self.program.name)
 
     def publish(self, hidden: Outputs, lock: Lock, report: Report) -> None:
         """Write lock and report next to hidden files, and move all of them here.

@@ -13,7 +13,7 @@ from etdev.schema.stages import Listener
 from etdev_tune.builder import Build, Builder
 from etdev_tune.candidate import UNTUNED, Candidate, baselines, orders_of
 from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest, is_clear
-from etdev_tune.exchange import BUDGET_SPENT, UNTRIED, Failure
+from etdev_tune.exchange import Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
 
@@ -47,15 +47,13 @@ class Attempt:
     @property
     def is_untried(self) -> bool:
         """Return True if the budget was spent before the candidate was measured."""
-        if isinstance(self.outcome, Failure):
-            return self.outcome.kind == UNTRIED
-        return not self.outcome.rounds and not self.outcome.failure
+        return bool(self.record and not self.record.rounds and not self.record.failure)
 
     @property
     def fault(self) -> str:
-        """Why there are no times, or how wrong the outputs are."""
+        """Why the candidate can't be taken."""
         if self.is_untried:
-            return f"{UNTRIED}: {BUDGET_SPENT}"
+            return "the budget was spent"
         if isinstance(self.outcome, Failure):
             return str(self.outcome)
         return str(self.outcome.failure or f"error {self.outcome.error:.2g}")
@@ -144,7 +142,6 @@ class Search:
             self._attempt(candidate)
         else:
             self.finished = False
-            self.attempts.append(Attempt(candidate, Failure(UNTRIED)))
 
     def _change(self, candidate: Candidate) -> None:
         """Build a candidate, and go on from it if it is clearly better, if the budget lasts."""
@@ -176,7 +173,7 @@ class Search:
         useless = {
             a.candidate.plugins
             for a in self.attempts
-            if not (a.record.build.delegates if a.record else a.is_untried)
+            if not (a.record and a.record.build.delegates)
         }
         return tuple(name for name in names if (name,) not in useless)
 
@@ -227,4 +224,4 @@ def _hopeless(attempts: list[Attempt], tolerance: float) -> TuneError:
     faults = [f"{a.candidate.name}: {a.fault}" for a in attempts[:4]]
     what = f"no candidate runs within {tolerance:g} ({'; '.join(faults)})"
     cure = "allow more with --tolerance, give more with --budget, or see etdev check"
-    return TuneError("tolerance", what, cure)
+    return TuneError("candidates", what, cure)
