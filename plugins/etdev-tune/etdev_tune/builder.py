@@ -195,7 +195,7 @@ class Builder:
     def _lowered(self, candidate: Candidate) -> Lowered:
         """Lower a candidate; those with the same plugins and options share a conversion."""
         lowerer = self.setup.lowerer(candidate)
-        key = evolve(candidate, limits={}, pins=()).key
+        key = evolve(candidate, pins=()).key
         known = self._decisions.get(key)
         if known is None:
             lowered = lowerer.lower(self._exported)

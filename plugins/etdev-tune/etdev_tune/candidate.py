@@ -9,7 +9,6 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from etdev.registry.registry import PluginEntry, Registry
-from etdev.schema.limits import Limits
 from etdev.schema.pins import PORTABLE, Pin
 
 UNTUNED = "untuned"
@@ -19,13 +18,12 @@ _FEW = 3
 
 @frozen(eq=False)
 class Candidate:
-    """A claim order with options, limits and pins.
+    """A claim order with options and pins.
 
     Args:
         name: Description: `untuned`, `cpu alone`, `openvino, cpu; openvino precision=f32`.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's registry.
-        limits: Limits by plugin that differ from the user's registry.
         pins: Pins, after those of the user.
         always: The candidate is a baseline, which the winner must beat.
     """
@@ -33,7 +31,6 @@ class Candidate:
     name: str
     plugins: tuple[str, ...]
     options: Mapping[str, Mapping[str, Any]] = field(factory=dict)
-    limits: Mapping[str, Limits] = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     always: bool = False
 
@@ -41,9 +38,8 @@ class Candidate:
     def key(self) -> str:
         """Text of all but the name; candidates of the same key are lowered once."""
         options = {name: dict(sorted(own.items())) for name, own in sorted(self.options.items())}
-        limits = {name: str(own) for name, own in sorted(self.limits.items())}
         pins = [str(pin) for pin in self.pins]
-        return repr((self.plugins, options, limits, pins))
+        return repr((self.plugins, options, pins))
 
     def registry(self, base: Registry) -> Registry:
         """Return the registry that lowers a model as this candidate, made of the user's."""
@@ -69,11 +65,6 @@ class Candidate:
         text = str(value).lower() if isinstance(value, bool) else text
         return self._changed(f"{plugin} {option}={text}", options={**self.options, plugin: own})
 
-    def with_limits(self, plugin: str, limits: Limits, words: str) -> Candidate:
-        """Return a copy with other limits of a plugin."""
-        own = limits.over(self.limits.get(plugin, Limits()))
-        return self._changed(f"{plugin} {words}", limits={**self.limits, plugin: own})
-
     def with_pins(self, pins: Sequence[Pin], owner: str, words: str) -> Candidate:
         """Return a copy with pins to an owner, which count before those of this candidate.
 
@@ -90,7 +81,6 @@ class Candidate:
             known,
             optional=False,
             options={**known.options, **self.options.get(known.name, {})},
-            limits=self.limits.get(known.name, Limits()).over(known.limits),
         )
 
 

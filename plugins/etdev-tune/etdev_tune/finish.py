@@ -111,7 +111,8 @@ def _verdict(name: str, confirmation: Confirmation | None, finished: bool) -> st
 
 def _trials(attempts: Sequence[Attempt], tolerance: float) -> tuple[Trial, ...]:
     """Return a trial for each attempt, the fastest first in each state, with the Pareto front."""
-    untuned = next((a.record for a in attempts if a.candidate.name == UNTUNED), None)
+    plans = (a.record for a in attempts if a.candidate.name.startswith(UNTUNED) and a.record)
+    untuned = next(plans, None)
     trials = [_trial(attempt, untuned, tolerance) for attempt in attempts]
     trials.sort(key=lambda t: (STATES.index(t.state), t.latency_ms.value if t.latency_ms else 0))
     return tuple(evolve(trial, front=_is_front(trial, trials)) for trial in trials)
@@ -125,7 +126,6 @@ def _trial(attempt: Attempt, untuned: Record | None, tolerance: float) -> Trial:
         detail=attempt.fault,
         plugins=candidate.plugins,
         options=candidate.options,
-        limits=candidate.limits,
         pins=candidate.pins,
     )
     if record is None:

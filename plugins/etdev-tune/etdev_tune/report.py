@@ -8,7 +8,6 @@ from typing import Any
 from attrs import field, frozen
 
 from etdev.schema.documents import Document
-from etdev.schema.limits import Limits
 from etdev.schema.pins import Pin
 
 # The document that `etdev tune --json` prints is a `Report`.
@@ -39,7 +38,6 @@ class Trial:
         detail: Why it failed or is wrong, or why the search went on from it, or didn't.
         plugins: Names in claim order.
         options: Options by plugin that differ from the user's.
-        limits: Limits by plugin that differ from the user's.
         pins: Pins besides the user's.
         same_as: Earlier candidate with the same bytes, which was measured in its place.
         delegates: Number of delegates.
@@ -58,7 +56,6 @@ class Trial:
     detail: str = ""
     plugins: tuple[str, ...] = ()
     options: Mapping[str, Mapping[str, Any]] = field(factory=dict)
-    limits: Mapping[str, Limits] = field(factory=dict)
     pins: tuple[Pin, ...] = ()
     same_as: str = ""
     delegates: int = 0

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from attrs import define, field
 
 from etdev.errors import TuneError
-from etdev.schema.limits import Limits
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener
 from etdev_tune.builder import Build, Builder
@@ -16,9 +15,6 @@ from etdev_tune.contest import LEAST_OF_DUEL, RESERVE, Clock, Contest, is_clear
 from etdev_tune.exchange import Failure
 from etdev_tune.moves import moves_of, option_moves
 from etdev_tune.record import Record
-
-# Number of the smallest sizes of partitions that are tried as a limit.
-_LIMITS = 3
 
 
 @define(eq=False)
@@ -88,8 +84,11 @@ class Search:
         for candidate in plugins:
             self._baseline(candidate)
         useful = self._useful(names)
+        if useful and not self.attempts[0].record:
+            self._baseline(Candidate(f"{UNTUNED}: {', '.join(useful)}", useful, always=True))
+        known = {attempt.candidate.plugins for attempt in self.attempts}
         for candidate in orders_of(useful):
-            if candidate.plugins != names and self.has_time():
+            if candidate.plugins not in known and self.has_time():
                 self._attempt(candidate)
         # Last: its kernels may be so slow that the time limit has to come from other candidates.
         self._baseline(portable)
@@ -97,7 +96,6 @@ class Search:
         self._best = next((a for a in self.attempts if winner and a.record is winner), None)
         for candidate in [move for start in self._starts() for move in self._options(start)]:
             self._change(candidate)
-        self._limit()
         self._move(useful)
 
     def best(self) -> Attempt:
@@ -113,7 +111,7 @@ class Search:
     def fallback(self) -> Attempt | None:
         """Return the untuned plan, or the best baseline if that is not within the tolerance."""
         own = [a for a in self.attempts if a.candidate.always and self._admits(a)]
-        untuned = [a for a in own if a.candidate.name == UNTUNED]
+        untuned = [a for a in own if a.candidate.name.startswith(UNTUNED)]
         return next(iter(untuned), None) or min(own, key=self._cost, default=None)
 
     def has_time(self) -> bool:
@@ -158,7 +156,7 @@ class Search:
         ratio = self.contest.duel(record, best.record)
         if ratio:
             taken = "taken" if is_clear(ratio) else "not taken"
-            attempt.why = f"{taken}: {ratio} times the cost of {best.candidate.name}"
+            attempt.why = f"{taken}: {ratio} times {best.candidate.name}"
             self._best = attempt if is_clear(ratio) else best
 
     def _admits(self, attempt: Attempt) -> bool:
@@ -194,20 +192,6 @@ class Search:
         for name in filter(owners.__contains__, start.candidate.plugins):
             fixed = setup.registry.entry(name).options
             yield from option_moves(start.candidate, setup.plugins[name], fixed)
-
-    def _limit(self) -> None:
-        """Try without the smallest partitions of each plugin of the best candidate."""
-        plan = self.best().plan
-        entries = {e.node: e.op for method in plan.methods for e in method.ledger}
-        for name in self.best().candidate.plugins:
-            sizes = {
-                sum(entries.get(node, "getitem") != "getitem" for node in partition.nodes)
-                for partition in plan.partitions
-                if partition.plugin == name
-            }
-            for size in sorted(sizes)[:-1][:_LIMITS]:
-                words, limits = f"min_nodes={size + 1}", Limits(min_nodes=size + 1)
-                self._change(self.best().candidate.with_limits(name, limits, words))
 
     def _move(self, plugins: tuple[str, ...]) -> None:
         """Try parts of the model under other owners.

@@ -12,14 +12,13 @@ from etdev_tune.toml_writer import toml_of
 from models import nets
 
 import etdev
-from etdev import Limits, Lowerer, Pin
+from etdev import Lowerer, Pin
 from etdev.edge.source import methods_of
 
 BASE = Candidate("base", ("openvino", "cpu"))
 CHANGES = {
     "as it is": BASE,
     "pins": evolve(BASE, pins=(Pin("portable", op="aten.relu.*"), Pin("cpu", op="*linear*"))),
-    "limits": BASE.with_limits("openvino", Limits(min_nodes=2), "min_nodes=2"),
     "options": BASE.with_option("openvino", "precision", "f32"),
     "another order": Candidate("turned round", ("cpu", "openvino")),
     "portable": baselines([])[-1],

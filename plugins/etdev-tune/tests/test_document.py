@@ -9,7 +9,7 @@ from etdev_tune.report import TUNING, Confirmation, Estimate, Report, Trial
 from shell import succeeds
 from shell.outlines import outline
 
-from etdev import Limits, Pin
+from etdev import Pin
 from etdev.schema.structuring import CONVERTER
 
 ESTIMATE = Estimate(0.5, 0.4, 0.6)
@@ -42,7 +42,6 @@ REPORT = Report(
             "cpu alone",
             "ran",
             plugins=("cpu",),
-            limits={"cpu": Limits(min_nodes=3)},
             memory_bytes=1,
             error=1e-6,
             latency_ms=ESTIMATE,

@@ -19,7 +19,7 @@ from torch import nn
 from toys.target import BUSY_NS, Scripted
 
 import etdev
-from etdev import Claim, Lowerer, Registry, RunError, TuneError, hookimpl
+from etdev import Claim, Lowerer, PluginError, Registry, RunError, TuneError, hookimpl
 
 QUICK = Policy(warmup=0, repetitions=3, seconds=0.05, warmup_s=0)
 
@@ -37,6 +37,16 @@ class Idle:
     @hookimpl
     def claim_nodes(self, program):
         return Claim("XnnpackBackend", [])
+
+
+class Unfit:
+    """Can't compile on this machine."""
+
+    name = "unfit"
+
+    @hookimpl
+    def claim_nodes(self, program):
+        raise PluginError("unfit", "can't compile here")
 
 
 class Zeroing:
@@ -120,6 +130,14 @@ def test_the_untuned_plan_may_itself_be_wrong_and_is_not_written_then(tuned):
     assert trial(tuning, "untuned").state == WRONG
     assert tuning.report.chosen == "cpu alone"
     assert trial(tuning, "untuned").detail == "error above 0.001"
+
+
+def test_a_plugin_that_can_not_compile_is_left_out_of_the_untuned_plan(tuned):
+    tuning = tuned(Scripted(xnnpack_is_faster), [Unfit(), "cpu"])
+    assert trial(tuning, "untuned").detail == "refused: PluginError: unfit: can't compile here"
+    assert trial(tuning, "untuned: cpu").same_as == "cpu alone"
+    assert "[plugins.cpu]" in tuning.registry.read_text()
+    assert trial(tuning, "portable alone").against_untuned.value == pytest.approx(10)
 
 
 @pytest.mark.parametrize("kind", ["crash", "hang"])
@@ -293,7 +311,8 @@ class TwoSizes(nn.Module):
 
 
 @pytest.mark.suite
-def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path):
+def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path, monkeypatch):
+    monkeypatch.setattr(Search, "has_time", lambda _: False)
     sizes = ({0: torch.export.Dim("batch", min=1, max=8)},)
     tuning = etdev.tune(
         TwoSizes(),
@@ -304,7 +323,7 @@ def test_a_model_with_state_and_a_dynamic_size_is_tuned_here(here, tmp_path):
         plugins=["openvino", "cpu"],
         store=tmp_path / "store",
         policy=QUICK,
-        budget_s=0.05,
+        budget_s=20,
         tolerance=3e-2,
     )
     report = tuning.report

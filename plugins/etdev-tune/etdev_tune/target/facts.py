@@ -10,8 +10,7 @@ import time
 from importlib import import_module, metadata
 from pathlib import Path
 
-# In memory before any run: the first touch of new pages takes as long as the calculation, and
-# depends on what the process has freed by then.
+# In memory before any run: the first touch of new pages takes as long as the calculation.
 _SENTINEL = b"\1" * (4 << 20)
 
 
