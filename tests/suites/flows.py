@@ -7,7 +7,6 @@ that ETDEV_OUTCOMES names.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +21,11 @@ from executorch.backends.test.suite import flow as suite
 from executorch.backends.test.suite import reporting, runner
 from executorch.backends.test.suite.flow import TestFlow
 from executorch.backends.xnnpack.test.tester import Tester, ToEdgeTransformAndLower
-from torch._export import utils
 
 import etdev
 from etdev import Lowerer
 from etdev.errors import EtdevError
+from etdev.upstream.decompositions import quick_decompositions
 
 SEED = 0
 # Theirs is 0.1 and 0.04.
@@ -133,7 +132,8 @@ def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def run_test(model, inputs, flow, *args, **kwargs):
         strict = flow.name in SKIPS_NOTHING
-        with nothing_skipped() if strict else contextlib.nullcontext():
+        # Their own path is spared the same lists as ours.
+        with nothing_skipped() if strict else contextlib.nullcontext(), quick_decompositions():
             summary = call(model, inputs, flow, *args, **kwargs)
         error = summary.error
         line = {
@@ -155,10 +155,6 @@ def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 runner.run_test = recorded(runner.run_test)
-# Asked for again and again, and a third of the time of such small models; see tests/conftest.py.
-LISTED = "_collect_all_valid_cia_ops_for_namespace"
-if hasattr(utils, LISTED):
-    setattr(utils, LISTED, functools.cache(getattr(utils, LISTED)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ PLUGINS = Path(__file__).parents[2] / "plugins"
 EVERY = {"__init__", "plugin", "support", "machine", "payload"}
 MORE = {
     "etdev_cpu": {
-        *("compiler", "constraints", "edges", "flatbuffer", "layers", "matching", "notes"),
+        *("compiler", "constraints", "layers", "matching", "notes"),
         *("own_weights", "quantisers", "quirks", "soundness", "sources", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness"},

@@ -17,7 +17,6 @@ from etdev_cpu.template import Template, template_of
 
 # A template is as large as a payload without weights: a few kilobytes.
 _MOST = 256
-_OWN = XnnpackBackend.preprocess
 _TEMPLATES: dict[bytes, Template] = {}
 
 
@@ -47,35 +46,26 @@ class XnnpackByStructure(BackendDetails):  # type: ignore[misc]
             edge_program: Its program; it is not changed.
             compile_specs: Its compile specs.
         """
-        if XnnpackBackend.preprocess is not _OWN:
-            # What replaces it is to see every partition.
-            return _compiled(edge_program, compile_specs)
         structure = structure_of(edge_program, compile_specs)
-        if structure is None:
-            return _compiled(edge_program, compile_specs)
-        template = _TEMPLATES.get(structure.key) or _kept(structure)
-        if template and (filled := template.fill(structure)):
-            return filled
+        known = _known(structure) if structure else None
+        if structure and known:
+            return known.fill(structure)
         result = _compiled(edge_program, compile_specs)
-        if template := template_of(structure, result):
-            _remember(structure, template)
+        if structure and (template := template_of(structure, result)):
+            _TEMPLATES[structure.key] = template
             keep(structure.key, template.to_bytes())
         return result
 
 
-def _kept(structure: Structure) -> Template | None:
-    """Return the template that another process has compiled."""
-    data = kept(structure.key)
-    template = Template.from_bytes(data, structure) if data else None
-    if template:
-        _remember(structure, template)
+def _known(structure: Structure) -> Template | None:
+    """Return the template of a structure that this process or another one has compiled."""
+    if len(_TEMPLATES) >= _MOST:
+        _TEMPLATES.clear()
+    template = _TEMPLATES.get(structure.key)
+    if template is None and (data := kept(structure.key)):
+        template = Template.from_bytes(data, structure)
+        _TEMPLATES.update({structure.key: template} if template else {})
     return template
-
-
-def _remember(structure: Structure, template: Template) -> None:
-    _TEMPLATES[structure.key] = template
-    while len(_TEMPLATES) > _MOST:
-        _TEMPLATES.pop(next(iter(_TEMPLATES)))
 
 
 def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessResult:

@@ -1,133 +1,172 @@
-"""Nodes that XNNPACK's matcher takes and its compiler or its runtime then refuses."""
+"""Nodes that XNNPACK's matcher takes, and then can't compile, or computes otherwise than PyTorch.
+
+Every rule was seen in ExecuTorch's runtime with its own XnnpackPartitioner.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+import itertools
+import math
+import operator
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from executorch.exir.backend.canonical_partitioners.config_partitioner import format_target_name
-from torch.export import ExportedProgram
+import torch
 from torch.fx import Node
 
-from etdev.graph import is_channels_last, unwritten_constants
-from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, shape_of
+from etdev.graph import is_channels_last
+from etdev_cpu.layers import (
+    CONVOLUTION,
+    LAYERS,
+    NORM,
+    argument,
+    chain,
+    dtypes,
+    is_layer,
+    is_one_dimensional,
+    shape_of,
+    short,
+    values,
+)
+from etdev_cpu.quantisers import Reason, beside_integers, is_quantiser, quantiser_problem
+
+if TYPE_CHECKING:
+    from etdev_cpu.plugin import CpuPlugin
 
 # Ops whose weights XNNPACK packs when it compiles.
 _STATIC = (CONVOLUTION, NORM)
 _RESHAPES = ("squeeze_copy", "unsqueeze_copy")
+# What XNNPACK computes with the channels last, in a batch.
+_OF_IMAGES = ("prelu", "max_pool2d", "avg_pool2d", "max")
+# XNNPACK's own limit of dimensions.
+_RANK = 6
+# exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
+# and so on.
+_WRONG_FLOAT32 = {
+    *("exp", "sqrt", "rsqrt", "maximum", "minimum", "avg_pool2d", "upsample_bilinear2d"),
+    *("max_pool2d", "max_pool2d_with_indices", "sigmoid", "sin", "cos", "log"),
+}
+# Products of NaN are -inf.
+_WRONG_FLOAT16 = _WRONG_FLOAT32 | {
+    *("relu", "hardtanh", "clamp", "linear", "addmm", "mm", "bmm", CONVOLUTION),
+}
+# Weights of a channel that XNNPACK's kernels for layers of single channels have room for. Other
+# numbers are filled up with zeros, times whatever other elements lie there; from the last on in
+# several passes.
+_ROOMS = (1, 3, 4, 9, 25)
 
 
-def unsupported(program: ExportedProgram, nodes: Iterable[Node]) -> Iterator[tuple[Node, str]]:
-    """Yield the nodes among some that XNNPACK's compiler or runtime refuses, with the reason."""
-    constants = unwritten_constants(program)
-    signature = program.graph_signature
-    buffers = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
-    matched = dict.fromkeys(nodes)
-    for node in matched:
-        sources = [chain(weight)[-1] for weight in node.all_input_nodes[1:]]
-        origins = [source.name for source in sources]
-        if _name(node).startswith(CONVOLUTION) and any(
-            is_channels_last(source.meta.get("val")) for source in sources
-        ):
-            yield node, f"XNNPACK needs the weights of {_name(node)} contiguous"
-        if _name(node).startswith(_STATIC) and not constants.keys() >= set(origins):
-            what = f"XNNPACK needs the weights of {_name(node)} constant"
-            written = buffers.intersection(origins).difference(constants)
-            yield node, f"{what}, the method writes to them" if written else what
-        bias = _bias(node)
-        if bias is not None and chain(bias)[-1].name not in constants:
-            yield node, f"XNNPACK crashes on a bias of {_name(node)} that is not constant"
-        if _reshapes_two_dynamic_sizes(node):
-            yield node, f"XNNPACK can't reshape {_name(node)} with more than one dynamic size"
-        if _starts_before(node):
-            yield node, "XNNPACK can't compile a slice that starts before the first row"
-        if _leaves_with_its_source(node, matched):
-            yield node, "XNNPACK has no copy of one of its outputs"
+def node_problem(node: Node, constants: Container[str], options: CpuPlugin) -> Reason | None:
+    """Return why XNNPACK can't have a node.
 
-
-def of_constants_alone(program: ExportedProgram, constants: Container[str]) -> set[Node]:
-    """Return the nodes that compute with constants alone, such as the transpose of a weight.
-
-    Ops without inputs, such as `arange`, are computed at run time.
+    Args:
+        node: The call of an op.
+        constants: Names of the inputs that the method doesn't write.
+        options: The plugin with its options.
     """
-    alone: set[Node] = set()
-    for node in program.graph.nodes:
-        sources = [] if node.op != "call_function" else node.all_input_nodes
-        known = (source in alone or source.name in constants for source in sources)
-        if sources and all(known):
-            alone.add(node)
-    return alone
-
-
-def with_static_weights(match: Sequence[Node]) -> list[Node]:
-    """Return a match with all weights of its convolutions and batch norms.
-
-    A partitioner that may leave the weights of linear layers outside forgets the bias of these, and
-    weights that a match before had, too.
-    """
-    weights = (
-        weight
-        for node in match
-        if node.op == "call_function" and _name(node).startswith(_STATIC)
-        for weight in node.all_input_nodes[1:]
-        if weight.op == "placeholder"
+    if is_quantiser(node):
+        return quantiser_problem(node)
+    op = short(node)
+    found = itertools.chain(
+        _of_weights(node, op, constants),
+        _of_types(node, op),
+        _of_arguments(node, op),
+        _of_values(node, op, options),
     )
-    return list(dict.fromkeys((*match, *weights)))
+    code, text = next(found, ("", ""))
+    return (code, f"XNNPACK {text}") if code else beside_integers(node)
 
 
-def _name(node: Node) -> str:
-    return str(format_target_name(getattr(node.target, "__name__", str(node.target))))
+def _of_weights(node: Node, op: str, constants: Container[str]) -> Iterator[Reason]:
+    sources = [chain(weight)[-1] for weight in node.all_input_nodes[1:]]
+    if op == CONVOLUTION and any(is_channels_last(s.meta.get("val")) for s in sources):
+        yield "constraint", f"needs the weights of {op} contiguous"
+    if op in _STATIC and not all(source.name in constants for source in sources):
+        yield "constraint", f"needs the weights of {op} constant"
+    bias = argument(node, LAYERS[op][2]) if is_layer(node) else None
+    if bias is not None and chain(bias)[-1].name not in constants:
+        yield "constraint", f"crashes on a bias of {op} that is not constant"
 
 
-def _bias(node: Node) -> Node | None:
-    """Return the bias of a linear layer."""
-    place = {"linear": 2, "addmm": 0}.get(_name(node).split(".")[0])
-    return None if place is None else argument(node, place)
+def _of_types(node: Node, op: str) -> Iterator[Reason]:
+    given = dtypes([node])
+    for dtype in sorted(dtypes(node.all_input_nodes) - given, key=str):
+        name = str(dtype).removeprefix("torch.")
+        yield "dtype", f"would read the {name} input of {op} as another type"
+    if not all(dtype.is_floating_point for dtype in given):
+        yield "dtype", f"computes {op} in floating point"
+    if any(value.dim() > _RANK for value in values([node, *node.all_input_nodes])):
+        yield "rank", f"has no tensors of more than {_RANK} dimensions"
 
 
-def _reshapes_two_dynamic_sizes(node: Node) -> bool:
-    """Return True if a node has several dynamic sizes and is, or gets, a reshape."""
-    reshape = _name(node).startswith(_RESHAPES)
-    layer = _name(node).startswith(_STATIC) and is_one_dimensional(node)
-    return (reshape or layer) and sum(not isinstance(size, int) for size in shape_of(node)) > 1
+def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
+    source, others = (*node.args, None)[0], node.args[1:]  # type: Any, Any
+    sizes = shape_of(source) if isinstance(source, Node) else ()
+    dynamic = sum(not isinstance(size, int) for size in shape_of(node))
+    reshapes = op in _RESHAPES or (op in _STATIC and is_one_dimensional(node))
+    if reshapes and dynamic > 1:
+        yield "constraint", f"can't reshape {op} with more than one dynamic size"
+    if op == "slice_copy" and _starts_before(sizes, *others):
+        yield "constraint", "can't compile a slice that starts before the first row"
+    if _is_copy(node) and _is_read_twice(node):
+        yield "constraint", "has no copy of one of its outputs"
+    if op == "max" and not any(node.args[2:3]):
+        yield "arguments", "can't compile max without keepdim"
+    if op == "max" and node.args[1] not in (2, 3):
+        yield "arguments", "can't compile max along other dimensions than 2 and 3"
+    if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        yield "arguments", "ignores alpha and beta of addmm"
+    if op in _OF_IMAGES and len(sizes) != 4:
+        yield "arguments", f"can't compile {op} of other than 4 dimensions"
+    if op.startswith("permute") and not sizes:
+        yield "arguments", "can't load a permute without dimensions"
+    if op == NORM and len(sizes) == 2 and not is_layer(source):
+        yield "arguments", "can't compile a batch norm of 2 dimensions without its layer"
+    if op == NORM and source.target is operator.getitem and short(source.args[0]) == NORM:
+        yield "arguments", "can't compile a batch norm of what another one gives"
 
 
-def _starts_before(node: Node) -> bool:
+def _of_values(node: Node, op: str, options: CpuPlugin) -> Iterator[Reason]:
+    tanh = op == "gelu" and node.kwargs.get("approximate") == "tanh"
+    if tanh and not options.approximate and torch.float32 in dtypes([node]):
+        yield "precision", "has a tanh GELU that is off by up to 5e-4; see approximate"
+    if options.nan != "exact":
+        return
+    read = dtypes(node.all_input_nodes)
+    wrong = {torch.float32: _WRONG_FLOAT32, torch.float16: _WRONG_FLOAT16}
+    if any(op in wrong.get(dtype, ()) for dtype in read):
+        yield "nan", f"computes {op} of NaN, infinite or huge values otherwise than PyTorch"
+    if op == CONVOLUTION and _fills_up(*node.args):
+        yield "nan", "spreads NaN and infinite values in a convolution of single channels"
+
+
+def _starts_before(sizes: Sequence[Any], dim: int = 0, start: Any = None, *_: Any) -> bool:
     """Return True if a slice starts further from the end than there are rows, as `x[-100:]` may."""
-    if not _name(node).startswith("slice_copy"):
-        return False
-    source, dim, start = (*node.args, 0, None)[:3]
-    size = source.meta["val"].shape[dim]  # type: ignore
-    return isinstance(start, int) and isinstance(size, int) and start < -size
+    return isinstance(start, int) and isinstance(sizes[dim], int) and start < -sizes[dim]
 
 
-def _leaves_with_its_source(node: Node, matched: Container[Node]) -> bool:
-    """Return True if a delegate returns a copy, and its source or another copy of it, too.
+def _fills_up(source: Any, weight: Any, *others: Any) -> bool:
+    """Return True if XNNPACK has no kernel for the weights of a convolution of single channels."""
+    transposed, groups = others[4], others[6]
+    outputs, inputs, *sizes = shape_of(weight)
+    single = not transposed and inputs == 1 and groups == outputs
+    return single and math.prod(sizes) < _ROOMS[-1] and math.prod(sizes) not in _ROOMS
+
+
+def _is_read_twice(copy: Node) -> bool:
+    """Return True if a copy and its source, or another copy of it, are read.
 
     XNNPACK's compiler removes copies, and then can't return one value twice.
     """
-    source = node
+    source = copy
     while _is_copy(source):
         source = source.all_input_nodes[0]
-    if source is node:
-        return False
-    # What else reads it may come to lie in another delegate.
-    read = [
-        value
-        for value in _with_copies(source)
-        if value.op == "call_function" and not all(map(_is_copy, value.users))
-    ]
-    return len(read) > 1 and any(_leaves(value, matched) for value in read)
-
-
-def _with_copies(node: Node) -> Iterator[Node]:
-    yield node
-    for user in filter(_is_copy, node.users):
-        yield from _with_copies(user)
-
-
-def _leaves(node: Node, matched: Container[Node]) -> bool:
-    return any(user not in matched for user in node.users)
+    same = [source]
+    for value in same:
+        same += filter(_is_copy, value.users)
+    read = [v for v in same if v.op == "call_function" and not all(map(_is_copy, v.users))]
+    return len(read) > 1
 
 
 def _is_copy(node: Node) -> bool:
-    return "clone" in getattr(node.target, "__name__", "")
+    return node.op == "call_function" and "clone" in short(node)

@@ -1,24 +1,43 @@
-"""Convolutions and batch norms, whose weights XNNPACK prepares when it compiles."""
+"""Layers, and how their nodes and values are read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from etdev.graph import op_name
 
 CONVOLUTION = "convolution"
 NORM = "_native_batch_norm_legit_no_training"
+# Positions of the activation, the weight and the bias among the arguments.
+LAYERS = {CONVOLUTION: (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
 
 _ONE_DIMENSIONAL = 3
 
 
-def shape_of(layer: Node) -> tuple[Any, ...]:
-    """Return the sizes of what a layer gives, or of the first of several results."""
-    value = layer.meta.get("val")
-    first = value[0] if isinstance(value, (list, tuple)) else value
-    return tuple(getattr(first, "shape", ()))
+def values(nodes: Iterable[Node]) -> list[torch.Tensor]:
+    """Return the tensors among what nodes give; of several results the first, as XNNPACK does."""
+    given = [node.meta.get("val") for node in nodes]
+    first = [value[0] if isinstance(value, tuple | list) and value else value for value in given]
+    return [value for value in first if isinstance(value, torch.Tensor)]
+
+
+def dtypes(nodes: Iterable[Node]) -> set[torch.dtype]:
+    """Return the types of the tensors that nodes give."""
+    return {value.dtype for value in values(nodes)}
+
+
+def shape_of(node: Node) -> tuple[Any, ...]:
+    """Return the sizes of what a node gives."""
+    return next((tuple(value.shape) for value in values([node])), ())
+
+
+def is_layer(node: Node) -> bool:
+    """Return True if a node is a layer with a weight."""
+    return node.op == "call_function" and short(node) in LAYERS
 
 
 def is_one_dimensional(layer: Node) -> bool:
@@ -39,7 +58,7 @@ def chain(node: Node | None) -> list[Node]:
     return nodes
 
 
-def argument(node: Node, index: int) -> Node | None:
+def argument(node: Node, index: int | None) -> Node | None:
     """Return the node that a positional argument is, if it is one."""
-    value = node.args[index] if index < len(node.args) else None
+    value = node.args[index] if index is not None and index < len(node.args) else None
     return value if isinstance(value, Node) else None

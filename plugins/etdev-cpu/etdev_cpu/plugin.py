@@ -31,12 +31,9 @@ class CpuPlugin:
             `config_precisions`; empty means all of them.
         per_op: A delegate per op and its dependencies, instead of the largest possible delegates.
         bf16: Also take bfloat16 linear layers.
-        dynamic_weights: Also take float32 linear layers whose weight is not a constant.
         approximate: Also take ops that XNNPACK approximates: tanh GELU is off by up to 5e-4.
         nan: `exact` refuses ops for which XNNPACK's result differs from PyTorch's at NaN or
             infinite values; `ignored` takes them.
-        empty: `exact` refuses ops that fail on XNNPACK where a dynamic size is 0; `ignored` takes
-            them, with a warning if the size's range has the 0.
     """
 
     # The version of the hooks that it was written for.
@@ -46,10 +43,8 @@ class CpuPlugin:
     )
     per_op: bool = False
     bf16: bool = False
-    dynamic_weights: bool = False
     approximate: bool = False
     nan: str = field(default="ignored", validator=validators.in_(EDGES))
-    empty: str = field(default="ignored", validator=validators.in_(EDGES))
     # Notes of the last match of each method, which `annotate` passes on once the plan is settled.
     _notes: dict[str, Notes] = field(init=False, factory=dict, eq=False, repr=False)
 
@@ -89,13 +84,6 @@ class CpuPlugin:
     def claim_constants(self, partition: Draft) -> Sequence[Constant]:
         """Return the weights in its matches, without buffers that the method writes."""
         return [c for c in partition.constants if c.grouped and not c.mutated]
-
-    @hookimpl
-    def device_caveat(self, program: ExportedProgram, partition: Partition) -> str | None:
-        """Return a warning about a size of an input that must not be 0, but may be."""
-        from etdev_cpu.edges import caveat
-
-        return caveat(program, partition.nodes)
 
     @hookimpl
     def annotate(self, partition: Partition) -> Mapping[str, Mapping[str, object]]:

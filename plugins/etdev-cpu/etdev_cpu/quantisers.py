@@ -10,16 +10,32 @@ import torch
 from executorch.backends.xnnpack.utils.quant_utils import (
     is_dequant,
     is_dynamic_qdq,
+    is_per_channel,
+    is_per_channel_group,
     is_qparam,
     is_quant,
 )
 from torch.fx import Node
 
-from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, short
+from etdev_cpu.layers import (
+    CONVOLUTION,
+    LAYERS,
+    NORM,
+    argument,
+    chain,
+    is_layer,
+    is_one_dimensional,
+    shape_of,
+    short,
+)
 
 # A short code to group by, and the reason in words.
 Reason = tuple[str, str]
 _PAD = "constant_pad_nd"
+# XNNPACK unpacks groups of 4-bit weights in blocks of this size.
+_BLOCK = 32
+# The least value of a 4-bit weight, by which XNNPACK knows one.
+_FOUR_BITS = -8
 # Activations that XNNPACK fuses into a layer.
 _ALONG = ("relu", "hardtanh", "clamp")
 
@@ -41,6 +57,35 @@ def quantiser_problem(node: Node) -> Reason | None:
     if is_dequant(node) and is_quant(source) and node.args[1:3] != source.args[1:3]:
         return "quantised", "XNNPACK ignores that its scale is not the quantiser's"
     return None
+
+
+def quantised_problem(node: Node, match: Collection[Node]) -> Reason | None:
+    """Return why XNNPACK can't compute an op of quantised values in a match."""
+    if short(node) == "mean":
+        source: Any = node.args[0]
+        dynamic = any(not isinstance(size, int) for size in shape_of(source))
+        if dynamic and is_dequant(source) and source in match:
+            return "dynamic", "XNNPACK's mean of int8 values is wrong once a batch has grown"
+    if not is_layer(node):
+        return None
+    act, weight = (argument(node, index) for index in LAYERS[short(node)][:2])
+    for dequantiser in (n for n in chain(weight) if is_dequant(n) and n in match):
+        if act is None or not is_dequant(act):
+            return "quantised", "XNNPACK has no layer of a quantised weight and a float input"
+        four_bits, row = _FOUR_BITS in dequantiser.args, shape_of(dequantiser)[-1]
+        group = _group_size(dequantiser) if is_per_channel_group(dequantiser) else row
+        if group != row and not four_bits:
+            return "blocks", "XNNPACK has groups of 4-bit weights only"
+        if is_per_channel_group(dequantiser) and four_bits and group % _BLOCK:
+            return "blocks", f"XNNPACK needs groups of a multiple of {_BLOCK} 4-bit weights"
+        if is_per_channel(dequantiser) and four_bits and row % 2:
+            return "channels", "XNNPACK misreads 4-bit weights of an odd number of channels"
+    return None
+
+
+def _group_size(dequantiser: Node) -> int:
+    scales = shape_of(dequantiser.all_input_nodes[1])
+    return int(shape_of(dequantiser)[-1] // max(scales[-1], 1))
 
 
 def read_elsewhere(groups: Sequence[list[Node]], implicit: Collection[str]) -> dict[str, Reason]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,10 +26,7 @@ from torch.fx import Node
 # Where an op may read a weight, by position: it is stored unseen if something variable is read too.
 _READERS: Mapping[str, Sequence[int]] = {
     "aten::linear": (1, 2),
-    "aten::add.Tensor": (0, 1),
-    "aten::sub.Tensor": (0, 1),
-    "aten::mul.Tensor": (0, 1),
-    "aten::div.Tensor": (0, 1),
+    **dict.fromkeys([f"aten::{op}.Tensor" for op in ("add", "sub", "mul", "div")], (0, 1)),
 }
 _CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 # Where a node comes from, which XNNPACK's compiler doesn't ask; its handle is exchanged.
@@ -45,6 +41,10 @@ _STORED = (torch.float32, torch.float16, torch.bfloat16)
 _FLAT = 3
 # The values of constants up to this size in bytes are a part of the structure.
 _SMALL = 16
+# Handles that a payload leaves out, and that XNNPACK gives to nodes without one.
+_NO_HANDLES = (None, 0, 65535)
+_PLAIN = (type(None), bool, int, float, str, bytes)
+_TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 @frozen(eq=False)
@@ -52,12 +52,12 @@ class Structure:
     """A partition's structure, and what differs between partitions of that structure.
 
     Args:
-        key: Equal for partitions of one structure.
+        parts: Everything that the compiler can see, as plain values.
         weights: The constants, in order.
         handles: The debug handle of each node, in order; None if it has none.
     """
 
-    key: bytes
+    parts: Sequence[Any]
     weights: Sequence[torch.Tensor]
     handles: Sequence[int | None]
 
@@ -65,6 +65,12 @@ class Structure:
     def digests(self) -> list[str]:
         """The key under which XNNPACK stores each weight."""
         return [hashlib.sha256(contents(weight)).hexdigest() for weight in self.weights]
+
+    @functools.cached_property
+    def key(self) -> bytes:
+        """Equal for partitions that compile to the same delegate, but for digests and handles."""
+        described = (self.parts, _equal(self.digests), _equal(self.handles))
+        return hashlib.sha256(repr(described).encode()).digest()
 
 
 def structure_of(program: ExportedProgram, specs: Sequence[Any]) -> Structure | None:
@@ -95,95 +101,73 @@ class _Reading:
     weights: list[torch.Tensor] = field(factory=list)
 
     def structure(self, specs: Sequence[Any]) -> Structure:
-        signature = self.program.graph_signature
-        if any(spec.kind != OutputKind.USER_OUTPUT for spec in signature.output_specs):
-            raise _UnknownError
-        inputs = {
-            spec.arg.name: spec for spec in signature.input_specs if hasattr(spec.arg, "name")
-        }
+        signature, nodes = self.program.graph_signature, self.program.graph.nodes
+        _require(all(spec.kind == OutputKind.USER_OUTPUT for spec in signature.output_specs))
+        inputs = {getattr(spec.arg, "name", None): spec for spec in signature.input_specs}
         parts: list[Any] = [[(spec.key, bytes(spec.value)) for spec in specs]]
-        for index, node in enumerate(self.program.graph.nodes):
+        for index, node in enumerate(nodes):
             self.position[node] = index
-            if node.op == "placeholder":
-                parts.append(self._input(node, inputs.get(node.name)))
-            elif node.op in ("call_function", "output"):
-                parts.append(self._call(node))
-            else:
-                raise _UnknownError
-            parts.append(self._meta(node))
-        handles = [node.meta.get("debug_handle") for node in self.program.graph.nodes]
-        key = hashlib.sha256(repr(parts).encode()).digest()
-        return Structure(key, self.weights, handles)
+            is_input = node.op == "placeholder" and node.name in inputs
+            parts.append(self._input(node, inputs[node.name]) if is_input else self._call(node))
+            keys = sorted(node.meta.keys() - _PROVENANCE)
+            parts.append([(key, self._value(node.meta[key])) for key in keys])
+        return Structure(parts, self.weights, [node.meta.get("debug_handle") for node in nodes])
 
     def _input(self, node: Node, spec: Any) -> Any:
-        if spec is None:
-            raise _UnknownError
         if spec.kind == InputKind.USER_INPUT:
             self.variable.add(node)
             return spec.kind.name
-        if spec.kind not in _CONSTANTS:
-            raise _UnknownError
-        program = self.program
-        state = spec.target in program.state_dict
-        value = (program.state_dict if state else program.constants)[spec.target]
-        self.weights.append(_plain(value))
+        _require(spec.kind in _CONSTANTS)
+        state = spec.target in self.program.state_dict
+        value = (self.program.state_dict if state else self.program.constants)[spec.target]
+        _require(_is_plain(value))
+        self.weights.append(value)
+        content = b""
         if value.nbytes > _SMALL:
             # Others are converted or permuted, which doesn't show in a weight of equal elements.
-            if value.dtype not in _STORED or value.dim() > _FLAT:
-                raise _UnknownError
+            _require(value.dtype in _STORED and value.dim() <= _FLAT)
             self.large.add(node)
-            content = b""
         else:
             content = bytes(contents(value))
         traits = (type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad)
         return (spec.kind.name, spec.persistent, state, traits, content)
 
     def _call(self, node: Node) -> Any:
-        if not self.variable.isdisjoint(node.all_input_nodes):
-            self.variable.add(node)
         op = "output" if node.op == "output" else _name(node.target)
-        if op in _PRODUCTS:
-            raise _UnknownError
-        read = self.large.intersection(node.all_input_nodes)
-        if read and (node not in self.variable or not self._stored_unseen(op, node, read)):
-            raise _UnknownError
+        _require(op not in _PRODUCTS and node.op in ("call_function", "output"))
+        if op not in ("output", "getitem"):
+            _require(node.meta.get("debug_handle") not in _NO_HANDLES)
+        sources = set(node.all_input_nodes)
+        if not self.variable.isdisjoint(sources):
+            self.variable.add(node)
+        if read := self.large & sources:
+            seen = {arg for i, arg in enumerate(node.args) if i not in _READERS.get(op, ())}
+            unseen = op in _READERS and not node.kwargs and read.isdisjoint(seen)
+            _require(unseen and node in self.variable)
         return (op, self._value(node.args), self._value(dict(node.kwargs)))
 
-    def _stored_unseen(self, op: str, node: Node, read: set[Node]) -> bool:
-        seen = {arg for i, arg in enumerate(node.args) if i not in _READERS.get(op, ())}
-        return op in _READERS and not node.kwargs and read.isdisjoint(seen)
-
-    def _meta(self, node: Node) -> Any:
-        keys = sorted(node.meta.keys() - _PROVENANCE)
-        return [(key, self._value(node.meta[key])) for key in keys]
-
     def _value(self, value: Any) -> Any:
-        if value is None or type(value) in (bool, int, str, bytes):
+        if type(value) in _PLAIN:
             return value
-        if type(value) is float:
-            # There is more than one NaN, and they have one text.
-            return ("float", struct.pack(">d", value))
         if isinstance(value, Node):
             return ("node", self.position[value])
         if isinstance(value, (list, tuple)):
             return (isinstance(value, tuple), tuple([self._value(item) for item in value]))
         if isinstance(value, dict):
             return {self._value(key): self._value(item) for key, item in value.items()}
-        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        if isinstance(value, _TORCH):
             return str(value)
-        if type(value) is FakeTensor:
-            return self._tensor(value)
-        raise _UnknownError
+        _require(type(value) is FakeTensor)
+        return self._tensor(value)
 
     def _tensor(self, value: FakeTensor) -> Any:
         constant = value.constant
-        if constant is not None and constant.nbytes > _SMALL:
-            raise _UnknownError
+        _require(constant is None or (constant.nbytes <= _SMALL and _is_plain(constant)))
         return (
             *(str(value.dtype), str(value.device), str(value.layout), value.requires_grad),
             *(self._value(tuple(value.shape)), self._value(value.stride())),
             self._value(value.storage_offset()),
-            None if constant is None else bytes(contents(_plain(constant))),
+            None if constant is None else bytes(contents(constant)),
         )
 
 
@@ -193,22 +177,31 @@ def contents(value: torch.Tensor) -> memoryview:
     return flat.numpy().data
 
 
-def _plain(value: Any) -> torch.Tensor:
-    """Return a tensor whose memory is just its elements in order, as XNNPACK stores it."""
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    if not isinstance(value, torch.Tensor) or type(value) not in kinds:
+def _require(known: bool) -> None:
+    if not known:
         raise _UnknownError
-    plain = value.layout is torch.strided and value.is_cpu and value.is_contiguous()
-    if not plain or not value.nbytes or value.untyped_storage().nbytes() != value.nbytes:
-        raise _UnknownError
-    if value.is_quantized or value.is_conj() or value.is_neg():
-        raise _UnknownError
-    return value
+
+
+def _equal(values: Iterable[Any]) -> list[int]:
+    """Return for each value the position of the first one that is equal."""
+    first: dict[Any, int] = {}
+    return [first.setdefault(value, index) for index, value in enumerate(values)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Return True if the memory of a tensor is just its elements in order, as XNNPACK stores it."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.layout is torch.strided
+        and value.is_cpu
+        and value.is_contiguous()
+        and 0 < value.nbytes == value.untyped_storage().nbytes()
+        and not (value.is_quantized or value.is_conj() or value.is_neg())
+    )
 
 
 def _name(target: Any) -> str:
-    if isinstance(target, (EdgeOpOverload, OpOverload)):
-        return str(target.name())
     if target is operator.getitem:
         return "getitem"
-    raise _UnknownError
+    _require(isinstance(target, (EdgeOpOverload, OpOverload)))
+    return str(target.name())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
-from etdev_cpu.constraints import unsupported, with_static_weights
+from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, reasons_told
 from etdev_cpu.notes import Notes, implicit, untagged
 from etdev_cpu.quantisers import Reason, read_elsewhere
-from etdev_cpu.soundness import Soundness, is_layer
+from etdev_cpu.soundness import Soundness
 from etdev_cpu.sources import hide_sources
 
 if TYPE_CHECKING:
@@ -49,15 +48,11 @@ class Support:
     def __init__(self, options: CpuPlugin) -> None:
         self.notes = Notes({}, {})
         self._options = options
-        flags = {
-            "enable_bf16": options.bf16,
-            "force_non_static_weights_for_f32_linear": options.dynamic_weights,
-        }
         self._partitioner = XnnpackPartitioner(
             config_precisions=[_PRECISIONS[name] for name in options.precisions] or None,
             per_op_mode=options.per_op,
-            # Without flags that are not set, because 1.4.1 doesn't know all of them.
-            **{name: value for name, value in flags.items() if value},
+            # ExecuTorch 1.4.1 doesn't know this flag.
+            **({"enable_bf16": True} if options.bf16 else {}),
         )
         self._failures = catch_failures(self._partitioner.target_partitioner_configs.values())
 
@@ -82,16 +77,14 @@ class Support:
         """
         with _notes(program.graph) as notes, reasons_told() as reasons:
             hidden = hide_sources(program.graph)
-            matches = self._partitioner.get_matched_nodes_from_configs(program)
+            found = self._partitioner.get_matched_nodes_from_configs(program)
+            matches = map(_with_weights, found)
         reasons.update(self._failures)
-        unfit = dict(unsupported(program, itertools.chain.from_iterable(matches)))
-        reasons.update((node.name, reason) for node, reason in unfit.items())
-        matches = [
-            with_static_weights(match) for match in matches if unfit.keys().isdisjoint(match)
-        ]
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
-        read = {node.name: _without_keys(meta, (_MATCHED_BY,)) for node, meta in notes.items()}
-        read = {name: {**meta, **hidden.get(name, {})} for name, meta in read.items()}
+        read = {
+            node.name: _without_keys(meta, (_MATCHED_BY,)) | hidden.get(node.name, {})
+            for node, meta in notes.items()
+        }
         groups, problems = self._sound(program, groups, taken, implicit(read))
         self.notes = Notes(read, _patterns(groups))
         matched = {node for group in groups for node in group}
@@ -156,6 +149,13 @@ def _patterns(groups: Iterable[Sequence[Node]]) -> dict[str, list[frozenset[str]
         for name in names:
             patterns.setdefault(name, []).append(names)
     return patterns
+
+
+def _with_weights(match: Sequence[Node]) -> list[Node]:
+    """Return a match with the weights that XNNPACK's matcher leaves to an earlier match."""
+    packing = [n for n in match if n.op == "call_function" and short(n) in (CONVOLUTION, NORM)]
+    weights = [weight for node in packing for weight in node.all_input_nodes[1:]]
+    return list(dict.fromkeys((*match, *(w for w in weights if w.op == "placeholder"))))
 
 
 def _without(match: Sequence[Node], taken: Container[str]) -> list[Node]:
