@@ -11,7 +11,7 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
-from etdev.upstream.versions import sorts_inputs
+from etdev.upstream.exported import sorts_inputs
 
 
 def settle(

@@ -30,6 +30,14 @@ def in_shape_env(size: Any, env: ShapeEnv, renamed: Mapping[Any, Any]) -> Any:
     return type(size)(node)
 
 
+def sorts_inputs() -> bool:
+    """Return True if torch fuses nodes into a subgraph with its inputs in graph order.
+
+    It does from 2.14 on. ExecuTorch's own path to a delegate, and so its bytes, have that order.
+    """
+    return torch.__version__ >= (2, 14)
+
+
 def modal_layers() -> tuple[type[torch.nn.Module], ...]:
     """Return the classes of layers that compute differently in training mode."""
     return torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase
