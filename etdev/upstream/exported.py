@@ -35,7 +35,7 @@ def sorts_inputs() -> bool:
 
     It does from 2.14 on. ExecuTorch's own path to a delegate, and so its bytes, have that order.
     """
-    return torch.__version__ >= (2, 14)
+    return torch.__version__ >= "2.14"
 
 
 def modal_layers() -> tuple[type[torch.nn.Module], ...]:
