@@ -26,6 +26,7 @@ from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
 from etdev.upstream.emission import DELEGATE_INFO, delegate_info
+from etdev.upstream.process import settled_heap
 
 # More source modules than these are counted instead of named.
 _NAMED = 5
@@ -225,7 +226,7 @@ def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
 def context(plugin: Plugin, device: Device) -> Iterator[Mapping[str, str]]:
     """Enter the compile context of a plugin; yield the environment variables it changed."""
     before = dict(os.environ)
-    with answers.compile_context(plugin, device):
+    with settled_heap(), answers.compile_context(plugin, device):
         yield {k: v for k, v in os.environ.items() if before.get(k) != v}
 
 

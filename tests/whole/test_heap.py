@@ -6,15 +6,34 @@ import sys
 import pytest
 
 
-# In processes of their own, since that of the tests has loaded ExecuTorch.
+# In processes of their own, since that of the tests is settled for good.
 @pytest.mark.parametrize(
     "code",
     [
+        # Settled within settled: frozen once, and until the outermost ends.
+        """
+with settled_heap():
+    outer = gc.get_freeze_count()
+    with settled_heap():
+        assert gc.get_freeze_count() == outer > 0
+    assert gc.get_freeze_count() == outer
+assert gc.get_freeze_count() == 0
+""",
+        # A heap that the caller froze stays so.
+        """
+gc.freeze()
+with settled_heap():
+    pass
+assert gc.get_freeze_count()
+""",
         # What is loaded is left out for good, and then garbage is collected as ever.
         """
 with loading():
     assert not gc.isenabled()
 assert gc.isenabled() and gc.get_freeze_count()
+with settled_heap():
+    pass
+assert gc.get_freeze_count()
 """,
         """
 try:
@@ -39,6 +58,6 @@ assert not gc.get_freeze_count()
     ],
 )
 def test_the_collector_is_as_it_was(code):
-    start = "import gc, sys\nfrom etdev.upstream.process import loading\n"
+    start = "import gc, sys\nfrom etdev.upstream.process import loading, settled_heap\n"
     done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
