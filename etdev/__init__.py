@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from etdev.partitioner import partitioner
     from etdev.registry import Registry
     from etdev.registry.adapted import adapt
-    from etdev.schema.budget import Budget
     from etdev.schema.caching import CacheSettings
     from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
     from etdev.schema.device import CPU, Device, Probe
-    from etdev.schema.limits import Limits
+    from etdev.schema.limits import Budget, Limits
     from etdev.schema.outcomes import Bypass, Outcome
     from etdev.schema.partition import Assumed, Draft, Partition
     from etdev.schema.pins import Pin
@@ -57,11 +56,10 @@ if TYPE_CHECKING:
 # fmt: off
 _HOMES = {
     "registry.adapted": ("adapt",),
-    "schema.budget": ("Budget",),
     "schema.claims": ("Claim", "Group", "KeepWhole", "Refusal"),
     "schema.device": ("CPU", "Device", "Probe"),
     "edge.conversion": ("Settings",),
-    "schema.limits": ("Limits",),
+    "schema.limits": ("Budget", "Limits"),
     "lowering.lowered": ("Lowered",),
     "lowerer": ("Lowerer",),
     "partitioner": ("partitioner",),

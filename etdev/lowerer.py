@@ -39,9 +39,8 @@ from etdev.registry import Registry
 from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import watched
 from etdev.runtime.decision import Decision
-from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings
-from etdev.schema.limits import Limits
+from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import Plan
 from etdev.schema.stages import Listener

@@ -30,8 +30,7 @@ from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
 from etdev.runtime.kernels import has_kernel
-from etdev.schema.budget import Budget
-from etdev.schema.limits import Limits
+from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
 from etdev.schema.quirk import Stage

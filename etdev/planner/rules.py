@@ -26,10 +26,9 @@ from etdev.errors import (
     shown,
 )
 from etdev.registry.registry import Registry
-from etdev.schema.budget import Budget, budget
 from etdev.schema.device import ANY_METHOD, Device, for_method, per_method
 from etdev.schema.ledger import Entry, together
-from etdev.schema.limits import Limits, limits
+from etdev.schema.limits import Budget, Limits, budget, limits
 from etdev.schema.partition import Draft
 from etdev.schema.pins import Pin, pins
 from etdev.schema.plan import MethodPlan

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import field, frozen
 
-from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.converters import frozen_tuple
 from etdev.schema.device import CPU, Device
 from etdev.schema.documents import ARTIFACT
+from etdev.schema.partition import CompileSpec
 from etdev.schema.structuring import CONVERTER
 
 # Key of the named data that is the plan.

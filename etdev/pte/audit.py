@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from etdev.pte.artifact import Delegate, MethodArtifact
-from etdev.schema.compile_specs import CompileSpec
-from etdev.schema.partition import Partition
+from etdev.schema.partition import CompileSpec, Partition
 from etdev.schema.plan import MethodPlan, Plan
 
 

@@ -15,8 +15,8 @@ from etdev.pte.artifact import LEDGER, Arena, Artifact, Delegate, MethodArtifact
 from etdev.pte.opening import opened, program_of, restored
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
-from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import CPU, Device
+from etdev.schema.partition import CompileSpec
 
 # Operators that copy between devices.
 COPIES = "et_copy::"

@@ -13,10 +13,9 @@ from typing import Any, Literal
 from attrs import Attribute, asdict, field, fields, frozen
 
 from etdev.errors import RegistryError
-from etdev.schema.budget import Budget
 from etdev.schema.caching import CacheSettings
 from etdev.schema.device import Device, per_method
-from etdev.schema.limits import Limits
+from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin
 from etdev.schema.structuring import REFUSALS, STRICT, problems
 

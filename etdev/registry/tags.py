@@ -16,9 +16,8 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import fingerprint, target_device
 from etdev.registry.masked import TAG
 from etdev.schema.claims import Claim, Group
-from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.device import DEVICE_TYPES, Device
-from etdev.schema.partition import TARGET_DEVICE
+from etdev.schema.partition import TARGET_DEVICE, CompileSpec, compile_specs
 
 # A backend with its compile specs, without `target_device`, and the value of that.
 Delegation = tuple[str, tuple[CompileSpec, ...], Device | None]

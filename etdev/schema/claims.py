@@ -9,9 +9,9 @@ from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, instance_of, min_len, optional
 
 from etdev.errors import ClaimError
-from etdev.schema.compile_specs import CompileSpec, compile_specs
 from etdev.schema.converters import frozen_tuple, node_name, node_names, one_line
 from etdev.schema.device import DEVICE_TYPES
+from etdev.schema.partition import CompileSpec, compile_specs
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -1,4 +1,4 @@
-"""Limits on the size, number and time of a plugin's partitions."""
+"""Limits on a plugin's partitions, and the budget of nodes that may fall back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from attrs import evolve, field, fields, frozen
-from attrs.validators import and_, ge, gt, instance_of, lt, optional
+from attrs.validators import and_, deep_iterable, ge, gt, instance_of, lt, optional
 
-from etdev.errors import PluginError
+from etdev.errors import BudgetError, PluginError
+from etdev.schema.converters import frozen_tuple
 from etdev.schema.reasons import MAX_PARTITIONS, MIN_NODES
 from etdev.schema.structuring import structured
 
@@ -65,3 +66,23 @@ class Limits:
 def limits(value: object) -> dict[str, Limits]:
     """Return limits per plugin from `{"cpu": {"min_nodes": 3}}` or None."""
     return structured(value or {}, dict[str, Limits], "limits", PluginError)
+
+
+@frozen
+class Budget:
+    """The number of nodes that may fall back to portable kernels, pinned nodes included.
+
+    Args:
+        max_fallback_nodes: Most nodes in the whole program, apart from those of `fallback_ops`.
+        fallback_ops: Globs of op names whose nodes may fall back in any number.
+    """
+
+    max_fallback_nodes: int = field(default=0, validator=[instance_of(int), ge(0)])
+    fallback_ops: tuple[str, ...] = field(
+        default=(), converter=frozen_tuple, validator=deep_iterable(instance_of(str))
+    )
+
+
+def budget(value: object) -> Budget:
+    """Return a budget from a mapping of its fields, or unchanged."""
+    return structured(value, Budget, "budget", BudgetError)

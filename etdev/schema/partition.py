@@ -1,11 +1,15 @@
-"""Partitions, the nodes that become one delegate, with their constants and device."""
+"""Partitions, the nodes that become one delegate, with their compile specs and device."""
 
 from __future__ import annotations
 
-from attrs import evolve, field, frozen, validators
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from attrs import evolve, field, frozen
+from attrs.validators import in_, instance_of
 
 from etdev.errors import DeviceError, PluginError
-from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.converters import frozen_tuple, one_line
 from etdev.schema.device import CPU, Device
 from etdev.schema.tensors import Constant, Tensor
 
@@ -15,11 +19,41 @@ TARGET_DEVICE = "target_device"
 
 
 @frozen
+class CompileSpec:
+    """One `key: bytes` pair handed to a backend's compiler and to its runtime.
+
+    Has the content of ExecuTorch's CompileSpec, is frozen, and needs no import of ExecuTorch.
+    """
+
+    key: str = field(validator=one_line)
+    value: bytes = field(validator=instance_of(bytes))
+
+
+class SpecLike(Protocol):
+    """The attributes of ExecuTorch's CompileSpec and of etdev's."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def value(self) -> bytes: ...
+
+
+def compile_specs(value: Mapping[str, bytes] | Iterable[SpecLike]) -> tuple[CompileSpec, ...]:
+    """Return compile specs from ExecuTorch's, from etdev's, or from a mapping of key to bytes."""
+    if isinstance(value, Mapping):
+        return tuple(CompileSpec(key, data) for key, data in value.items())
+    # Through memoryview, since bytes(3) is three zeros.
+    specs = frozen_tuple(value)
+    return tuple(CompileSpec(spec.key, bytes(memoryview(spec.value))) for spec in specs)
+
+
+@frozen
 class Assumed:
     """A device that a plugin had to guess: a warning, or an error under `strict`."""
 
-    device: Device = field(validator=validators.instance_of(Device))
-    why: str = field(validator=validators.instance_of(str))
+    device: Device = field(validator=instance_of(Device))
+    why: str = field(validator=instance_of(str))
 
 
 @frozen
@@ -80,7 +114,7 @@ class Partition(Draft):
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     device: Device = CPU
-    device_source: str = field(default="default", validator=validators.in_(DEVICE_SOURCES))
+    device_source: str = field(default="default", validator=in_(DEVICE_SOURCES))
     device_note: str = ""
 
     def on(self, device: Device, source: str, note: str = "") -> Partition:

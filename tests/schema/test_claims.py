@@ -7,7 +7,7 @@ from attrs.exceptions import FrozenInstanceError
 
 from etdev.errors import ClaimError
 from etdev.schema.claims import Claim, Group, KeepWhole, Refusal
-from etdev.schema.compile_specs import CompileSpec
+from etdev.schema.partition import CompileSpec
 
 
 def node(name):

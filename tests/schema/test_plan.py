@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from etdev.schema.compile_specs import CompileSpec
 from etdev.schema.device import Device
 from etdev.schema.ledger import Entry, Ledger, Verdict
-from etdev.schema.partition import Partition
+from etdev.schema.partition import CompileSpec, Partition
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.tensors import Constant, Copy, Tensor
 

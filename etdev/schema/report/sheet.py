@@ -41,7 +41,7 @@ class Sheet:
 
         columns = zip_longest(self.columns, *self.rows, fillvalue="")
         # A cell has a blank on either side.
-        widths = [2 + max(map(_longest_word, cells)) for cells in columns]
+        widths = [2 + max(map(len, " ".join(cells).split()), default=0) for cells in columns]
         if sum(widths) <= options.max_width:
             title = self.title or None
             table = Table(title=title, title_justify="left", header_style="bold", box=None)
@@ -61,23 +61,17 @@ class Sheet:
 
 
 class Displayed:
-    """A value that notebooks and rich show as tables."""
+    """A value that notebooks and rich show as tables, and whose `summary` is a few words."""
 
     __slots__ = ()
 
-    @property
-    def summary(self) -> str:
-        """The value in a few words."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
+    def __repr__(self: Any) -> str:
         return f"<{type(self).__name__} {self.summary}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self: Any) -> str:
         from rich.jupyter import JupyterMixin
 
-        value: Any = self
-        html: str = JupyterMixin._repr_mimebundle_(value, (), ())["text/html"]
+        html: str = JupyterMixin._repr_mimebundle_(self, (), ())["text/html"]
         return html
 
     def __rich__(self) -> Any:
@@ -87,10 +81,6 @@ class Displayed:
         from etdev.schema.report import presenters
 
         return Group(*(sheet.first() for sheet in presenters.sheets(self)))
-
-
-def _longest_word(text: str) -> int:
-    return max(map(len, text.split()), default=0)
 
 
 def size(count: int | None) -> str:
