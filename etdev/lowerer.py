@@ -27,7 +27,7 @@ from attrs import define
 
 from etdev.delegate.cache.cache import Cache
 from etdev.edge.conversion import Settings
-from etdev.edge.random_state import untouched_random_state
+from etdev.edge.reference import untouched_random_state
 from etdev.edge.source import methods_of
 from etdev.errors import EtdevError, shown
 from etdev.lowering.compilation import Compilation

@@ -16,12 +16,12 @@ from executorch.exir import EdgeCompileConfig
 from executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from etdev.edge.keep_whole import wishers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, ops_with_lines
-from etdev.graph.ops import is_flow, is_functional
+from etdev.graph.ops import is_functional
 from etdev.upstream.decompositions import Table, further_tables, primitive_pieces
 from etdev.upstream.edge import excepted
 from etdev.upstream.operators import OpOverload, overload_of
@@ -87,9 +87,7 @@ class Opset:
             for program in programs.values()
             if program.dialect == "EDGE"
             for node in calls_in(program.graph_module)
-            if not (self.has(node.target) or wishers(node))
-            or _is_unknown_flow(node)
-            or _is_unknown_of_numbers(node)
+            if not (self.has(node.target) or wishers(node)) or _is_unknown_of_numbers(node)
         ]
         if nodes:
             raise LoweringError(
@@ -110,14 +108,6 @@ def _is_unknown_of_numbers(node: Node) -> bool:
     return isinstance(op, types.FunctionType) or (
         isinstance(op, types.BuiltinFunctionType) and not known
     )
-
-
-def _is_unknown_flow(node: Node) -> bool:
-    """Return True if a node calls graphs by an op unknown to ExecuTorch, such as flex attention."""
-    graphs = [source for source in node.all_input_nodes if source.op == "get_attr"]
-    root: Any = node.graph.owning_module
-    values = (operator.attrgetter(str(source.target))(root) for source in graphs)
-    return any(isinstance(value, GraphModule) for value in values) and not is_flow(node.target)
 
 
 def further_pieces(op: OpOverload) -> Callable[..., Any] | None:

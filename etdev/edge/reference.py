@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
@@ -118,3 +120,22 @@ def called(
 
 def _copies(values: Sequence[Any]) -> list[Any]:
     return [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in values]
+
+
+@contextmanager
+def untouched_random_state() -> Iterator[None]:
+    """Restore the random generators of Python, NumPy and torch afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch_random_state():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def torch_random_state() -> AbstractContextManager[None]:
+    """Restore the random generators of torch afterwards, on all devices in use."""
+    used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = range(torch.cuda.device_count()) if used else ()
+    return torch.random.fork_rng(devices)

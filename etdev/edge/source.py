@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from attrs import field, frozen
@@ -135,7 +136,7 @@ def methods_of(
 
     Args:
         model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
-            one of these or to a tuple (model, inputs[, dynamic_shapes]), (model, inputs, kwargs) or
+            one of these or to a tuple (model, inputs[, dynamic_shapes]) or
             (model, inputs, kwargs, dynamic_shapes).
         inputs: Example inputs of a module: a tuple, a single tensor, or a dict by keyword.
         kwargs: Example inputs by keyword.
@@ -165,11 +166,9 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
     """
     if not path.is_file():
         raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
-    before = os.environ.get(_SAFE)
-    if not trust:
-        os.environ[_SAFE] = "1"
     try:
-        return torch.export.load(path)
+        with patch.dict(os.environ, {} if trust else {_SAFE: "1"}):
+            return torch.export.load(path)
     except pickle.UnpicklingError as error:
         what = f"holds a pickle that may run code ({first_line(error)})"
         cure = "if you trust who made it, give --trust, or what torch.export.load makes of it"
@@ -177,29 +176,16 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
     except Exception as error:
         what = f"can't be loaded as a .pt2 file ({first_line(error)})"
         raise SourceError(str(path), what, "write it again with torch.export.save") from error
-    finally:
-        if before is None:
-            os.environ.pop(_SAFE, None)
-        else:
-            os.environ[_SAFE] = before
 
 
 def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
     items = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
-    if len(items) == 3 and _are_values(items[2]):
-        return (*items, None)
     if len(items) == 4:
         return items
     model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
-
-
-def _are_values(third: object) -> bool:
-    """Return True if the third item of a tuple is keyword arguments, and not dynamic shapes."""
-    leaves = pytree.tree_leaves(third)
-    return isinstance(third, Mapping) and any(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _method(

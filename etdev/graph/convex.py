@@ -19,17 +19,13 @@ Reads = Mapping[int, Sequence[int]]
 
 @frozen
 class Convexity:
-    """Partitions, and the groups that no partition can hold.
+    """Partitions, and the groups that no partition can hold."""
 
-    Args:
-        partitions: Node numbers, ascending, in an order in which the partitions can run.
-        torn: Groups (by position) that had to be refused, each with a node on a path that leaves
-            the group and comes back through nodes that can't join it.
-        split_by: Per partition the node that kept it apart from an earlier one; None for the first.
-    """
-
+    # Node numbers, ascending, in an order in which the partitions can run.
     partitions: tuple[tuple[int, ...], ...]
+    # Refused groups, by position, each with a node that lies between nodes of the group.
     torn: dict[int, int]
+    # For each partition the node that kept it apart from an earlier one; None for the first.
     split_by: tuple[int | None, ...]
 
 
@@ -39,7 +35,7 @@ def find_partitions(
     blocks: Iterable[Sequence[int]] = (),
     merge: bool = True,
 ) -> Convexity:
-    """Join groups into the fewest convex partitions.
+    """Join groups into the fewest convex partitions, which form no cycle with the blocks.
 
     Joined nodes are one unit, which has the number of its smallest node. A unit's level counts how
     often the longest path to it passes from joinable to other units. Joinable units of one level
@@ -52,9 +48,6 @@ def find_partitions(
         groups: Disjoint atomic groups of joinable nodes.
         blocks: Disjoint sets of other nodes that are one unit already (earlier partitions).
         merge: False leaves each group a partition of its own.
-
-    Returns:
-        The partitions; together with the blocks they form no cycle.
     """
     unit_of = list(range(len(inputs)))
     for nodes in (*blocks, *groups):
@@ -136,8 +129,7 @@ def _join_groups(
     until no cycle is left.
 
     Returns:
-        The refused groups, what each unit reads, and the units so that each comes after what it
-        reads.
+        The refused groups, what each unit reads, and the units, each after what it reads.
     """
     torn: dict[int, int] = {}
     reads = _reads(inputs, unit_of)

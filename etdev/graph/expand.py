@@ -20,35 +20,29 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.errors import LoweringError
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.nodes import PIECES_OF, op_name, pieces_of
 from etdev.graph.ops import aten_op
 from etdev.graph.passes import generate
 from etdev.graph.rebuild import extracted
 from etdev.graph.signature import argument
-from etdev.graph.symbols import settled, unbacked, unbound, unify
+from etdev.graph.symbols import fake_mode, settled, unbacked, unbound, unify
 from etdev.upstream.decompositions import Table, executorch_table
 from etdev.upstream.edge import unverified
-from etdev.upstream.fake_tensors import FakeTensor
+from etdev.upstream.fake_tensors import FakeTensorMode
 from etdev.upstream.trees import pytree
 
 
 @define(eq=False)
 class Expander:
-    """Decomposes whole ops of edge programs; the same op on the same shapes only once.
-
-    Args:
-        compile_config: The edge conversion's; not changed.
-        simplify: Removes redundant work from pieces; None leaves them as they are.
-        kept: Ops that stay whole in pieces until `formula_of` is asked about them.
-        table: Decompositions; by default those of ExecuTorch, but for the ops that its caller wants
-            whole.
-    """
+    """Decomposes whole ops of edge programs; the same op on the same shapes only once."""
 
     compile_config: EdgeCompileConfig = field(factory=EdgeCompileConfig)
+    # Removes redundant work from pieces.
     simplify: Callable[[ExportedProgram], ExportedProgram] | None = None
+    # Ops that stay whole in pieces until `formula_of` is asked about them.
     kept: set[Any] = field(init=False, factory=set)
+    # ExecuTorch's decompositions, but for the ops that its caller wants whole.
     table: Table = field(kw_only=True)
     # A program of the pieces, whose inputs are the op's tensors and sizes in order of use.
     _known: dict[Hashable, ExportedProgram | None] = field(init=False, factory=dict)
@@ -129,12 +123,6 @@ class Expander:
         with unbound(decomposed):
             # A custom op outside Core ATen stays as it is, so the program is not verified.
             edge = generate(unverified(config), decomposed, config.preserve_ops)
-        if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
-            raise LoweringError(
-                op_name(node),
-                "its pieces have side effects, and no plugin took it whole",
-                "write it with other ops",
-            )
         unify(edge, node.meta["val"])
         calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
         computing = [piece for piece in calls if piece.target is not operator.getitem]
@@ -165,21 +153,17 @@ def _key(node: Node) -> Hashable:
         return (type(value).__name__, str(value))
 
     # A node that reads one tensor twice is not like one that reads two tensors.
-    reads = [node.all_input_nodes.index(n) for n in _leaves(node)]
+    leaves = pytree.tree_leaves((node.args, dict(node.kwargs)))
+    reads = [node.all_input_nodes.index(n) for n in leaves if isinstance(n, Node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
     # Sizes that depend on data have symbols of their own at each place.
     own = look(node.meta["val"]) if unbacked(node.meta["val"]) else None
     return (_mode(node), node.target, look(node.args), kwargs, tuple(reads), own)
 
 
-def _mode(node: Node) -> Any:
+def _mode(node: Node) -> FakeTensorMode | None:
     """Return the fake mode of a node's values: `s0` of another method is another `s0`."""
-    values = pytree.tree_leaves([node.meta["val"], *(n.meta["val"] for n in _leaves(node))])
-    return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
-
-
-def _leaves(node: Node) -> list[Node]:
-    return [n for n in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(n, Node)]
+    return fake_mode((node, *node.all_input_nodes))
 
 
 def _alone(node: Node, owner: ExportedProgram) -> ExportedProgram:

@@ -34,25 +34,19 @@ class MethodGraph:
 
     The numbers of its nodes are topological, since torch.fx keeps a graph in such an order: a node
     reads smaller numbers only. `convex.find_partitions` relies on that.
-
-    Args:
-        program: The program.
-        method: Name of its method.
-        nodes: Its computing nodes and get_attrs in graph order; positions are their numbers.
-        number: Number of each node by name.
-        inputs: For each number the numbers that its node reads.
-        placeholders: The graph's inputs by name.
-        constants: Parameters, buffers and lifted tensors by graph input name.
-        foreign: Names of the delegates that the program came with: call, get_attr, getitems.
     """
 
     program: ExportedProgram
     method: str
+    # Computing nodes and get_attrs in graph order; positions are their numbers.
     nodes: list[Node] = field(init=False)
     number: dict[str, int] = field(init=False)
+    # For each number the numbers that its node reads.
     inputs: list[list[int]] = field(init=False)
     placeholders: dict[str, Node] = field(init=False)
+    # Parameters, buffers and lifted tensors by graph input name.
     constants: dict[str, Constant] = field(init=False)
+    # Names of the delegates that the program came with: call, get_attr, getitems.
     foreign: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -96,28 +90,15 @@ class MethodGraph:
         branch with the op that calls it.
         """
         complete = set(numbers)
-        work = [number for number in complete if number in self._followers]
+        work = list(complete)
         while work:
-            for number in self._followers.get(work.pop(), ()):
-                if number not in complete:
-                    complete.add(number)
-                    work.append(number)
+            node = self.nodes[work.pop()]
+            tied = [user for user in node.users if user.target is operator.getitem]
+            tied += [n for n in node.all_input_nodes if n.op == "get_attr" and len(n.users) == 1]
+            new = {self.number[n.name] for n in tied} - complete
+            complete |= new
+            work += new
         return sorted(complete)
-
-    @cached_property
-    def _followers(self) -> dict[int, list[int]]:
-        """The nodes that can't be separated from a node, by its number."""
-        followers: dict[int, list[int]] = {}
-        for number, node in enumerate(self.nodes):
-            if node.target is operator.getitem:
-                for source in self.inputs[number]:
-                    followers.setdefault(source, []).append(number)
-            elif node.op == "get_attr" and len(node.users) == 1:
-                (user,) = node.users
-                # The output node has no number.
-                if user.name in self.number:
-                    followers.setdefault(self.number[user.name], []).append(number)
-        return followers
 
     def orphan(self, numbers: Iterable[int]) -> Node | None:
         """Return the first getitem whose op is not among the nodes, or None."""

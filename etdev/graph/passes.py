@@ -72,7 +72,8 @@ class _ChangeError(Exception):
 class _HandsOn(ExportPass):  # type: ignore[misc]
     """A base class between a pass and ExportPass, which would trace what it is handed."""
 
-    given: tuple[Any, Sequence[Any], Mapping[str, Any], ProxyValue]
+    given: list[Any]
+    result: ProxyValue
 
     def hands_on(self, module: GraphModule, node: Node) -> bool:
         """Return True if the pass hands this node on as it is."""
@@ -91,18 +92,20 @@ class _HandsOn(ExportPass):  # type: ignore[misc]
             return ProxyValue(given if constant is None else constant, Proxy(source))
 
         args, kwargs = map_arg(node.args, value), map_arg(dict(node.kwargs), value)
-        result = ProxyValue(node.meta["val"], Proxy(node))
-        self.given = (node.target, args, kwargs, result)
-        return self.call_operator(node.target, args, kwargs, NodeMetadata(node.meta)) is result
+        self.given = _parts(node.target, args, kwargs)
+        self.result = ProxyValue(node.meta["val"], Proxy(node))
+        meta = NodeMetadata(node.meta)
+        return self.call_operator(node.target, args, kwargs, meta) is self.result
 
     def call_operator(self, op: Any, args: Any, kwargs: Any, meta: NodeMetadata) -> ProxyValue:
-        target, expected, named, result = self.given
-        same = len(args) == len(expected) and all(map(operator.is_, args, expected))
-        if op is not target or not same or kwargs.keys() != named.keys():
+        handed = _parts(op, args, kwargs)
+        if len(handed) != len(self.given) or not all(map(operator.is_, handed, self.given)):
             raise _ChangeError
-        if any(kwargs[key] is not named[key] for key in named):
-            raise _ChangeError
-        return result
+        return self.result
 
     def _fx(self, *args: Any, **kwargs: Any) -> ProxyValue:
         raise _ChangeError
+
+
+def _parts(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    return [op, *args, *kwargs, *kwargs.values()]

@@ -107,15 +107,9 @@ def rebuilt(
     """Make a program of the same method with another graph, which belongs to it from now on.
 
     The caller's side stays: how inputs and outputs are nested, the example inputs, the dialect.
-    Weights that no input names any more are left out.
-
-    Args:
-        program: The program before; it is not changed.
-        graph: The new graph.
-        signature: The signature of the new graph, if it is another.
-        root: The owner of what the graph's get_attrs read, or a dict of that by target; None takes
-            the graph module of the program before.
-        constants: Constants that the program before didn't have, by target.
+    Weights that no input names any more are left out. The program before is not changed.
+    `root` has what the graph's get_attrs read; by default it is the graph module of the program
+    before. `constants` are those that the program before didn't have, by target.
     """
     signature = program.graph_signature if signature is None else signature
     targets = {spec.target for spec in signature.input_specs}

@@ -89,17 +89,21 @@ def with_constants(
     signature: ExportGraphSignature,
     graph: Graph,
     constants: Iterable[str],
-    names: Mapping[str, str],
 ) -> ExportGraphSignature:
-    """Return the signature of a changed graph, which may have lost placeholders.
+    """Return the signature of a changed graph, some of whose placeholders are new constants.
 
-    Some of its placeholders are new constants, and some of its results have new names.
+    It may have lost placeholders, and return other nodes.
     """
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     for name in constants:
         specs[name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
     inputs = [specs[node.name] for node in graph.find_nodes(op="placeholder")]
-    return ExportGraphSignature(inputs, [renamed(spec, names) for spec in signature.output_specs])
+    results: Any = graph.output_node().args[0]
+    outputs = [
+        renamed(spec, {getattr(spec.arg, "name", ""): getattr(result, "name", "")})
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return ExportGraphSignature(inputs, outputs)
 
 
 def first_input(graph: Graph, program: ExportedProgram) -> Node:

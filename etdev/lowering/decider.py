@@ -10,7 +10,7 @@ import torch
 from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
-from etdev.edge.simplify.sweep import simplified_pieces
+from etdev.edge.simplify.sweep import simplified
 from etdev.edge.source import Method, refuse_without_values
 from etdev.lowering.composition import Composition, guarded
 from etdev.runtime.decision import Decision
@@ -41,7 +41,7 @@ def decide(
     for name, program in sources.items() if compiles else ():
         refuse_without_values(name, program)
     simplify, plugins = composition.simplify, composition.plugins
-    pieces = simplified_pieces if simplify else None
+    pieces = partial(simplified, pieces=True) if simplify else None
     expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, apply=quirks.apply)
     conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.

@@ -18,8 +18,7 @@ from torch.export import ExportedProgram
 from torch.func import functional_call
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from etdev.edge.random_state import torch_random_state, untouched_random_state
-from etdev.edge.reference import called, duplicate
+from etdev.edge.reference import called, duplicate, torch_random_state, untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import EtdevWarning, SourceError
 from etdev.schema.quirk import Quirk, Stage

@@ -27,9 +27,8 @@ class Sweep:
 
     program: ExportedProgram
     pieces: bool = False
-    # Why a node was removed or changed, and the node that it was replaced by, by name.
+    # Why a node was removed or changed, by its name.
     _kinds: dict[str, str] = field(factory=dict)
-    _replaced: dict[str, str] = field(factory=dict)
     _graph: Graph = field(init=False)
     _folding: Folding = field(init=False)
     _known: dict[Any, Node] = field(factory=dict)
@@ -56,12 +55,6 @@ class Sweep:
         program = self._rebuilt(unread)
         note_simplified(program, simplified_in(self.program) + Counter(self._kinds.values()))
         return program
-
-    def _last(self, name: str) -> str:
-        """Return the node that finally provides the value of a node."""
-        while name in self._replaced:
-            name = self._replaced[name]
-        return name
 
     def _constants(self) -> dict[str, Any]:
         """Return the values of the constants that the method never writes, by input."""
@@ -90,7 +83,7 @@ class Sweep:
         own = self.pieces and source.op == "call_function" and not _is_returned(source)
         if _is_returned(node) and not own:
             return False
-        self._kinds[node.name], self._replaced[node.name] = kind, source.name
+        self._kinds[node.name] = kind
         node.replace_all_uses_with(source)
         # Erased at once, since rules count the users of its inputs.
         self._graph.erase_node(node)
@@ -156,9 +149,7 @@ class Sweep:
         for node in self._graph.find_nodes(op="placeholder"):
             if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
-        names = {name: self._last(name) for name in self._replaced}
-        old = self.program.graph_signature
-        signature = with_constants(old, self._graph, folded, names)
+        signature = with_constants(self.program.graph_signature, self._graph, folded)
         return rebuilt(self.program, self._graph, signature, constants=folded)
 
 
@@ -185,11 +176,6 @@ def _is_returned(node: Node) -> bool:
     return any(user.op == "output" for user in node.users)
 
 
-def simplified(program: ExportedProgram) -> ExportedProgram:
-    """Return an edge-dialect program without redundant work."""
-    return Sweep(program).simplified()
-
-
-def simplified_pieces(program: ExportedProgram) -> ExportedProgram:
-    """Return the pieces of an op without redundant work."""
-    return Sweep(program, pieces=True).simplified()
+def simplified(program: ExportedProgram, pieces: bool = False) -> ExportedProgram:
+    """Return an edge-dialect program, or the pieces of an op, without redundant work."""
+    return Sweep(program, pieces).simplified()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from attrs import define, evolve, field, frozen
 from blake3 import blake3
 
-from etdev.edge.random_state import untouched_random_state
+from etdev.edge.reference import untouched_random_state
 from etdev.edge.source import Method
 from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.files import in_scratch, no_room, write_text
