@@ -104,17 +104,14 @@ class Conversion:
     verifies it after every step. Here a program is decomposed in one go with all wanted ops whole;
     those that no plugin wants at their place in the decomposed program are then decomposed one by
     one.
-
-    Args:
-        settings: Settings of ExecuTorch's conversion.
-        expander: Decomposes single ops; its plugins are asked for ops to keep whole.
-        simplify: Remove redundant work from the converted programs.
-        prepare: Let plugins rewrite programs first.
     """
 
     settings: Settings
+    # Its plugins are asked for ops to keep whole.
     expander: PluginExpander
+    # Remove redundant work from the converted programs.
     simplify: bool = True
+    # Let plugins rewrite programs first.
     prepare: bool = True
     _kept: dict[OpOverload, None] = field(factory=dict)
     _inside: dict[OpOverload, None] = field(factory=dict)

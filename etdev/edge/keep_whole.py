@@ -24,19 +24,16 @@ _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 @define(eq=False)
 class Wishes:
-    """The ops of one ATen program that the plugins want whole; they are asked in claim order.
-
-    Args:
-        inside: Ops that stay whole in branches too, since a kernel of the runtime computes them.
-        decomposed: Ops for which plugins have other formulas than torch and ExecuTorch.
-        ops: The ops of all wishes, each once.
-    """
+    """The ops of one ATen program that the plugins want whole; they are asked in claim order."""
 
     program: ExportedProgram
     method: str
     plugins: Sequence[Plugin]
+    # Ops that stay whole in branches too, since a kernel of the runtime computes them.
     inside: dict[OpOverload, None] = field(init=False, factory=dict)
+    # Ops for which plugins have other formulas than torch and ExecuTorch.
     decomposed: dict[OpOverload, None] = field(init=False, factory=dict)
+    # Those of all wishes, each once.
     ops: list[OpOverload] = field(init=False)
     _by_plugin: dict[str, KeepWhole] = field(init=False, factory=dict)
 

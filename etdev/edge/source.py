@@ -153,8 +153,6 @@ def methods_of(
         )
     if not model:
         raise SourceError("model", "is an empty dict", _SHAPE)
-    if "" in model:
-        raise SourceError("model", "has a method without a name", f'name it "{FORWARD}"')
     return {str(name): _method(str(name), *_unpacked(value)) for name, value in model.items()}
 
 

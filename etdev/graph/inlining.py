@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 from etdev.graph.nodes import PIECES_OF, pieces_of
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
-from etdev.graph.signature import first_input, with_constants
+from etdev.graph.signature import first_input
 
 # The node with each constant of the pieces, by op and name in the pieces.
 Placed = dict[tuple[Node, str], Node]
@@ -43,9 +43,7 @@ def inlined(program: ExportedProgram, pieces: Mapping[Node, ExportedProgram]) ->
                 placed[copies[op], constant.name], constants[node.name] = node, value
     op_of = _inline({copies[op]: inner for op, inner in pieces.items()}, placed)
     # Readers of a value are in the order of the graph again.
-    graph = copy_graph(graph)
-    signature = with_constants(program.graph_signature, graph, constants)
-    changed = rebuilt(program, graph, signature, constants=constants)
+    changed = rebuilt(program, copy_graph(graph), constants=constants)
     note_simplified(changed, sum(map(simplified_in, pieces.values()), simplified_in(changed)))
     return Expanded(changed, op_of)
 

@@ -28,6 +28,7 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec
 from torch.fx import Graph, GraphModule, Node
 from torch.nn import Module
 
+from etdev.graph.signature import fitted
 from etdev.upstream.trees import pytree
 
 _SIMPLIFIED = "etdev_simplified"
@@ -92,9 +93,9 @@ def without_inputs(
         if node.name in names:
             graph.erase_node(node)
     before = program.graph_signature
-    inputs = [spec for spec in before.input_specs if getattr(spec.arg, "name", None) not in names]
     outputs = before.output_specs if outputs is None else outputs
-    return rebuilt(program, graph, ExportGraphSignature(inputs, list(outputs)))
+    signature = fitted(ExportGraphSignature(before.input_specs, list(outputs)), graph)
+    return rebuilt(program, graph, signature)
 
 
 def rebuilt(
@@ -111,7 +112,8 @@ def rebuilt(
     `root` has what the graph's get_attrs read; by default it is the graph module of the program
     before. `constants` are those that the program before didn't have, by target.
     """
-    signature = program.graph_signature if signature is None else signature
+    if signature is None:
+        signature = fitted(program.graph_signature, graph, constants or ())
     targets = {spec.target for spec in signature.input_specs}
     copied = ExportedProgram(
         root=program.graph_module if root is None else root,

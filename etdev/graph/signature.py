@@ -85,22 +85,17 @@ def renamed(spec: OutputSpec, names: Mapping[str, str]) -> OutputSpec:
     return OutputSpec(spec.kind, type(spec.arg)(names[name]), spec.target)  # type: ignore[call-arg]
 
 
-def with_constants(
-    signature: ExportGraphSignature,
-    graph: Graph,
-    constants: Iterable[str],
+def fitted(
+    signature: ExportGraphSignature, graph: Graph, constants: Iterable[str] = ()
 ) -> ExportGraphSignature:
-    """Return the signature of a changed graph, some of whose placeholders are new constants.
-
-    It may have lost placeholders, and return other nodes.
-    """
+    """Return the signature of a changed graph: with fewer inputs, new constants, other results."""
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     for name in constants:
         specs[name] = InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
     inputs = [specs[node.name] for node in graph.find_nodes(op="placeholder")]
     results: Any = graph.output_node().args[0]
     outputs = [
-        renamed(spec, {getattr(spec.arg, "name", ""): getattr(result, "name", "")})
+        renamed(spec, {spec.arg.name: result.name}) if isinstance(result, Node) else spec
         for spec, result in zip(signature.output_specs, results, strict=True)
     ]
     return ExportGraphSignature(inputs, outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -55,18 +55,15 @@ def _sample(value: Any) -> bytes:
 
 @frozen(eq=False)
 class Snapshot:
-    """The parts of a program that a plugin may change in place by mistake; takes linear time.
+    """The parts of a program that a plugin may change in place by mistake; takes linear time."""
 
-    Args:
-        graphs: Its graphs, with those of its branches, and their nodes with their names.
-        signature: The kind, name and target of each input and output.
-        nodes: Each node with its op, arguments and metadata.
-        tensors: Its weights, by name.
-    """
-
+    # Its graphs, with those of its branches, and their nodes with their names.
     graphs: list[Any]
+    # The kind, name and target of each input and output.
     signature: list[Any]
+    # Each node with its op, arguments and metadata.
     nodes: list[tuple[Node, Any, dict[str, Any]]]
+    # Its weights, by name.
     tensors: Mapping[str, TensorWas]
 
     @classmethod
@@ -86,24 +83,23 @@ class Snapshot:
 
     def difference(self, program: ExportedProgram) -> str:
         """Return the first change of the program since, for a message; empty without one."""
-        return next(self._differences(Snapshot.of(program)), "")
-
-    def _differences(self, now: Snapshot) -> Iterator[str]:
+        now = Snapshot.of(program)
         if now.graphs != self.graphs:
-            yield "the graph"
+            return "the graph"
         if now.signature != self.signature:
-            yield "the signature"
+            return "the signature"
         for (node, call, meta), (_, new_call, new_meta) in zip(self.nodes, now.nodes, strict=True):
             if new_call != call:
-                yield f"the op or the arguments of {node.name!r}"
+                return f"the op or the arguments of {node.name!r}"
             keys = meta.keys() | new_meta.keys()
             if other := [k for k in keys if meta.get(k, _NONE) is not new_meta.get(k, _NONE)]:
-                yield f"meta[{min(other)!r}] of {node.name!r}"
+                return f"meta[{min(other)!r}] of {node.name!r}"
         if names := now.tensors.keys() ^ self.tensors.keys():
-            yield f"the state {min(names)!r}"
+            return f"the state {min(names)!r}"
         for name, tensor in self.tensors.items():
             if now.tensors[name] != tensor:
-                yield f"the values of {name!r}"
+                return f"the values of {name!r}"
+        return ""
 
 
 @frozen(eq=False)

@@ -151,7 +151,6 @@ def test_methods_pass_through():
         ((None,), f"forward: NoneType is not a model; {SHAPES}"),
         (({"a": [nn.ReLU()]},), f"a: list is not a model; {SHAPES}"),
         (({},), f"model: is an empty dict; {SHAPES}"),
-        (({"": nn.ReLU()},), 'model: has a method without a name; name it "forward"'),
         (({"a": ()},), "model: is a tuple of 0; give (module, example inputs)"),
         (({"a": (1, 2, 3, 4, 5)},), "model: is a tuple of 5; give (module, example inputs)"),
         ((nn.ReLU(), 3), "forward: example inputs are int; give a tuple of tensors"),

@@ -15,7 +15,7 @@ from etdev.edge.simplify import folding, rewrites
 from etdev.edge.simplify.folding import Folding, Simpler, is_plain, is_random
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
-from etdev.graph.signature import first_input, unwritten_constants, with_constants
+from etdev.graph.signature import first_input, unwritten_constants
 
 
 @define(eq=False)
@@ -144,13 +144,11 @@ class Sweep:
 
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
         """Return the program of the graph, without constants that are not read any more."""
-        folded = self._folding.placed
         unwritten = unwritten_constants(self.program)
         for node in self._graph.find_nodes(op="placeholder"):
             if node.name in unwritten and not node.users and node not in unread:
                 self._graph.erase_node(node)
-        signature = with_constants(self.program.graph_signature, self._graph, folded)
-        return rebuilt(self.program, self._graph, signature, constants=folded)
+        return rebuilt(self.program, self._graph, constants=self._folding.placed)
 
 
 # A rule returns a node to read in place of another, the node itself if no other rule should see it,
