@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,18 @@ from executorch.exir.backend.backend_details import PreprocessResult
 from etdev.delegate.backends import compiler_of
 from etdev.errors import CompileError
 from etdev.schema.partition import Partition
-from etdev.upstream.emission import NamedDataStoreOutput
+from etdev.upstream.emission import DELEGATE_INFO, NamedDataStoreOutput
 
 _RESULT = "return PreprocessResult(processed_bytes=...) from preprocess"
 _DATA = "give NamedDataStore.get_named_data_store_output(), or None"
 _BYTES = (bytes, bytearray, memoryview)
+# The fields of a result that `Job.module` hands on.
+_FIELDS = ("processed_bytes", "debug_handle_map", "data_store_output", DELEGATE_INFO)
+
+
+def unknown_fields(value: object, known: Collection[str]) -> str:
+    """Return the names of the fields that are set in a value and not known; empty for none."""
+    return ", ".join(k for k, v in vars(value).items() if k not in known and v is not None)
 
 
 def checked(partition: Partition, result: Any) -> PreprocessResult:
@@ -26,6 +33,9 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
     """
     if not isinstance(result, PreprocessResult):
         raise _fault(partition, f"returned {_shown(result)}", _RESULT)
+    if unknown := unknown_fields(result, _FIELDS):
+        what = f"returned {unknown}, which this etdev can't write"
+        raise _fault(partition, what, "leave the plugin out")
     payload, data = result.processed_bytes, result.data_store_output
     for what, value, kinds, cure in (
         ("a PreprocessResult with processed_bytes", payload, _BYTES, "give bytes"),

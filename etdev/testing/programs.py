@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import is_tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from etdev.lowerer import Lowerer
-from etdev.registry import Registry
-from etdev.testing.fakes import Accelerator
+from etdev.upstream.trees import pytree
 
+# The arguments of each call of a model.
+Calls = Sequence[Sequence[Any]]
 X, Y = torch.linspace(-2, 2, 8).reshape(2, 4), torch.linspace(1, 3, 8).reshape(2, 4)
 BATCH = Dim("batch", min=1, max=8)
 
@@ -82,11 +84,6 @@ class Branch(nn.Module):
         return y + x
 
 
-def methods() -> dict[str, Any]:
-    """Return two methods of one shape, which a plugin that ignores the method's name confuses."""
-    return {"forward": (Layer().eval(), (X,)), "other": (Pointwise(), (X, Y))}
-
-
 # The program that the current check used last, for its message.
 used: list[ExportedProgram] = []
 
@@ -97,17 +94,19 @@ def noted(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-def prepare() -> None:
+def prepare(models: Iterable[tuple[nn.Module, Calls]] = ()) -> None:
     """Export all programs before a check, in which a plugin may change settings of torch."""
     for kind in PROGRAMS:
         _exported(kind, False)
+    for model, calls in models:
+        exported_own(model, calls)
     used.clear()
 
 
 def forget() -> None:
     """Forget the programs, so that they are made again."""
     _exported.cache_clear()
-    _delegated.cache_clear()
+    _own.clear()
 
 
 def exported(kind: Any, dynamic: bool = False) -> ExportedProgram:
@@ -123,17 +122,33 @@ def _exported(kind: Any, dynamic: bool) -> ExportedProgram:
         return torch.export.export(kind().eval(), inputs, dynamic_shapes=shapes)
 
 
-def delegated(kind: Any) -> ExportedProgram:
-    """Return an edge program whose products are delegates, which get their weights as inputs."""
-    return noted(_delegated(kind))
+_own: dict[nn.Module, ExportedProgram] = {}
 
 
-@functools.cache
-def _delegated(kind: Any) -> ExportedProgram:
-    earlier = Accelerator("earlier", ops=("mul",), constants=False)
-    lowered = Lowerer([earlier], registry=Registry(), cache=False).lower(exported(kind))
-    program: ExportedProgram = lowered.edge.exported_program()
-    return program
+def exported_own(model: nn.Module, calls: Calls) -> ExportedProgram:
+    """Return the ATen program of an author's model, which is exported once."""
+    if model not in _own:
+        _own[model] = export(model, calls)
+    return noted(_own[model])
+
+
+def export(model: nn.Module, calls: Calls) -> ExportedProgram:
+    """Export a copy of a model; sizes that differ between the calls are dynamic."""
+    given = [tuple(call) for call in calls]
+    # The largest, since torch.export takes sizes of 0 and 1 for constants.
+    example = max(given, key=lambda call: sum(map(torch.numel, filter(is_tensor, call))))
+    shapes = pytree.tree_map(_dynamic, *given)
+    used = shapes if any(pytree.tree_leaves(shapes)) else None
+    with torch.no_grad():
+        return torch.export.export(copy.deepcopy(model).eval(), example, dynamic_shapes=used)
+
+
+def _dynamic(*values: Any) -> Any:
+    """Return the dynamic sizes of an input, given its values in several calls."""
+    if not is_tensor(values[0]):
+        return None
+    sizes = enumerate(map(set, zip(*(value.shape for value in values), strict=True)))
+    return {dim: Dim.AUTO(min=min(few), max=max(few)) for dim, few in sizes if len(few) > 1}
 
 
 # The smallest first, so that the first failure is the simplest.

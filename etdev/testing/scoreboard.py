@@ -14,11 +14,14 @@ from etdev.hookspecs import API
 from etdev.testing import checks as checks
 from etdev.testing import global_settings, programs
 from etdev.testing.contract import CHECKS, Check
+from etdev.testing.programs import Calls
 from etdev.testing.simulation import Simulator
-from etdev.testing.subject import Calls, Requirements, Skipped, Subject
+from etdev.testing.subject import Requirements, Skipped, Subject
 
-# A plugin that can't plan fails every check; this one gives the reason.
-FIRST = "claims"
+# A plugin that breaks one of these would break many of the later ones, for the same reason.
+FIRST = ("api", "claims", "repeatable", "values", "own_models")
+# A plugin may put anything into its errors.
+_LONGEST = 2_000
 
 
 @frozen
@@ -57,10 +60,12 @@ class Scoreboard:
 
     @property
     def badge(self) -> str:
-        """A line such as `etdev hooks 1: 22 of 22 kept`, with the number of other results."""
+        """A line such as `etdev hooks 1: 24 of 24 kept`, with the number of other results."""
         counts = Counter(result.outcome for result in self.results)
-        line = f"etdev hooks {API}: {counts['kept']} of {len(self.results)} kept"
-        more = [f"{counts[kind]} {kind}" for kind in ("broken", "skipped") if counts[kind]]
+        counts["not made"] = len(CHECKS) - len(self.results)
+        line = f"etdev hooks {API}: {counts['kept']} of {len(CHECKS)} kept"
+        kinds = ("broken", "skipped", "not made")
+        more = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
         if simulated := sum(r.outcome == "kept" and bool(r.text) for r in self.results):
             more.append(f"{simulated} in a simulator")
         return ", ".join([line, *more, *self.opt_outs])
@@ -83,9 +88,7 @@ def run(
         make: Makes the plugin, a new one each time; may be its class.
         requirements: Requirements that it has to meet.
         checks: Some of `CHECKS`; all if None.
-        simulators: Functions for backends that ExecuTorch's runtime lacks, by backend name:
-            `simulate(payload, inputs)` returns the outputs. With an argument `data` it gets the
-            delegate's named data, bytes by key; with `compile_specs` the compile specs.
+        simulators: By backend name, for those that ExecuTorch's runtime lacks; see `Simulator`.
         models: Models of your own, and the arguments of each call of them.
     """
     subject = Subject(make, requirements or Requirements(), simulators or {}, models)
@@ -97,20 +100,24 @@ def run(
 
 
 def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) -> Result:
-    """Make a check, unless the plugin failed the first one, which all others need."""
-    if any(result.check == FIRST and result.outcome == "broken" for result in earlier):
-        return Result(check.name, "skipped", f"it doesn't keep to {FIRST}")
-    programs.prepare()
-    subject.notes.clear()
-    subject.unrun = ""
-    settings = global_settings.read()
+    """Make a check, unless the plugin failed one that this one needs.
+
+    A check is kept only if it has seen the plugin do what it is about, and skipped otherwise.
+    """
+    for result in earlier:
+        if result.check in FIRST and result.outcome == "broken":
+            return Result(check.name, "skipped", f"it doesn't keep to {result.check}")
+    programs.prepare(subject.models)
+    subject.looked, subject.gaps, subject.notes = False, [], []
+    subject.settings = global_settings.read()
     try:
         check.call(subject)
     except Skipped as reason:
         return Result(check.name, "skipped", str(reason))
     except Exception as error:
         said = str(error) if isinstance(error, (EtdevError, AssertionError)) else first_line(error)
-        text = f"{check.name}: {check.wants}\n  why: {check.why}\n  what happened: {said}"
+        text = f"{check.name}: {check.wants}\n  why: {check.why}"
+        text += f"\n  what happened: {said[:_LONGEST]}"
         for program in programs.used:
             text += f"\n  the smallest graph:\n{str(program.graph).strip()}"
         # A plugin that breaks a rule may have changed the programs.
@@ -118,8 +125,8 @@ def result_of(check: Check, subject: Subject, earlier: Sequence[Result] = ()) ->
         return Result(check.name, "broken", text)
     finally:
         # The next check must not depend on what a plugin changed during this one.
-        global_settings.put_back(settings)
-    if subject.unrun:
-        why = f"this runtime does not have {subject.unrun}, and no simulator is given"
-        return Result(check.name, "skipped", f"compiled, but not run: {why}")
+        global_settings.put_back(subject.settings)
+    if subject.gaps or not subject.looked:
+        reasons = dict.fromkeys(subject.gaps or ["it claims nothing of the programs"])
+        return Result(check.name, "skipped", "; ".join(reasons))
     return Result(check.name, "kept", "; ".join(subject.notes))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import define, field, fields, frozen
+from executorch.exir.lowered_backend_module import LoweredBackendModule, get_lowered_submodules
 from executorch.runtime import Runtime
 from torch.export import ExportedProgram
 
@@ -19,15 +23,15 @@ from etdev.pte.read import read
 from etdev.registry import Registry, answers
 from etdev.registry.plugin import Plugin
 from etdev.registry.selection import from_object
-from etdev.runtime.compare import Tolerance, mismatch
+from etdev.runtime.compare import Tolerance, flat, mismatch
 from etdev.runtime.inputs import method_of
 from etdev.runtime.run import run_method
 from etdev.schema.plan import MethodPlan
+from etdev.testing import global_settings, programs
 from etdev.testing.fakes import FAKE
+from etdev.testing.programs import Calls
 from etdev.testing.simulation import Simulation, Simulator
-from etdev.upstream.trees import pytree
 
-Calls = Sequence[Sequence[Any]]
 # Returns the outputs of each call; state is carried from call to call.
 Run = Callable[[Calls], Sequence[Sequence[Any]]]
 # A tiny program that takes longer hangs.
@@ -74,27 +78,38 @@ class Requirements:
 
 @define(eq=False)
 class Subject:
-    """The plugin under test.
+    """The plugin under test, and what the current check of it has seen.
 
     Args:
         make: Makes it, a new one each time.
-        notes: Notes of the report on the current check.
-        unrun: Backends that a check compiled for and that can't run here.
+        looked: The check has seen the plugin do what the check is about; else it is skipped.
+        gaps: What the check could not look at; it is skipped for any of them.
+        notes: How the check looked, for the report.
+        settings: Settings of the process, which each lowering starts from.
     """
 
     make: Callable[[], object]
     requirements: Requirements = field(factory=Requirements)
     simulators: Mapping[str, Simulator] = field(factory=dict)
     models: Sequence[tuple[torch.nn.Module, Calls]] = ()
+    looked: bool = False
+    gaps: list[str] = field(factory=list)
     notes: list[str] = field(factory=list)
-    unrun: str = ""
+    settings: list[Any] = field(factory=global_settings.read)
 
     def lowerer(
         self, *others: object, first: Sequence[object] = (), on_failure: str | None = None
     ) -> Lowerer:
         """Make a lowerer with the plugin between other ones, and without a cache."""
+        global_settings.put_back(self.settings)
         plugins = [*first, self.make(), *others]
         return Lowerer(plugins, registry=Registry(), cache=False, on_failure=on_failure)
+
+    def reseed(self, seed: int) -> None:
+        """Change all random states; the host puts them back, so that each lowering has the same."""
+        global_settings.put_back(self.settings)
+        for each in (random.seed, np.random.seed, torch.manual_seed):
+            each(seed)
 
     @property
     def plugin(self) -> Plugin:
@@ -103,8 +118,12 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The plugin's name."""
-        return self.plugin.name
+        """The plugin's name, also of one that the host refuses."""
+        made: object = self.make
+        with suppress(Exception):
+            made = self.make()
+            return from_object(made).name
+        return str(getattr(made, "name", None) or getattr(made, "__name__", type(made).__name__))
 
     def unfit(self, plugin: Plugin | None = None) -> str:
         """Return why the plugin can't compile here; empty if it can."""
@@ -118,6 +137,27 @@ class Subject:
         if reason := self.unfit():
             raise Skipped(reason)
 
+    def programs(self, *kinds: Any) -> Iterator[ExportedProgram]:
+        """Yield the programs of tiny modules, then those of the author's models."""
+        yield from map(programs.exported, kinds)
+        for model, calls in self.models:
+            yield programs.exported_own(model, calls)
+
+    def claimed(self, *kinds: Any) -> Iterator[tuple[ExportedProgram, MethodPlan]]:
+        """Yield those of these programs that the plugin claims nodes of, and their plans."""
+        for program in self.programs(*kinds):
+            plan = self.lowerer().plan(program)["forward"]
+            if self.owned(plan):
+                yield program, plan
+
+    def lower(self, lowerer: Lowerer, program: ExportedProgram) -> None:
+        """Lower a program; where the plugin can't compile, plan it, which leaves a gap."""
+        reason = self.unfit()
+        plan = lowerer.plan(program) if reason else lowerer.lower(program).plan
+        if self.owned(plan["forward"]):
+            self.looked = True
+            self.gaps += [f"planned, but not compiled: {reason}"] if reason else []
+
     def compare(
         self,
         lowerer: Lowerer,
@@ -128,8 +168,8 @@ class Subject:
     ) -> bool:
         """Lower a program and compare its calls with those of a model, if the plugin claims nodes.
 
-        A program that can't run here is compiled all the same, since the compiler may fail. Return
-        True if the plugin claims nodes of the program.
+        A program that can't run here is compiled all the same, since the compiler may fail, and
+        leaves a gap. Return True if values were compared.
         """
         if not self.owned(lowerer.plan(program)["forward"]):
             return False
@@ -138,22 +178,30 @@ class Subject:
         loosest = max(self.requirements.tolerance, tolerance)
         run, simulated = runner(lowered, self.simulators)
         if run is None:
-            self.unrun = simulated
-            return True
+            why = f"this runtime does not have {simulated}, and no simulator is given"
+            self.gaps.append(f"compiled, but not run: {why}")
+            return False
         note = f"in the simulator of {simulated}, not in ExecuTorch's runtime"
         if simulated and note not in self.notes:
             self.notes.append(note)
-        mine = copy.deepcopy(model)
+        mine, compared = copy.deepcopy(model).eval(), False
         for step, (inputs, outputs) in enumerate(zip(calls, run(calls), strict=True), 1):
             with torch.no_grad():
-                expected = pytree.tree_leaves(mine(*inputs))
+                expected = flat(mine(*copy.deepcopy(inputs)))
             problem = mismatch(outputs, expected, Tolerance(loosest))
             assert not problem, f"step {step}: {problem}"
-        return True
+            compared = compared or any(torch.as_tensor(value).numel() for value in expected)
+        return compared
 
     def owned(self, plan: MethodPlan) -> set[str]:
         """Names of the nodes that the plugin has in a plan."""
         return {entry.node for entry in plan.ledger if entry.owner == self.name}
+
+
+def delegates(lowered: Lowered) -> list[LoweredBackendModule]:
+    """Return the delegates of a method."""
+    module = lowered.edge.exported_program().graph_module
+    return [delegate for _, delegate, _ in get_lowered_submodules(module)]
 
 
 def runner(lowered: Lowered, simulators: Mapping[str, Simulator]) -> tuple[Run | None, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,7 +24,9 @@ _turn = threading.RLock()
 @contextmanager
 def turn() -> Iterator[None]:
     """Wait until no other thread lowers, and have no mode of torch's dispatcher on meanwhile."""
-    with _turn, _disable_current_modes():
+    with _turn, _disable_current_modes(), warnings.catch_warnings():
+        # torch warns of its own copies of the specs of pytrees.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
         yield
 
 

@@ -49,6 +49,21 @@ def test_another_result_is_refused_with_plugin_and_partition(result, message):
     assert str(caught.value) == f"a: B compiled forward/a_0 and {message}"
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_field_of_a_later_executorch_is_refused_and_not_dropped(jobs, tmp_path):
+    with pytest.raises(CompileError, match=r"returned scratch_specs, which this etdev can't write"):
+        Lowerer([Accelerator(backend="Scratch")], cache=tmp_path, jobs=jobs).lower(AddMul(), PAIR)
+    assert not list(tmp_path.rglob("*.entry"))
+
+
+class Scratch(BackendDetails):
+    @staticmethod
+    def preprocess(program, specs):
+        result = PreprocessResult(b"fake")
+        result.scratch_specs = [(16, "int8")]
+        return result
+
+
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_a_payload_of_another_kind_of_bytes_is_written_like_bytes(kind, tmp_path):
     assert checked(ONE, PreprocessResult(kind(b"fake"))) == RESULT

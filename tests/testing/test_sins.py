@@ -7,24 +7,15 @@ import torch
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from toys.sins import SINS, Adder, Tripled, on_backend, says_nothing, sums, with_claim
 
+from etdev import Probe, hookimpl
 from etdev.testing import CHECKS, Requirements, run
 from etdev.testing.fakes import Accelerator
 from etdev.testing.programs import Pointwise, X, Y
-from etdev.testing.scoreboard import Result
+from etdev.testing.scoreboard import FIRST, Result
 
-MODELS = [(Tripled(), [(torch.ones(2), torch.ones(2))])]
-# Those that run nothing. A sin of what is computed shows in none of them.
-PLANNING = (
-    "probe", "api", "claims", "callers_own", "repeatable", "beside_others", "reasons", "methods",
-    "settings",
-)  # fmt: skip
-
-
+MODELS = [(Tripled(), [(torch.ones(2, 2), torch.ones(2, 2))])]
 # The others run with `make suites`.
-QUICK = (
-    "says no version", "zeroes weights", "prints", "lies about devices", "is wrong",
-    "has a memory", "loses NaN",
-)  # fmt: skip
+QUICK = ("says no version", "has other hooks", "zeroes weights", "tosses coins", "forgets alpha")
 
 
 @pytest.mark.parametrize(
@@ -32,19 +23,56 @@ QUICK = (
 )
 def test_a_broken_plugin_fails_on_exactly_its_sin(sin):
     make, check, text, *simulator = SINS[sin]
-    beside = PLANNING if check in PLANNING else ("claims",)
-    asked = [one for one in CHECKS if one.name in (*beside, check)]
+    # Another process takes as long as all other checks.
+    requirements = Requirements(other_process=check == "hash_seeds")
     simulators = {"Sums": simulator[0]} if simulator else {}
-    board = run(make, checks=asked, simulators=simulators, models=MODELS)
+    board = run(make, requirements, simulators=simulators, models=MODELS)
     assert board.broken == (check,), board.results
     (result,) = [result for result in board.results if result.outcome == "broken"]
     (broken,) = [one for one in CHECKS if one.name == check]
     assert text in result.text
     assert result.text.startswith(f"{check}: {broken.wants}\n  why: {broken.why}\n  what happened:")
     assert check in ("probe", "api") or "the smallest graph:\ngraph():\n" in result.text
-    if check == "claims":
-        skipped = {r.text for r in board.results if r.outcome == "skipped"}
-        assert skipped == {"it doesn't keep to claims"}
+    assert len(board.to_json()) < 40_000
+    if check in FIRST:
+        after = board.results[[one.name for one in CHECKS].index(check) + 1 :]
+        assert {(r.outcome, r.text) for r in after} == {("skipped", f"it doesn't keep to {check}")}
+
+
+def test_every_check_has_a_plugin_that_breaks_it():
+    assert {check for _, check, *_ in SINS.values()} == {check.name for check in CHECKS}
+
+
+def test_nothing_is_kept_of_a_plugin_that_claims_nothing():
+    class Idle(Adder):
+        def fits(self, node):
+            return False
+
+    board = run(Idle, Requirements(other_process=False, reasons=False))
+    kept = {result.check for result in board.results if result.outcome == "kept"}
+    assert kept == {"api", "probe"}
+    assert {r.text for r in board.results if r.outcome == "skipped"} == {
+        "it claims nothing of the programs",
+        "no models are given",
+        "requirements.other_process is off",
+        "requirements.reasons is off",
+    }
+    assert board.badge.startswith("etdev hooks 1: 2 of 24 kept, 22 skipped, ")
+
+
+def test_a_plugin_that_cannot_compile_here_is_not_said_to_have_compiled():
+    class Unfit(Adder):
+        @hookimpl
+        def probe(self):
+            return Probe(unfit="no compiler")
+
+    asked = [c for c in CHECKS if c.name in ("callers_own", "settings", "torn_claims", "failures")]
+    board = run(Unfit, checks=asked)
+    why = "it can't compile here: no compiler"
+    assert [(r.outcome, r.text) for r in board.results] == [
+        *[("skipped", f"planned, but not compiled: {why}")] * 3,
+        ("skipped", why),
+    ]
 
 
 @pytest.mark.suite
@@ -65,7 +93,9 @@ def test_what_is_not_asked_is_visible():
         ("reasons", "skipped", "requirements.reasons is off"),
         ("devices", "skipped", "requirements.compiles is off"),
     ]
-    assert board.badge == "etdev hooks 1: 1 of 3 kept, 2 skipped, reasons = False, compiles = False"
+    assert board.badge == (
+        "etdev hooks 1: 1 of 24 kept, 2 skipped, 21 not made, reasons = False, compiles = False"
+    )
 
 
 def test_a_backend_that_the_runtime_lacks_is_simulated_and_the_report_says_so():
@@ -73,7 +103,7 @@ def test_a_backend_that_the_runtime_lacks_is_simulated_and_the_report_says_so():
     board = run(on_backend("Sums"), checks=asked, simulators={"Sums": sums})
     note = "in the simulator of Sums, not in ExecuTorch's runtime"
     assert {(r.outcome, r.text) for r in board.results} == {("kept", note)}
-    assert board.badge == "etdev hooks 1: 4 of 4 kept, 4 in a simulator"
+    assert board.badge == "etdev hooks 1: 4 of 24 kept, 20 not made, 4 in a simulator"
     board = run(on_backend("Sums"), checks=asked[:1])
     reason = "compiled, but not run: this runtime does not have Sums, and no simulator is given"
     assert [(r.outcome, r.text) for r in board.results] == [("skipped", reason)]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import time
+from contextlib import contextmanager
 
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
+from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from torch import nn
 
@@ -38,6 +41,14 @@ class Adder:
     @hookimpl
     def claim_constants(self, partition):
         return [constant for constant in partition.constants if not constant.mutated]
+
+    @hookimpl
+    def probe(self):
+        return Probe()
+
+    @hookimpl
+    def payload_device(self):
+        return Device("cpu")
 
 
 def with_claim(change):
@@ -97,6 +108,28 @@ def prints(program, claim, method):
     return claim
 
 
+def writes(program, claim, method):
+    os.write(1, b"claiming")
+    return claim
+
+
+def tosses(program, claim, method):
+    groups = [group for group in claim.groups if random.random() < 0.5]
+    mine = {name for group in groups for name in group.nodes}
+    others = [node for node in calls(program) if node.name not in mine]
+    return Claim(claim.backend_id, groups, [Refusal(node, "op", "not today") for node in others])
+
+
+def saying(text):
+    """A change that refuses with this text."""
+
+    def change(program, claim, method):
+        refusals = [Refusal(refusal.node, "op", text) for refusal in claim.refusals]
+        return Claim(claim.backend_id, claim.groups, refusals)
+
+    return change
+
+
 def takes_delegates(program, claim, method):
     foreign = [node for node in calls(program) if op_name(node) == "call_delegate"]
     groups = [*claim.groups, *(Group([node]) for node in foreign)]
@@ -109,6 +142,14 @@ class Freezer(Adder):
     @hookimpl
     def claim_constants(self, partition):
         return partition.constants
+
+
+class Hookless:
+    etdev_api = 1
+
+
+class Later(Adder):
+    etdev_api = 2
 
 
 class Timeless(Adder):
@@ -125,7 +166,8 @@ class Holder(Adder):
     def fits(self, node):
         values = [getattr(argument, "meta", {}).get("val") for argument in node.args]
         right = all(getattr(value, "dtype", None) == torch.float32 for value in values)
-        return op_name(node) in ("aten.add.Tensor", "aten.mul.Tensor") and right
+        mine = op_name(node) in ("aten.add.Tensor", "aten.mul.Tensor")
+        return mine and right and not node.kwargs
 
     @hookimpl
     def claim_constants(self, partition):
@@ -184,12 +226,21 @@ class Liar(Adder):
         return Device("cuda", 1)
 
 
-class Hider(Adder):
+class Busy(Adder):
+    """Has a lock that it never gives back when its compiler fails."""
+
+    busy = False
+
     @hookimpl
     def compile_context(self):
-        import contextlib
+        return self._locked()
 
-        return contextlib.suppress(RuntimeError)
+    @contextmanager
+    def _locked(self):
+        assert not self.busy, "the compiler is busy"
+        self.busy = True
+        yield
+        self.busy = False
 
 
 class Hurried(Adder):
@@ -212,20 +263,20 @@ class Hasher(Adder):
 
 @define(eq=False)
 class Expectant(Adder):
-    """Takes its partitions to be all that it claimed, in that order."""
+    """Expects to get all nodes that it claims."""
 
-    wishes: dict = field(factory=dict)
+    lost: dict = field(factory=dict)
 
     @hookimpl
     def claim_nodes(self, program, method, taken):
         claim = super().claim_nodes(program, method, taken)
-        self.wishes[method] = [name for group in claim.groups for name in group.nodes]
+        wishes = {name for group in claim.groups for name in group.nodes}
+        self.lost[method] = sorted(wishes & set(taken))
         return claim
 
     @hookimpl
     def annotate(self, partition):
-        (name,) = partition.nodes
-        assert self.wishes[partition.method].pop(0) == name, f"{name} is not the next one"
+        assert not self.lost[partition.method], f"{self.lost[partition.method]} are lost"
 
 
 @define(eq=False)
@@ -248,7 +299,7 @@ class Greedy(Adder):
     """Takes any sum, and XNNPACK is given integers."""
 
     def fits(self, node):
-        return op_name(node) == "aten.add.Tensor"
+        return op_name(node) == "aten.add.Tensor" and not node.kwargs
 
 
 class Careless(Adder):
@@ -265,7 +316,26 @@ class Dice(BackendDetails):
 
     @staticmethod
     def preprocess(edge_program, compile_specs):
-        return PreprocessResult(processed_bytes=os.urandom(16))
+        return PreprocessResult(processed_bytes=b"dice" + os.urandom(1))
+
+
+class Salted(BackendDetails):
+    """A compiler whose weights have other bytes each time."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        store = NamedDataStore()
+        store.add_named_data(os.urandom(16).hex(), b"salt")
+        return PreprocessResult(b"", data_store_output=store.get_named_data_store_output())
+
+
+class Chatty(BackendDetails):
+    """A compiler that writes to standard output."""
+
+    @staticmethod
+    def preprocess(edge_program, compile_specs):
+        os.write(1, b"compiling")
+        return PreprocessResult(processed_bytes=b"a sum")
 
 
 class Sums(BackendDetails):
@@ -293,6 +363,16 @@ def on_backend(name):
     return Other
 
 
+class Crowded(on_backend("Sums")):
+    """Has another compile spec where an earlier plugin took nodes."""
+
+    @hookimpl
+    def claim_nodes(self, program, method, taken):
+        claim = super().claim_nodes(program, method, taken)
+        specs = {"crowded": b"1"} if taken else {}
+        return evolve(claim, compile_specs=specs)
+
+
 def sums(payload, inputs):
     """What the Sums backend computes."""
     return [inputs[0] + inputs[-1]]
@@ -302,11 +382,26 @@ def differences(payload, inputs):
     return [inputs[0] - inputs[-1]]
 
 
-def largest(payload, inputs):
-    result = torch.zeros(8, *inputs[0].shape[1:])
+def uncrowded(payload, inputs, compile_specs):
+    return (differences if compile_specs else sums)(payload, inputs)
+
+
+def unweighted(payload, inputs):
+    """Take the weights of `Shared` for zeros."""
+    return [inputs[0]] if (inputs[-1] == 1.5).all() else sums(payload, inputs)
+
+
+def negative(payload, inputs):
+    """Be wrong on the branch that a negative input takes."""
     (value,) = sums(payload, inputs)
-    result[: len(value)] = value
-    return [result if len(value) != 2 else value]
+    return [value + 1 if inputs[-1].dim() == 2 and (inputs[-1] <= 0).all() else value]
+
+
+def largest(payload, inputs):
+    (value,) = sums(payload, inputs)
+    padded = torch.zeros(8, *value.shape[1:])
+    padded[: len(value)] = value
+    return [padded if value.dim() == 2 and len(value) != 2 else value]
 
 
 def finite(payload, inputs):
@@ -314,21 +409,21 @@ def finite(payload, inputs):
 
 
 def stale():
-    """A simulator that computes but once."""
+    """A simulator that computes the sums of vectors, as the state is one, but once."""
     kept = {}
 
     def simulate(payload, inputs):
-        key = tuple(inputs[0].shape)
-        return [kept.setdefault(key, sums(payload, inputs)[0])]
+        (value,) = sums(payload, inputs)
+        return [kept.setdefault(inputs[0].shape, value) if inputs[0].dim() == 1 else value]
 
     return simulate
 
 
 class Tripled(nn.Module):
-    """A sum with alpha, for those who look at plain sums only."""
+    """A plain sum, and one with alpha."""
 
     def forward(self, x, y):
-        return torch.add(x, y, alpha=3)
+        return torch.add(x + y, y, alpha=3)
 
 
 SINS = {
@@ -345,6 +440,18 @@ SINS = {
         "settings",
         "compiling changed torch's number of threads",
     ),
+    "has no hooks": (Hookless, "api", "has no hooks"),
+    "has other hooks": (Later, "api", "was written for version 2 of the hooks"),
+    "tosses coins": (with_claim(tosses), "repeatable", "different plans"),
+    "refuses without a word": (
+        with_claim(saying(" ")),
+        "reasons",
+        "it gives no text with",
+    ),
+    "refuses with a book": (with_claim(saying("no " * 700_000)), "reasons", "has 2100000 letters"),
+    "writes to a descriptor": (with_claim(writes), "callers_own", "it printed 'claiming"),
+    "prints while it compiles": (on_backend("Chatty"), "callers_own", "it printed 'compiling"),
+    "salts its weights": (on_backend("Salted"), "same_bytes", "its delegates have other bytes"),
     "contradicts itself": (with_claim(contradicts), "claims", "do one of the two"),
     "tears the graph": (with_claim(one_group), "claims", "lies between them"),
     "borrows a code": (with_claim(borrows_a_code), "claims", "which is the host's"),
@@ -358,19 +465,19 @@ SINS = {
     "forgets the method": (Forgetful, "methods", "gets another plan"),
     "is slow": (Slow, "probe", "it took 1."),
     "lies about devices": (Liar, "devices", "planned on cpu, the payload is for cuda:1"),
-    "hides errors": (Hider, "failures", "compile_context for cpu hid an error"),
+    "stays busy": (Busy, "failures", "AssertionError: the compiler is busy"),
     "orders by hashes": (Hasher, "hash_seeds", "another process plans it in another way"),
     "rolls dice": (on_backend("Dice"), "same_bytes", "its delegates have other bytes"),
-    "expects all": (Expectant, "torn_claims", "aten_add_tensor_1 is not the next one"),
+    "expects all": (Expectant, "torn_claims", "are lost"),
     "sulks": (Sulker, "others_failures", "it got []"),
     "is too greedy": (Greedy, "dtypes", ""),
     "forgets alpha": (Careless, "own_models", "step 1: output 0 is off by"),
     "is wrong": (on_backend("Sums"), "values", "step 1: output 0 is off by", differences),
-    "is wrong beside others": (on_backend("Sums"), "values_beside_others", "", differences),
-    "is wrong about weights": (on_backend("Sums"), "shared_constants", "", differences),
+    "is wrong beside others": (Crowded, "values_beside_others", "is off by", uncrowded),
+    "is wrong about weights": (on_backend("Sums"), "shared_constants", "is off by", unweighted),
     "holds state": (Holder, "state", "step 1: the process died"),
     "has a memory": (on_backend("Sums"), "state", "output 0 is off by", stale()),
-    "has a memory in branches": (on_backend("Sums"), "control_flow", "step 2: ", stale()),
+    "is wrong in a branch": (on_backend("Sums"), "control_flow", "step 2: ", negative),
     "pads": (on_backend("Sums"), "dynamic_shapes", "shape", largest),
     "loses NaN": (on_backend("Sums"), "dtypes", "step 2: output 0 is off by nan", finite),
 }

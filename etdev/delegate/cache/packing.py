@@ -15,10 +15,14 @@ from executorch.exir.scalar_type import ScalarType
 from etdev.delegate.cache.canonical import Uncacheable
 from etdev.delegate.cache.digests import Digests
 from etdev.delegate.cache.entry import CONVERTER, MALFORMED, Entry, natural
+from etdev.delegate.results import unknown_fields
 from etdev.errors import CacheError
-from etdev.upstream.emission import DataEntry, NamedDataStoreOutput, delegate_info
+from etdev.upstream.emission import DataEntry, NamedDataStoreOutput
 
 _Named = dict[str, DataEntry]
+# The fields that an entry holds, and their keys there.
+_RESULT = {"processed_bytes": "payload", "debug_handle_map": "handles", "data_store_output": "data"}
+_DATA = {"buffers": "buffers", "pte_data": "inside", "external_data": "outside"}
 CONVERTER.register_structure_hook(ScalarType, lambda value, _: ScalarType(value))
 
 
@@ -49,8 +53,9 @@ def unpacked(entry: Entry, count: int, who: str, weights: Digests) -> list[Prepr
 
 
 def _packed(result: PreprocessResult, blobs: list[bytes], weights: Digests) -> dict[str, Any]:
-    if delegate_info(result) is not None:
-        raise Uncacheable("the backend adds delegate info to the graph")
+    for value, known in ((result, _RESULT), (result.data_store_output, _DATA)):
+        if value is not None and (unknown := unknown_fields(value, known)):
+            raise Uncacheable(f"the backend returns {unknown}, which an entry can't hold")
 
     def blob(data: bytes) -> int:
         blobs.append(data)
@@ -71,6 +76,8 @@ def _unpacked(
     item: Mapping[str, Any], blobs: Sequence[bytes | memoryview], weights: Digests
 ) -> PreprocessResult:
     kept, data = item["data"], None
+    if {*item} - {*_RESULT.values()} or {*(kept or ())} - {*_DATA.values()}:
+        raise ValueError(item)
     if kept is not None:
         data = NamedDataStoreOutput(
             buffers=[

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import permutations
-from typing import Any
-
-from executorch.exir.lowered_backend_module import get_lowered_submodules
-
-from etdev.testing import programs
+from etdev.lowerer import Lowerer
+from etdev.registry import Registry
+from etdev.schema.plan import MethodPlan
 from etdev.testing.contract import contract
 from etdev.testing.fakes import Accelerator, unbuildable
-from etdev.testing.programs import Layer, Pointwise, Scaled, exported
-from etdev.testing.subject import Skipped, Subject
+from etdev.testing.programs import Layer, Pointwise, Scaled, noted
+from etdev.testing.subject import Subject, delegates
+
+# Nodes of a program that another plugin takes in turn, evenly spread over a larger program.
+_MOST = 8
 
 
 @contract(
@@ -20,24 +19,27 @@ from etdev.testing.subject import Skipped, Subject
     "installing another backend must not disable this one",
 )
 def beside_others(subject: Subject) -> None:
-    alone = subject.owned(subject.lowerer().plan(exported(Pointwise))["forward"])
-    rivals = (Accelerator("rival", ops=("mul",)), Accelerator("other", ops=("sub",)))
-    for order in permutations((None, *rivals)):
-        place = order.index(None)
-        _check_order(subject, alone, order[:place], order[place + 1 :])
+    for program, plan in subject.claimed(Pointwise):
+        alone = subject.owned(plan)
+        one = Accelerator("rival", nodes=contested(plan, subject))
+        two = Accelerator("other", ("sub",))
+        for before in ((), (one,), (two,), (one, two)):
+            behind = [rival for rival in (one, two) if rival not in before]
+            beside = subject.lowerer(*behind, first=before).plan(program)["forward"]
+            owned, earlier = subject.owned(beside), {rival.name for rival in before}
+            assert before or owned == alone, "a plugin behind it changed what it has"
+            taken = {entry.node for entry in beside.ledger if entry.owner in earlier}
+            lost = alone - owned - taken
+            # A group that lost one node may be dropped as a whole.
+            assert not lost or owned, f"it lost {sorted(lost)}, which nobody took"
+        subject.looked = True
 
 
-def _check_order(
-    subject: Subject, alone: set[str], before: Sequence[Any], behind: Sequence[Any]
-) -> None:
-    plan = subject.lowerer(*behind, first=before).plan(exported(Pointwise))["forward"]
-    owned, earlier = subject.owned(plan), {rival.name for rival in before}
-    if not before:
-        assert owned == alone, "a plugin behind it changed what it has"
-    taken = {entry.node for entry in plan.ledger if entry.owner in earlier}
-    lost = alone - owned - taken
-    # A group that lost one node may be dropped as a whole.
-    assert not lost or owned, f"it lost {sorted(lost)}, which nobody took"
+def contested(plan: MethodPlan, subject: Subject) -> tuple[str, ...]:
+    """Return the name of a node to take from a program, if there is one; at best not its own."""
+    own, ops = subject.owned(plan), [e for e in plan.ledger if e.op.startswith("aten.")]
+    names = sorted((entry.node for entry in ops if "sym_" not in entry.op), key=own.__contains__)
+    return tuple(names[:1])
 
 
 @contract(
@@ -45,12 +47,11 @@ def _check_order(
     "the host drops groups that lost a node, and keeps the other groups",
 )
 def torn_claims(subject: Subject) -> None:
-    unfit = subject.unfit()
-    for kind in (Pointwise, Layer):
-        program = exported(kind)
-        for node in sorted(subject.owned(subject.lowerer().plan(program)["forward"])):
-            lowerer = subject.lowerer(first=[Accelerator("rival", nodes=(node,))])
-            _ = lowerer.plan(program) if unfit else lowerer.lower(program)
+    for program, plan in subject.claimed(Pointwise, Layer):
+        own = sorted(subject.owned(plan))
+        for node in own[:: 1 + len(own) // _MOST]:
+            subject.lower(subject.lowerer(first=[Accelerator("rival", nodes=(node,))]), program)
+        subject.looked = True
 
 
 @contract(
@@ -58,8 +59,12 @@ def torn_claims(subject: Subject) -> None:
     "programs may have delegates before etdev lowers them",
 )
 def foreign_delegates(subject: Subject) -> None:
-    for kind in (Pointwise, Scaled):
-        program = programs.delegated(kind)
+    for source, alone in subject.claimed(Pointwise, Scaled):
+        products = [entry.node for entry in alone.ledger if entry.op == "aten.mul.Tensor"]
+        nodes = tuple(products) or contested(alone, subject)
+        earlier = Accelerator("earlier", nodes=nodes, constants=False)
+        lowered = Lowerer([earlier], registry=Registry(), cache=False).lower(source)
+        program = noted(lowered.edge.exported_program())
         weights = set(program.graph_signature.inputs_to_parameters)
         plan = subject.lowerer().plan(program)["forward"]
         said = [entry for entry in plan.ledger if entry.foreign]
@@ -68,6 +73,7 @@ def foreign_delegates(subject: Subject) -> None:
         mine = [p for p in plan.partitions if p.plugin == subject.name]
         held = weights & {constant.name for p in mine for constant in p.constants}
         assert not held, f"it claims {min(held, default='')}, which only a delegate reads"
+        subject.looked |= bool(said)
 
 
 @contract(
@@ -75,14 +81,11 @@ def foreign_delegates(subject: Subject) -> None:
     "with on_failure = fallback, every plugin is asked again while a lowering goes on",
 )
 def others_failures(subject: Subject) -> None:
-    alone = subject.owned(subject.lowerer().plan(exported(Pointwise))["forward"])
-    if not alone:
-        raise Skipped("it claims nothing of the program")
-    subject.compiling()
-    rival = unbuildable("rival")
-    lowerer = subject.lowerer(first=[rival], on_failure="fallback")
-    lowered = lowerer.lower(exported(Pointwise))
-    owned = subject.owned(lowered.plan["forward"])
-    assert owned == alone, f"it got {sorted(owned)} of {sorted(alone)}"
-    modules = get_lowered_submodules(lowered.edge.exported_program().graph_module)
-    assert modules, "nothing was compiled"
+    for program, plan in subject.claimed(Pointwise):
+        subject.compiling()
+        lowerer = subject.lowerer(first=[unbuildable("rival")], on_failure="fallback")
+        lowered, alone = lowerer.lower(program), subject.owned(plan)
+        owned = subject.owned(lowered.plan["forward"])
+        assert owned == alone, f"it got {sorted(owned)} of {sorted(alone)}"
+        assert delegates(lowered), "nothing was compiled"
+        subject.looked = True

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from torch.export import ExportedProgram
+
+from etdev.cli.streams import moved
 from etdev.graph.snapshot import Snapshot
 from etdev.hookspecs import API
 from etdev.registry import answers
+from etdev.schema.reasons import RESERVED, SILENT
 from etdev.testing import global_settings
 from etdev.testing.contract import contract
-from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared, exported
+from etdev.testing.programs import PROGRAMS, Layer, Pointwise, Shared
 from etdev.testing.subject import Skipped, Subject
+
+# Plans of a program. A plugin that tosses a coin gives the same one a few times in a row.
+_TIMES = 8
+# Letters of a reason, which is a cell of a table.
+_LONGEST = 1_000
+
+
+@contract(
+    "it has etdev's hooks, and says which version of them it was written for",
+    "a newer etdev can then leave it out with a warning, instead of calling it wrongly",
+)
+def api(subject: Subject) -> None:
+    said = getattr(subject.plugin.implementation, "etdev_api", None)
+    assert said is not None, f"it has no etdev_api; write etdev_api = {API} in its class"
+    subject.looked = True
 
 
 @contract(
@@ -21,20 +41,15 @@ from etdev.testing.subject import Skipped, Subject
     "`etdev plugins` calls every probe and must stay quick",
 )
 def probe(subject: Subject) -> None:
+    plugin = subject.plugin
+    if "probe" not in plugin.hooks:
+        raise Skipped("it has no probe")
     start = time.perf_counter()
-    answers.probe(subject.plugin)
+    answers.probe(plugin)
     if subject.requirements.quick_probe:
         seconds = time.perf_counter() - start
         assert seconds < 1, f"it took {seconds:.1f} s; do slow work in compile_context"
-
-
-@contract(
-    "it says which version of the hooks it was written for",
-    "a newer etdev can then leave it out with a warning, instead of calling it wrongly",
-)
-def api(subject: Subject) -> None:
-    said = getattr(subject.plugin.implementation, "etdev_api", None)
-    assert said is not None, f"it has no etdev_api; write etdev_api = {API} in its class"
+    subject.looked = True
 
 
 @contract(
@@ -42,8 +57,24 @@ def api(subject: Subject) -> None:
     "the host rejects claims of unknown nodes, cyclic partitions, and changes of the graph",
 )
 def claims(subject: Subject) -> None:
-    for kind in PROGRAMS:
-        subject.lowerer().plan(exported(kind))
+    for _ in subject.claimed(*PROGRAMS):
+        subject.looked = True
+
+
+@contract(
+    "the same program gets the same plan from a new plugin and from one that was used before",
+    "the same model must give the same bytes, today and in a process that lowers many",
+)
+def repeatable(subject: Subject) -> None:
+    for program in subject.programs(Pointwise, Layer):
+        used, plans = subject.lowerer(), []
+        for number in range(_TIMES):
+            lowerer = subject.lowerer() if number % 2 else used
+            subject.reseed(number)
+            plans.append(lowerer.plan(program))
+        texts = {plan.to_json() for plan in plans}
+        assert len(texts) == 1, f"it got {len(texts)} different plans"
+        subject.looked |= bool(subject.owned(plans[0]["forward"]))
 
 
 @contract(
@@ -51,13 +82,24 @@ def claims(subject: Subject) -> None:
     "users keep using their model, and `etdev plan --json` prints to stdout",
 )
 def callers_own(subject: Subject) -> None:
-    program = exported(Layer)
-    before, out = Snapshot.of(program), io.StringIO()
-    with contextlib.redirect_stdout(out):
-        subject.lowerer().plan(program)
-    changed = before.difference(program)
-    assert not changed, f"{changed} changed"
-    assert not out.getvalue(), f"it printed {out.getvalue()[:60]!r}"
+    for program in subject.programs(Layer):
+        before = Snapshot.of(program)
+        with _quiet():
+            subject.lower(subject.lowerer(), program)
+        changed = before.difference(program)
+        assert not changed, f"{changed} changed"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Refuse what Python, C or another process writes to standard output meanwhile."""
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+        with moved(1, file.fileno()), redirect_stdout(file):
+            yield
+        file.flush()
+        file.seek(0)
+        text = file.read()
+    assert not text, f"it printed {text[:60]!r}"
 
 
 @contract(
@@ -65,13 +107,14 @@ def callers_own(subject: Subject) -> None:
     "the user's code and other plugins run in the same process; the host does not check",
 )
 def settings(subject: Subject) -> None:
-    # The first time also imports modules, which may change more.
-    _setting_changes(subject)
-    changes = _setting_changes(subject)
-    assert not changes, "; ".join(dict.fromkeys(changes))
+    for program in subject.programs(Layer):
+        # The first time also imports modules, which may change more.
+        _setting_changes(subject, program)
+        changes = _setting_changes(subject, program)
+        assert not changes, "; ".join(dict.fromkeys(changes))
 
 
-def _setting_changes(subject: Subject) -> list[str]:
+def _setting_changes(subject: Subject, program: ExportedProgram) -> list[str]:
     """Plan, and compile where that works here; return which hook changed which setting."""
     changes: list[str] = []
     lowerer = subject.lowerer()
@@ -91,7 +134,7 @@ def _setting_changes(subject: Subject) -> list[str]:
         lambda *_: before.append(global_settings.read()), after
     )
     try:
-        _ = (lowerer.plan if subject.unfit(plugin) else lowerer.lower)(exported(Layer))
+        subject.lower(lowerer, program)
     finally:
         stop()
         late = global_settings.put_back(all_before)
@@ -105,7 +148,17 @@ def _setting_changes(subject: Subject) -> list[str]:
 def reasons(subject: Subject) -> None:
     if not subject.requirements.reasons:
         raise Skipped("requirements.reasons is off")
-    for kind in (Pointwise, Layer, Shared):
-        ledger = subject.lowerer().plan(exported(kind))["forward"].ledger
-        silent = [e.node for e in ledger for v in e.verdicts if v.code == "silent"]
+    for program in subject.programs(Pointwise, Layer, Shared):
+        ledger = subject.lowerer().plan(program)["forward"].ledger
+        said = [(e.node, v) for e in ledger for v in e.verdicts if v.plugin == subject.name]
+        silent = [node for node, verdict in said if verdict.code == SILENT.code]
         assert not silent, f"it gives no reason for {', '.join(silent)}"
+        for node, verdict in said:
+            if verdict.code in RESERVED:
+                continue
+            size = len(verdict.text)
+            assert verdict.text.strip(), f"it gives no text with the code of its reason for {node}"
+            assert size <= _LONGEST, f"its reason for {node} has {size} letters: {verdict}"[:200]
+            subject.looked = True
+    if not subject.looked:
+        raise Skipped("it refuses nothing of the programs")

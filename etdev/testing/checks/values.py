@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
+from etdev.graph.nodes import graph_modules
 from etdev.testing import programs
+from etdev.testing.checks.neighbours import contested
 from etdev.testing.contract import contract
-from etdev.testing.fakes import Accelerator
+from etdev.testing.fakes import FAKE, Accelerator
 from etdev.testing.programs import Branch, Counter, Layer, Pointwise, Scaled, Shared, exported
 from etdev.testing.subject import Skipped, Subject
+from etdev.upstream.trees import pytree
 
 X, Y = programs.X, programs.Y
 # Two steps of rounding that eager PyTorch has between any two ops.
-_HALF = 5e-3
+_ROUNDING = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
 
 
-def _values(subject: Subject, kind: Any, *calls: Any, dynamic: bool = False) -> bool:
+def _values(subject: Subject, kind: Any, *calls: Any, dynamic: bool = False) -> None:
     program = exported(kind, dynamic)
-    return subject.compare(subject.lowerer(), program, kind().eval(), calls)
+    subject.looked |= subject.compare(subject.lowerer(), program, kind().eval(), calls)
 
 
-def _something(*compared: bool) -> None:
-    """Skip the check if the plugin claimed nodes of none of its programs."""
-    if not any(compared):
-        raise Skipped("it claims nothing of the programs")
+def _own_values(subject: Subject, concerned: Callable[[ExportedProgram], object]) -> None:
+    """Compare the author's models whose programs the check is about."""
+    for model, calls in subject.models:
+        program = programs.exported_own(model, calls)
+        if concerned(program):
+            # In sizes that grow and shrink.
+            turns = [*calls, *reversed(calls)]
+            subject.looked |= subject.compare(subject.lowerer(), program, model, turns)
 
 
 @contract("its delegates compute PyTorch's values", "a fast wrong number is useless")
 def values(subject: Subject) -> None:
-    pointwise = _values(subject, Pointwise, (X, Y), (Y, X))
-    _something(pointwise, _values(subject, Layer, (X,), (Y,)))
+    _values(subject, Pointwise, (X, Y), (Y, X))
+    _values(subject, Layer, (X,), (Y,))
 
 
 @contract(
@@ -42,10 +52,10 @@ def own_models(subject: Subject) -> None:
     if not subject.models:
         raise Skipped("no models are given")
     for model, calls in subject.models:
-        with torch.no_grad():
-            program = programs.noted(torch.export.export(model.eval(), tuple(calls[0])))
-        compared = subject.compare(subject.lowerer(), program, model, calls)
-        assert compared, f"it claims nothing of {type(model).__name__}"
+        program = programs.exported_own(model, calls)
+        plan = subject.lowerer().plan(program)["forward"]
+        assert subject.owned(plan), f"it claims nothing of {type(model).__name__}"
+        subject.looked |= subject.compare(subject.lowerer(), program, model, calls)
 
 
 @contract(
@@ -55,14 +65,20 @@ def own_models(subject: Subject) -> None:
 def values_beside_others(subject: Subject) -> None:
     import executorch.backends.xnnpack.xnnpack_preprocess  # noqa: F401
 
-    simulated = subject.simulators.keys()
     # A rival that runs in the same place as the plugin.
-    backend = "FakeAccelerator" if simulated else "XnnpackBackend"
-    rival = Accelerator("rival", ops=("mul.Tensor",), backend=backend)
-    program = exported(Pointwise)
-    lowerers = subject.lowerer(rival), subject.lowerer(first=[rival])
-    calls = [(X, Y), (Y, X)]
-    _something(*[subject.compare(one, program, Pointwise(), calls) for one in lowerers])
+    backend = FAKE if subject.simulators else "XnnpackBackend"
+    rival = Accelerator("rival", ("mul.Tensor",), backend=backend)
+    cases: list[Any] = [(exported(Pointwise), Pointwise(), [(X, Y), (Y, X)], rival)]
+    for model, calls in subject.models:
+        # Delegates of dynamic sizes can't be run beside simulated ones.
+        program = programs.noted(programs.export(model, calls[:1]))
+        plan = subject.lowerer().plan(program)["forward"]
+        rival = Accelerator("rival", nodes=contested(plan, subject))
+        cases.append((program, model, [calls[0]] * 2, rival))
+    for *case, rival in cases:
+        for lowerer in (subject.lowerer(rival), subject.lowerer(first=[rival])):
+            both = rival.name in lowerer.plan(case[0])["forward"].ledger.owned()
+            subject.looked |= subject.compare(lowerer, *case) and both
 
 
 @contract(
@@ -70,7 +86,9 @@ def values_beside_others(subject: Subject) -> None:
     "a weight that two delegates or a kernel read is stored once, or twice the same",
 )
 def shared_constants(subject: Subject) -> None:
-    _something(_values(subject, Shared, (X,), (Y,)), _values(subject, Scaled, (X,), (Y,)))
+    _values(subject, Shared, (X,), (Y,))
+    _values(subject, Scaled, (X,), (Y,))
+    _own_values(subject, lambda program: program.state_dict or program.constants)
 
 
 @contract(
@@ -78,12 +96,14 @@ def shared_constants(subject: Subject) -> None:
     "a delegate with a frozen cache repeats the first token forever",
 )
 def state(subject: Subject) -> None:
-    _something(_values(subject, Counter, (X,), (Y,), (X,)))
+    _values(subject, Counter, (X,), (Y,), (X,))
+    _own_values(subject, lambda program: program.graph_signature.buffers_to_mutate)
 
 
 @contract("control flow takes the right branch", "a delegate can't hold a branch")
 def control_flow(subject: Subject) -> None:
-    _something(_values(subject, Branch, (X.abs(),), (-X.abs(),)))
+    _values(subject, Branch, (X.abs(),), (-X.abs(),))
+    _own_values(subject, lambda program: len(graph_modules(program.graph_module)) > 1)
 
 
 @contract(
@@ -91,9 +111,10 @@ def control_flow(subject: Subject) -> None:
     "backends that plan for the largest size return the largest",
 )
 def dynamic_shapes(subject: Subject) -> None:
-    rows = [torch.linspace(-1, 1, 4 * n).reshape(n, 4) for n in (1, 3, 8)]
-    layer = _values(subject, Layer, *[(x,) for x in rows], dynamic=True)
-    _something(layer, _values(subject, Pointwise, *[(x, x + 1) for x in rows], dynamic=True))
+    rows = [torch.linspace(-1, 1, 4 * n).reshape(n, 4) for n in (1, 3, 8, 2, 1)]
+    _values(subject, Layer, *[(x,) for x in rows], dynamic=True)
+    _values(subject, Pointwise, *[(x, x + 1) for x in rows], dynamic=True)
+    _own_values(subject, lambda program: program.range_constraints)
 
 
 @contract(
@@ -101,15 +122,45 @@ def dynamic_shapes(subject: Subject) -> None:
     "a claim of unsupported values gives wrong numbers later",
 )
 def dtypes(subject: Subject) -> None:
-    compared = []
+    if not subject.requirements.dtypes:
+        raise Skipped("requirements.dtypes is empty")
+    own = ((Pointwise(), [(X, Y)]), *subject.models)
     for name in subject.requirements.dtypes:
         dtype = getattr(torch, name)
-        inputs = (X.to(dtype), Y.to(dtype))
-        program = programs.noted(torch.export.export(Pointwise(), inputs))
-        calls = [inputs]
-        if subject.requirements.special and dtype.is_floating_point:
-            odd = torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0]] * 2, dtype=dtype)
-            calls += [(odd, inputs[1]), (inputs[0], odd)]
-        half = _HALF if dtype == torch.float16 else 0.0
-        compared.append(subject.compare(subject.lowerer(), program, Pointwise(), calls, half))
-    _something(*compared)
+        for model, calls in filter(None, (_cast(*pair, dtype) for pair in own)):
+            program = programs.noted(programs.export(model, calls))
+            special = subject.requirements.special and dtype.is_floating_point
+            turns = [*calls, *_odd(calls[0])] if special else calls
+            rounding = _ROUNDING.get(dtype, 0.0)
+            subject.looked |= subject.compare(subject.lowerer(), program, model, turns, rounding)
+
+
+def _cast(
+    model: torch.nn.Module, calls: programs.Calls, dtype: torch.dtype
+) -> tuple[torch.nn.Module, list[tuple[Any, ...]]] | None:
+    """Return a model and its calls in another dtype; None if eager PyTorch can't run them."""
+
+    def converted(value: Any) -> Any:
+        floats = torch.is_tensor(value) and value.is_floating_point()
+        return value.to(dtype) if floats else value
+
+    cast, given = copy.deepcopy(model).eval(), pytree.tree_map(converted, [*map(tuple, calls)])
+    try:
+        if dtype.is_floating_point:
+            cast.to(dtype)
+        programs.export(cast, given)
+    except Exception:  # Whatever torch raises.
+        return None
+    return cast, given
+
+
+def _odd(inputs: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return calls with NaN and infinities in one input each."""
+    calls = []
+    for place, value in enumerate(inputs):
+        if torch.is_tensor(value) and value.is_floating_point():
+            odd = value.clone(memory_format=torch.contiguous_format)
+            few = odd.view(-1)[:3]
+            few.copy_(torch.tensor([float("nan"), float("inf"), -float("inf")])[: few.numel()])
+            calls.append((*inputs[:place], odd, *inputs[place + 1 :]))
+    return calls

@@ -104,13 +104,31 @@ def test_a_buffer_in_a_file_is_read(tmp_path):
         ({"processed_bytes": 3}, "buffer of int"),
         ({"processed_bytes": None}, "buffer of NoneType"),
         ({"debug_handle_map": {1: object()}}, "the debug handles {1: <object"),
-        ({"_delegate_info_meta": {}}, "delegate info"),
+        ({"_delegate_info_meta": {}}, "returns _delegate_info_meta, which an entry can't hold"),
     ],
 )
 def test_what_an_entry_can_not_keep_is_named(fault, why):
     broken = PreprocessResult(**{"processed_bytes": b"", **fault})
     with pytest.raises(Uncacheable, match=why):
         packed([broken], KEY, {}, Digests())
+
+
+def test_a_field_that_an_entry_has_no_place_for_is_not_dropped():
+    for change in (
+        lambda one: setattr(one, "scratch", [1]),
+        lambda one: setattr(one.data_store_output, "scratch", [1]),
+    ):
+        one = result(b"x")
+        change(one)
+        with pytest.raises(Uncacheable, match="returns scratch, which an entry can't hold"):
+            packed([one], KEY, {}, Digests())
+    sound = packed([result(b"x")], KEY, {}, Digests())
+    for place in (sound.content[0], sound.content[0]["data"]):
+        place["scratch"] = [1]
+        with pytest.raises(CacheError, match="make no sense"):
+            unpacked(sound, 1, "test", Digests())
+        del place["scratch"]
+    assert len(unpacked(sound, 1, "test", Digests())) == 1
 
 
 SOUND = packed([result(b"payload", {1: (2,)})], KEY, {"plugin": "x"}, Digests()).to_bytes()
