@@ -34,8 +34,7 @@ def checked(partition: Partition, result: Any) -> PreprocessResult:
     if not isinstance(result, PreprocessResult):
         raise _fault(partition, f"returned {_shown(result)}", _RESULT)
     if unknown := unknown_fields(result, _FIELDS):
-        what = f"returned {unknown}, which this etdev can't write"
-        raise _fault(partition, what, "leave the plugin out")
+        raise _fault(partition, f"returned {unknown}, which this etdev can't write", "leave it out")
     payload, data = result.processed_bytes, result.data_store_output
     for what, value, kinds, cure in (
         ("a PreprocessResult with processed_bytes", payload, _BYTES, "give bytes"),
