@@ -53,12 +53,14 @@ def own_streams(context: click.Context, quiet: bool) -> Iterator[None]:
     results = context.meta[_KEY] = _unmoved(out, 1)
     shown = _unmoved(err, 2)
     noise = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(2)
-    with moved(1, noise), moved(2, noise), redirect_stdout(shown), redirect_stderr(shown):
+    with _moved(1, noise), _moved(2, noise), redirect_stdout(shown), redirect_stderr(shown):
         os.close(noise)
         try:
             yield
         finally:
             # Buffers may hold other prints, which would appear on the real stdout later.
+            with suppress(OSError, AttributeError, TypeError):
+                ctypes.CDLL(None).fflush(None)
             for stream in (results, shown, out):
                 with suppress(OSError, ValueError):
                     stream.flush()
@@ -74,22 +76,15 @@ def _give_up_stdout() -> None:
 
 
 @contextmanager
-def moved(descriptor: int, target: int) -> Iterator[None]:
-    """Have a descriptor write to the file of another one meanwhile, C's buffers included."""
+def _moved(descriptor: int, target: int) -> Iterator[None]:
+    """Have a descriptor write to the file of another one meanwhile."""
     saved = os.dup(descriptor)
-    _flush_c()
     os.dup2(target, descriptor)
     try:
         yield
     finally:
-        _flush_c()
         os.dup2(saved, descriptor)
         os.close(saved)
-
-
-def _flush_c() -> None:
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).fflush(None)
 
 
 def _unmoved(stream: IO[str], descriptor: int) -> IO[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,7 +12,6 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from etdev.cli.streams import moved
 from etdev.graph.snapshot import Snapshot
 from etdev.hookspecs import API
 from etdev.registry import answers
@@ -94,8 +95,16 @@ def callers_own(subject: Subject) -> None:
 def _quiet() -> Iterator[None]:
     """Refuse what Python, C or another process writes to standard output meanwhile."""
     with tempfile.TemporaryFile("w+", errors="replace") as file:
-        with moved(1, file.fileno()), redirect_stdout(file):
-            yield
+        saved = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        try:
+            with redirect_stdout(file):
+                yield
+        finally:
+            # C has a buffer of its own.
+            ctypes.CDLL(None).fflush(None)
+            os.dup2(saved, 1)
+            os.close(saved)
         file.flush()
         file.seek(0)
         text = file.read()
