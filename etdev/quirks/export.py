@@ -93,7 +93,6 @@ IGNORED_INPUTS = Quirk(
         "was exported with one tensor as two inputs and ignores {found.name!r}",
         "export it with different tensors",
         error=SourceError,
-        warns=True,
     ),
 )
 QUIRKS = (MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS)

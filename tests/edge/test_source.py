@@ -287,15 +287,15 @@ def test_a_tensor_given_as_two_inputs_is_exported_as_two():
     assert torch.equal(exported(x, y=x + 1), Sum()(x, x + 1))
 
 
-def test_a_program_exported_with_one_tensor_as_two_inputs_is_warned_about():
+def test_a_program_exported_with_one_tensor_as_two_inputs_is_refused():
     x = torch.ones(2)
     method = Method("forward", torch.export.export(Sum(), (x, x)))
-    with pytest.warns(EtdevWarning) as caught:
+    with pytest.raises(SourceError) as caught:
         method.export(Table(QUIRKS))
-    assert [str(warning.message) for warning in caught] == [
+    assert str(caught.value) == (
         "forward: was exported with one tensor as two inputs and ignores 'x'; "
         "export it with different tensors"
-    ]
+    )
 
 
 def test_a_program_takes_no_dynamic_shapes(program):

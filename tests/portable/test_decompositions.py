@@ -481,3 +481,18 @@ def test_samples_at_places_that_are_not_there():
 
     samplers = [sampler(*way, corners) for way in ways for corners in (True, False)]
     agree(samplers, (image, grid), (image, grid * 0.2))
+
+
+@pytest.mark.parametrize("size", [(2, 6), (2, 2), (12,), (0, 3), ()])
+def test_what_is_resized_keeps_its_first_elements(size):
+    def resized(x):
+        return (x * 2).resize_(size), (x + 1).resize_as_(torch.ones(size)), (x[1:] * 2).resize_(2)
+
+    agree([resized], (torch.randn(3, 4),), (torch.randn(3, 4),))
+
+
+def test_what_is_resized_to_more_than_it_has_is_refused():
+    with pytest.raises(
+        LoweringError, match=r"neither ExecuTorch nor torch decomposes aten\.resize"
+    ):
+        Lowerer([]).lower(Calls(lambda x: (x * 2).resize_(5, 5)), (torch.randn(3, 4),))

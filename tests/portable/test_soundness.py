@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from models.small import Function
-from toys.runtime import assert_agrees
+from toys.runtime import assert_agrees, execute
 
 from etdev import Lowerer
 
@@ -161,6 +161,22 @@ def test_labels_after_the_first_missing_one_do_not_count(reduction):
     edges = X.clone()
     edges[0, 2], edges[1, 0] = NAN, math.inf
     agree(loss, (X, labels), (X, labels.flip(0) * 0 - 1), (edges, labels))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_row_or_a_number_may_have_labels(reduction):
+    def loss(x, labels):
+        return torch.nn.functional.multilabel_margin_loss(x, labels, reduction=reduction)
+
+    agree(loss, (X[0], torch.tensor([1, -1, 0, 0])), (X[1], torch.tensor([3, 0, 1, -1])))
+    agree(loss, (X[0, 0], torch.tensor(0)), (X[0, 1], torch.tensor(-1)))
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 1.0])
+def test_what_dropout_keeps_is_scaled(p):
+    dropout = Function(lambda x: torch.nn.functional.dropout(x, p))
+    (values,), _ = execute(Lowerer([]).lower(dropout, (torch.ones(9),)), *[(torch.ones(9),)] * 2)
+    assert set(values.tolist()) <= {0.0, float(torch.tensor(1 / (1 - p)) if p < 1 else 0)}
 
 
 def test_nothing_is_sorted():

@@ -263,6 +263,8 @@ for shift in ("left", "right"):
 
 # torch's decompositions, which Core ATen leaves to kernels.
 LABELS = torch.tensor([[0, 1, -1, 0], [2, -1, 0, 0], [3, 0, 1, 2]])
+# The largest value shows whether what was kept was scaled.
+case("native_dropout", lambda x: functional.dropout(x, 0.25).amax(), torch.ones(4, 600))
 case("multilabel_margin_loss", functional.multilabel_margin_loss, (X, LABELS))
 case(
     "index_add-out_of_range",

@@ -173,6 +173,25 @@ def factors_of_products() -> Repro:
 
 
 @repro
+def limits_left_out() -> Repro:
+    # torch leaves out an argument that is as by default, here the 1.
+    return xnnpack(nn.Sequential(nn.Linear(8, 8), nn.Hardtanh(0, 1)), X * 3, expects="error")
+
+
+@repro
+def activations_in_a_row() -> Repro:
+    rows = [
+        nn.Sequential(nn.Linear(8, 8), nn.ReLU6(), nn.ReLU()),
+        nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Hardtanh(-0.5, 2)),
+        nn.Sequential(nn.Linear(8, 8), nn.Hardtanh(-0.3, 0.2), nn.Hardtanh(-0.2, 0.3), nn.ReLU()),
+        nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()),
+    ]
+    return xnnpack(
+        model(lambda net, x: [row(x) for row in net.rows], rows=nn.ModuleList(rows)), X * 9
+    )
+
+
+@repro
 def symbolic_factors() -> Repro:
     shapes = (({0: Dim("rows", min=2, max=8)},),)
     added = model(lambda _, x: torch.add(x, x.exp(), alpha=x.shape[0]) + 1)

@@ -50,11 +50,7 @@ REFUSED = {
 # Cells that are wrong or fail today, and why.
 KNOWN = {
     ("dtypes.roots", "cpu"): "XNNPACK's square root of -inf or inf is another, see its option nan",
-    ("dtypes.integers_beside_halves", "openvino, cpu"): "OpenVINO makes the largest integers "
-    "finite in float16, where PyTorch's are infinite",
     ("aliases.value_returned_thrice", "cpu"): "XNNPACK's sine of the largest float32 is NaN",
-    ("state.copied_from_halves", "openvino, cpu"): "OpenVINO makes the largest float32 a finite "
-    "float16, where PyTorch's is infinite",
 }
 QUICK = [
     *("state.counter", "state.shifted_through_two", "state.put_rows", "state.copied_from_a_row"),

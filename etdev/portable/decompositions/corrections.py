@@ -24,8 +24,10 @@ _MEAN, _SUM = 1, 2
 
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Labels after the first -1 don't count; torch's decomposition counts them as label 0."""
-    rows, labels = x.reshape(-1, x.shape[-1]), target.reshape(-1, x.shape[-1])
-    count = x.shape[-1]
+    if x.dim() < 2 and reduction not in (_MEAN, _SUM):
+        raise NotImplementedError("torch takes the loss of one row for a vector")
+    count = x.shape[-1] if x.dim() else 1
+    rows, labels = x.reshape(-1, count), target.reshape(-1, count)
     places = torch.arange(count, device=x.device)
     end = torch.amin(torch.where(labels == -1, places, count), -1, keepdim=True)
     counts = places < end
@@ -34,7 +36,7 @@ def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[
     margin = 1 - torch.gather(rows, 1, label).unsqueeze(-1) + rows.unsqueeze(1)
     read = counts.unsqueeze(-1) & ~is_label.unsqueeze(1)
     loss = torch.where(read, _positive(margin) / count, 0).sum((1, 2))
-    return _reduced(loss, x, reduction), is_label.to(x.dtype).reshape(target.shape)
+    return _reduced(loss, reduction), is_label.to(x.dtype).reshape(target.shape)
 
 
 def _multilabel_loss(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
@@ -47,13 +49,11 @@ def _positive(margin: Tensor) -> Tensor:
     return torch.where(margin > 0, margin, 0)
 
 
-def _reduced(loss: Tensor, x: Tensor, reduction: int) -> Tensor:
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
     """Return the loss of rows, or what it is reduced to."""
     if reduction == _MEAN:
         return loss.mean()
-    if reduction == _SUM:
-        return loss.sum()
-    return loss if x.dim() == 2 else loss.reshape(())
+    return loss.sum() if reduction == _SUM else loss
 
 
 def _linear(

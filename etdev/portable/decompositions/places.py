@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,16 @@ def _as_strided_scatter(
         places = places.unsqueeze(-1) + torch.arange(fixed(length)) * fixed(step)
     flat = x.reshape(-1).index_put([places.reshape(-1)], source.reshape(-1))
     return flat.view(x.shape)
+
+
+def _resize(x: Tensor, size: Sequence[int], *, memory_format: Any = None) -> Tensor:
+    """Take the first elements in memory; what lies behind the last one is undefined."""
+    count = math.prod(map(fixed, size))
+    if not x.is_contiguous() or memory_format not in (None, torch.contiguous_format):
+        raise NotImplementedError("another order in memory")
+    if count > fixed(x.numel()):
+        raise NotImplementedError("more elements than there are")
+    return x.reshape(-1).narrow(0, 0, count).reshape(size)
 
 
 def _searchsorted(
@@ -98,6 +109,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.diagonal_scatter.default: _diagonal_scatter,
     aten.as_strided_scatter.default: _as_strided_scatter,
+    aten.resize.default: _resize,
     aten.searchsorted.Tensor: _searchsorted,
     aten.searchsorted.Scalar: _searchsorted_scalar,
     aten.bucketize.Tensor: _bucketize,

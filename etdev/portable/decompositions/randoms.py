@@ -67,6 +67,13 @@ def _bernoulli(x: Tensor, p: float = 0.5, generator: Any = None) -> Tensor:
     return (torch.rand(x.shape) < p).to(x.dtype)
 
 
+def _dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Tensor]:
+    """Scale what is kept by 1 / (1 - p), which the kernel does not."""
+    kept = torch.rand(x.shape) < (1 if train is False else 1 - p)
+    scale = 1 if train is False or p == 1 else 1 / (1 - p)
+    return x * kept.to(x.dtype) * scale, kept
+
+
 def randperm(n: int, **options: Any) -> Tensor:
     """Return the order of random numbers."""
     _, order = torch.topk(torch.rand(n, dtype=torch.float64), n)
@@ -103,5 +110,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.randint_like.default: _randint_like,
     aten.randint_like.low_dtype: _randint_like_from,
     aten.bernoulli.p: _bernoulli,
+    aten.native_dropout.default: _dropout,
     aten.multinomial.default: _multinomial,
 }

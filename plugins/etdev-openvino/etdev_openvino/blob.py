@@ -15,6 +15,8 @@ import struct
 from collections.abc import Collection
 from xml.etree import ElementTree
 
+from etdev_openvino.own_weights import give_own_weights
+
 # Offset and size of the document, of the weights and of the model.
 _HEADER = struct.Struct("<6Q")
 # What each byte of the XML is combined with by exclusive or, over and over.
@@ -39,10 +41,13 @@ def canonical(blob: bytes, known: Collection[str], precise: bool = False) -> byt
         if precise:
             raise ValueError("float32 can't be had, OpenVINO exported a model of unknown format")
         return blob
-    start = _start_of_model(blob)
-    model = _disguised(_text(_renamed(text, frozenset(known), precise)))
-    header = (*_HEADER.unpack_from(blob)[:5], len(model))
-    return b"".join([_HEADER.pack(*header), memoryview(blob)[_HEADER.size : start], model])
+    document, length, start, size, end, _ = _HEADER.unpack_from(blob)
+    net, data = _parsed(text), memoryview(blob)
+    own = [data[start + first :][:count] for first, count in give_own_weights(net, size)]
+    added = sum(map(len, own))
+    model = _disguised(_text(_renamed(net, frozenset(known), precise)))
+    header = _HEADER.pack(document, length, start, size + added, end + added, len(model))
+    return b"".join([header, data[_HEADER.size : end], *own, model])
 
 
 def text_of(blob: bytes) -> bytes:
@@ -86,9 +91,10 @@ def _text(net: ElementTree.Element) -> bytes:
     return b'<?xml version="1.0"?>\n' + body
 
 
-def _renamed(text: bytes, known: Collection[str], precise: bool) -> ElementTree.Element:
+def _renamed(
+    net: ElementTree.Element, known: Collection[str], precise: bool
+) -> ElementTree.Element:
     """Return the model with layers named by their node, type and number."""
-    net = _parsed(text)
     net.set("name", "Model")
     for layer in net.iter("layer"):
         own = f"{layer.get('type')}_{layer.get('id')}"

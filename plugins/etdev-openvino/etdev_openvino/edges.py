@@ -93,7 +93,9 @@ def nan_problem(
     if not any(tensor.dtype.is_floating_point for tensor in inputs):
         return None
     rounded = op == "div" and node.kwargs.get("rounding_mode") is not None
-    to_bool = op in ("_to_copy", "_to_dim_order_copy") and outputs[0].dtype == torch.bool
+    # It converts numbers beyond float16 to its largest one.
+    converts = op in ("_to_copy", "_to_dim_order_copy")
+    to_bool = converts and outputs[0].dtype in (torch.bool, torch.float16)
     # Channels are convolved with zeros of other groups.
     grouped = op == "convolution" and cast("int", node.args[8]) > 1
     if op in _LOSES_NAN or rounded or to_bool or grouped:

@@ -32,6 +32,15 @@ _CONVERT = ("_to_copy", "_to_dim_order_copy")
 _NOTHINGS = ("clone", "_clone_dim_order", "alias_copy", "detach_copy", "lift_fresh_copy", *_CONVERT)
 # Between the op that dequantises a weight and the layer that reads it.
 _VIEWS = ("permute_copy", "t_copy", "transpose_copy", "view_copy", "unsqueeze_copy")
+# Ops that hand on values as they are, or choose among them.
+_MOVES = (
+    *("abs", "amax", "amin", "cat", "clamp", "constant_pad_nd", "expand_copy", "flip", "gather"),
+    *("hardtanh", "index", "index_select", "max", "max_pool2d_with_indices", "maximum", "min"),
+    *("minimum", "neg", "pixel_shuffle", "relu", "repeat", "roll", "select_copy", "slice_copy"),
+    *("split_copy", "split_with_sizes_copy", "squeeze_copy", "unbind_copy", "where"),
+    *_NOTHINGS,
+    *_VIEWS,
+)
 # OpenVINO has only the first of their outputs.
 _NORMS = ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training")
 _FAIL = (
@@ -51,6 +60,7 @@ class Soundness:
         constants: Names of the graph inputs that are fixed when a delegate is compiled.
         fixed: These names, and those of the nodes that are computed from nothing else.
         quantised: Names of torchao's ops and of views of what they return.
+        halves: Names of the nodes whose float16 values were float32 before.
     """
 
     program: ExportedProgram
@@ -59,11 +69,13 @@ class Soundness:
     constants: dict[str, str] = field(init=False)
     fixed: set[str] = field(init=False)
     quantised: set[str] = field(init=False)
+    halves: set[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.constants = unwritten_constants(self.program)
         self.fixed = {*self.constants, *computed_from(self.program, self.constants)}
         self.quantised = _quantised_by_torchao(self.program)
+        self.halves = _rounded_to_half(self.program)
 
     def problem(self, node: Node) -> Reason | None:
         """Return why OpenVINO would fail on a node or return something else; or None."""
@@ -87,6 +99,9 @@ class Soundness:
             return _quantiser_problem(node)
         if not self.quantised.isdisjoint(source.name for source in node.all_input_nodes):
             return "quantised", "backends know a quantised layer by torchao's ops, which it reads"
+        rounded = any(source.name in self.halves for source in node.all_input_nodes)
+        if rounded and not _is_half(node):
+            return "rounding", "OpenVINO computes float16 in float32, and would not round to it"
         fixed = [
             source.meta["val"]
             for source in node.all_input_nodes
@@ -161,6 +176,23 @@ def _quantised_by_torchao(program: ExportedProgram) -> set[str]:
     return names
 
 
+def _rounded_to_half(program: ExportedProgram) -> set[str]:
+    """Names of conversions to float16, and of ops that move or choose among their values."""
+    names: set[str] = set()
+    for node in filter(_is_half, program.graph.nodes):
+        moves = node.target is operator.getitem or short(node) in _MOVES
+        sources = node.all_input_nodes
+        if (short(node) in _CONVERT and not _is_half(sources[0])) or (
+            moves and not names.isdisjoint(source.name for source in sources)
+        ):
+            names.add(node.name)
+    return names
+
+
+def _is_half(node: Node) -> bool:
+    return any(tensor.dtype == torch.float16 for tensor in _tensors(node))
+
+
 def _tensors(node: Node) -> Iterator[torch.Tensor]:
     value = node.meta.get("val")
     for item in value if isinstance(value, (list, tuple)) else [value]:
@@ -204,6 +236,8 @@ def _arguments_problem(node: Node) -> Reason | None:
         return "arguments", "OpenVINO can't compile a cat of one tensor"
     if op == "permute_copy" and any(dim < 0 for dim in args[1]):  # type: ignore
         return "arguments", "OpenVINO can't compile negative dimensions of permute"
+    if op == "native_group_norm" and args[0].meta["val"].dim() < 3:  # type: ignore[union-attr]
+        return "arguments", "OpenVINO can't compile a group norm of fewer than 3 dimensions"
     if op in ("amax", "amin") and (len(args) < 2 or not args[1]):
         return "arguments", f"OpenVINO can't compile {op} of all dimensions"
     return None

@@ -54,8 +54,9 @@ def assert_computes_what_eager_does(function, *inputs):
         (lambda x: nn.functional.layer_norm(x, (4,), torch.arange(4.0)), (X,),
          ("arange", "arguments")),
         (lambda x, i: x[i - 1, :, -i], (X, INDEX), ("index", "arguments")),
+        (lambda x: nn.functional.group_norm(x, 1), (X[0],), ("native_group_norm", "arguments")),
     ],
-    ids=["sum", "mean", "one element", "part", "condition", "twice", "arange", "indices"],
+    ids=["sum", "mean", "one element", "part", "condition", "twice", "arange", "indices", "norm"],
 )  # fmt: skip
 def test_what_openvino_loses_or_cannot_compile_is_refused(function, inputs, refused):
     assert refused in reasons(function, *inputs)
@@ -104,3 +105,46 @@ def test_rows_of_a_constant_table_are_not_rounded_beside_a_product():
 def test_float16_has_no_erf_and_no_truncated_division():
     refused = reasons(lambda x: (torch.erf(x), torch.div(x, x, rounding_mode="trunc")), X.half())
     assert refused == {("erf", "arguments"), ("div", "arguments")}
+
+
+def exact(function, *inputs):
+    """Compare with eager PyTorch without a tolerance."""
+    buffer = lowered(function, *inputs).to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for output, value in zip(method.execute(list(inputs)), flat(function(*inputs)), strict=True):
+        torch.testing.assert_close(output, value, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cat([x.half(), x]),
+        lambda x: torch.stack([x.half(), x]),
+        lambda x: torch.where(x > 0, x.half(), x),
+        lambda x: x.half() + x,
+        lambda x: x.half().float() * 2,
+        lambda x: x.half().reshape(4, 6).T.relu()[1:].float() + 1,
+        lambda x: x.half().split(2, 2)[1].float() + 1,
+        lambda x: torch.cat([x.half(), (x * 2).half()]).float() * 2,
+        lambda x: (x.half(), x.half().float(), x.half() * 2),
+        lambda x: (x * 1000).long().half().float() * 2,
+        lambda x: (x.half() == x, x.half() > 0.5002),
+    ],
+)
+def test_what_is_converted_to_float16_and_back_is_rounded(function):
+    torch.manual_seed(0)
+    exact(function, torch.randn(2, 3, 4) * 100)
+
+
+def test_a_float16_layer_between_float32_ones_stays_whole():
+    module = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU()).half()
+    taken = Lowerer([OpenVinoPlugin()]).plan(
+        Function(lambda x: module(x.half()).float() * 2), (torch.randn(2, 4),)
+    )
+    assert not taken["forward"].fallback
+
+
+def test_what_overflows_float16_is_infinite_with_exact_nan():
+    function = Function(lambda x: x.half() * 0.001)
+    lowered = Lowerer([OpenVinoPlugin(nan="exact")]).lower(function, (torch.ones(2),))
+    lowered.verify((torch.tensor([1e6, -1e6]),))
