@@ -9,6 +9,7 @@ from torch.export import ExportedProgram
 
 from etdev.graph import interpreted_copy
 from etdev.schema.compiler_cache import keep, kept
+from etdev_cpu.layers import short
 from etdev_cpu.own_weights import give_own_weights
 from etdev_cpu.payload import BACKEND_ID
 from etdev_cpu.sources import hide_sources
@@ -73,6 +74,9 @@ def _compiled(program: ExportedProgram, specs: list[CompileSpec]) -> PreprocessR
     copied = interpreted_copy(program)
     give_own_weights(copied)
     for node in copied.graph.nodes:
+        if node.op == "call_function" and short(node) == "hardtanh" and len(node.args) == 2:
+            # torch leaves out an upper limit of 1, and XNNPACK's compiler reads both limits.
+            node.args = (*node.args, 1.0)
         # Every pass copies all that this says of the passes before it, and nothing here reads it.
         node.meta.pop("from_node", None)
     # What was a layer in the whole program may have lost a part of it to another plugin.

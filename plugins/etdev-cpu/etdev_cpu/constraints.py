@@ -38,6 +38,7 @@ _STATIC = (CONVOLUTION, NORM)
 _RESHAPES = ("squeeze_copy", "unsqueeze_copy")
 # What XNNPACK computes with the channels last, in a batch.
 _OF_IMAGES = ("prelu", "max_pool2d", "avg_pool2d", "max")
+_ACTIVATIONS = ("relu", "hardtanh")
 # XNNPACK's own limit of dimensions.
 _RANK = 6
 # exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
@@ -116,6 +117,8 @@ def _of_arguments(node: Node, op: str) -> Iterator[Reason]:
         yield "arguments", "can't compile max along other dimensions than 2 and 3"
     if op == "addmm" and any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
         yield "arguments", "ignores alpha and beta of addmm"
+    if op in _ACTIVATIONS and source.op == "call_function" and short(source) in _ACTIVATIONS:
+        yield "arguments", "keeps only the last of two activations behind a layer"
     if op in _OF_IMAGES and len(sizes) != 4:
         yield "arguments", f"can't compile {op} of other than 4 dimensions"
     if op.startswith("permute") and not sizes:
