@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import Conversion, PluginExpander, Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings, name_node
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
@@ -46,7 +46,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
     conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
     programs = {method: program}
-    with guarded("edge conversion", partial(composition.name_cause, programs)):
+    with guarded("edge conversion", partial(name_node, programs.values())):
         manager = conversion.to_edge(programs)
     edge = manager.exported_program(method)
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))

@@ -11,7 +11,6 @@ from pathlib import Path
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import name_node
 from etdev.errors import (
     EtdevError,
     EtdevWarning,
@@ -34,7 +33,6 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
 from etdev.schema.plan import MethodPlan, Plan
-from etdev.schema.quirk import Stage
 
 # The advice about a node that no plugin takes.
 NO_PLUGIN = (
@@ -87,12 +85,6 @@ class Composition:
     def delegating(self) -> tuple[Plugin, ...]:
         """The plugins that are not built in, in claim order."""
         return tuple(plugin for plugin in self.plugins if not plugin.builtin)
-
-    def name_cause(self, programs: Mapping[str, ExportedProgram], error: Exception) -> None:
-        """Raise an error that names the nodes on which a conversion failed, if they are known."""
-        for method, program in programs.items():
-            self.quirks.explain(Stage.DECOMPOSED, program, method, error)
-        name_node(programs.values(), error)
 
     def planner(
         self, expander: Expander | None = None, barred: Mapping[str, Verdicts] | None = None

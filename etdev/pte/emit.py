@@ -18,7 +18,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from etdev.errors import ArtifactError, AuditError, EtdevError
+from etdev.errors import ArtifactError, AuditError
 from etdev.files import write_atomically
 from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
@@ -132,14 +132,7 @@ def emit(
     with gradients, unbound(*programs), warnings.catch_warnings():
         # The initial state of buffers is complete, see edge/initial_values.py.
         warnings.filterwarnings("ignore", message="Mutation on a buffer in the model is detected")
-        try:
-            program = manager.to_executorch(completed)
-        except EtdevError:
-            raise
-        except Exception as error:
-            for name in manager.methods:
-                quirks.explain(Stage.EMIT, manager.exported_program(name), name, error)
-            raise
+        program = manager.to_executorch(completed)
     emitted = Emitted(
         program,
         {name: skip != Skips() for name, skip in skips.items()},

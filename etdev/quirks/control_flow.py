@@ -1,4 +1,4 @@
-"""Control flow that ExecuTorch can't trace or emit, or whose values it overwrites."""
+"""Control flow that ExecuTorch can't trace, or whose values it overwrites or misplaces."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
 from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.ops import is_flow, is_functional
+from etdev.graph.ops import is_flow
 from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import renamed
 from etdev.graph.symbols import fake_mode
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.operators import OpOverload, edge_ops, schema_of
+from etdev.upstream.operators import edge_ops
 
 aten = torch.ops.aten
 _HIGHER = torch.ops.higher_order
@@ -75,29 +75,11 @@ def write_out(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgra
     return with_changed(program, found, write)
 
 
-def _writes_outside(node: Node) -> bool:
-    """Return True if a node of a branch writes to an input of the branch."""
-    op = node.target
-    if not isinstance(op, OpOverload) or not schema_of(op).is_mutable:
-        return False
-    written = node.args[0]
-    # What is a view of an input, or was written before, is that input.
-    while isinstance(written, Node) and isinstance(written.target, OpOverload):
-        if is_functional(written.target):
-            return False
-        written = written.args[0]
-    return isinstance(written, Node) and written.op == "placeholder"
-
-
-def writing_branches(program: ExportedProgram) -> list[Node]:
-    """Return the nodes of branches that write to what is outside."""
-    branches = graph_modules(program.graph_module)[1:]
-    return [node for branch in branches for node in branch.graph.nodes if _writes_outside(node)]
-
-
-def _maps_several(node: Node) -> bool:
-    """Return True if a map is over several tensors, or has several results."""
-    return len(node.args[1]) > 1 or len(node.meta["val"]) > 1  # type: ignore[arg-type]
+def _is_unsupported(node: Node) -> bool:
+    """Return True if a node is a while_loop, or maps over several tensors or to several results."""
+    if node.target is _MAP:
+        return len(node.args[1]) > 1 or len(node.meta["val"]) > 1  # type: ignore[arg-type]
+    return node.target is _HIGHER.while_loop
 
 
 def misplaced_views(program: ExportedProgram) -> Iterator[Node]:
@@ -208,42 +190,18 @@ BRANCH_CONSTANTS = Quirk(
         "register it as a buffer of the module",
     ),
 )
-BRANCH_WRITES = Quirk(
-    name="branch-writes",
-    stage=Stage.DECOMPOSED,
-    summary="A branch or a body that writes to what is outside can't be made functional.",
-    upstream="not reported; torch/_higher_order_ops/utils.py, potential_input_alias_or_mutation",
-    affects="torch<2.15",
-    find=writing_branches,
-    symptom=lambda error: "is not functional" in str(error),
-    refusal=Refusal(
-        "a branch or a loop's body writes to what is outside with {ops}, which ExecuTorch can't do",
-        "return the new value from every branch, and write it after torch.cond",
-    ),
-)
-WHILE_LOOPS = Quirk(
-    name="while-loops",
+UNSUPPORTED_FLOWS = Quirk(
+    name="unsupported-flows",
     stage=Stage.PLANNED,
-    summary="A while_loop can't be emitted.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_control_flow",
+    summary="A while_loop, and a torch.map over several tensors or to several results, can't be "
+    "emitted.",
+    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_control_flow and _emit_map",
     affects="executorch<1.6",
-    find=Nodes((_HIGHER.while_loop,), branches=True),
+    find=Nodes(only=_is_unsupported, branches=True),
     refusal=Refusal(
-        "ExecuTorch can't run while_loop, and no plugin took {found.name}{where}",
-        "unroll the loop, or write it with torch's scan and a fixed number of steps",
-    ),
-)
-MAPS_OVER_SEVERAL_TENSORS = Quirk(
-    name="maps-over-several-tensors",
-    stage=Stage.PLANNED,
-    summary="A torch.map over several tensors, or with several results, can't be emitted.",
-    upstream="not reported; executorch/exir/emit/_emitter.py, _emit_map",
-    affects="executorch<1.6",
-    find=Nodes((_MAP,), _maps_several, branches=True),
-    refusal=Refusal(
-        "ExecuTorch can't map over several tensors or to several results, and no plugin took "
+        "ExecuTorch has neither while_loop nor maps of several tensors, and no plugin took "
         "{found.name}{where}",
-        "concatenate them, or write it with torch's scan",
+        "write it with torch's scan and a fixed number of steps, or concatenate the tensors",
     ),
 )
 MISPLACED_VIEWS = Quirk(
@@ -277,11 +235,4 @@ OVERWRITTEN_RESULTS = Quirk(
     ),
     undefined=True,
 )
-QUIRKS = (
-    BRANCH_CONSTANTS,
-    BRANCH_WRITES,
-    WHILE_LOOPS,
-    MAPS_OVER_SEVERAL_TENSORS,
-    MISPLACED_VIEWS,
-    OVERWRITTEN_RESULTS,
-)
+QUIRKS = (BRANCH_CONSTANTS, UNSUPPORTED_FLOWS, MISPLACED_VIEWS, OVERWRITTEN_RESULTS)

@@ -10,12 +10,12 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from etdev.graph.nodes import is_complex
 from etdev.graph.rebuild import with_changed
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Stage
 
 aten = torch.ops.aten
 _JOINING = (aten.cat.default, aten.stack.default)
+_VERIFIED = (*_JOINING, aten.floor_divide.default)
 _CHOOSING = (aten.where.self, aten.pow.Tensor_Tensor, aten.remainder.Tensor, aten.fmod.Tensor)
 _COMPARING = tuple(getattr(aten, name).Tensor for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _HALVES = {torch.float16, torch.bfloat16}
@@ -57,59 +57,27 @@ def _joined(node: Node) -> Iterator[Node]:
 
 
 def _is_mixed(node: Node) -> bool:
-    return bool(_unpromoted(node))
-
-
-def _mixes_halves(node: Node) -> bool:
-    """Return True if a node chooses between both halves, or compares one with an integer."""
+    """Return True if ExecuTorch doesn't promote the inputs of a node as torch does."""
     dtypes = {_dtype(value) for value in _joined(node)}
+    mixes = True
     if node.target in _COMPARING:
         mixes = not dtypes.isdisjoint(_HALVES) and _promoted(node) in _HALVES
-    else:
+    elif node.target in _CHOOSING:
         mixes = dtypes >= _HALVES
-    return mixes and _is_mixed(node)
+    return mixes and bool(_unpromoted(node))
 
 
-def _computes_complex(node: Node) -> bool:
-    return node.op == "call_function" and is_complex(node)
-
-
-_convert_inputs = partial(with_changed, change=_promote)
 MIXED_DTYPES = Quirk(
     name="mixed-dtypes",
     stage=Stage.DECOMPOSED,
-    summary="Tensors of several dtypes, which torch promotes when it joins or divides them, are "
-    "refused by the verifier of the edge dialect.",
-    upstream="not reported; executorch/exir/verification/verifier.py, "
-    "_check_tensor_args_matching_op_allowed_dtype",
+    summary="Tensors of several dtypes, which torch promotes, are refused by the verifier of the "
+    "edge dialect when they are joined or divided, and kernels compare integers with halves in a "
+    "wider dtype and fail on a choice between both halves.",
+    upstream="not reported; executorch/exir/verification/verifier.py, and "
+    "executorch/kernels/portable/cpu/util/elementwise_util.h, apply_bitensor_elementwise_fn, and "
+    "pattern/comparison_op.h, comparison_tensor_out",
     affects="executorch<1.6",
-    find=Nodes((*_JOINING, aten.floor_divide.default), _is_mixed, branches=True),
-    fix=_convert_inputs,
+    find=Nodes((*_VERIFIED, *_CHOOSING, *_COMPARING), _is_mixed, branches=True),
+    fix=partial(with_changed, change=_promote),
 )
-MIXED_HALVES = Quirk(
-    name="mixed-halves",
-    stage=Stage.DECOMPOSED,
-    summary="Kernels fail on a choice between float16 and bfloat16 tensors, which torch promotes "
-    "to float32, and compare integers with halves in a wider dtype than PyTorch does.",
-    upstream="not reported; executorch/kernels/portable/cpu/util/elementwise_util.h, "
-    "apply_bitensor_elementwise_fn, and pattern/comparison_op.h, comparison_tensor_out",
-    affects="executorch<1.6",
-    find=Nodes((*_CHOOSING, *_COMPARING), _mixes_halves, branches=True),
-    fix=_convert_inputs,
-)
-COMPLEX_NUMBERS = Quirk(
-    name="complex-numbers",
-    stage=Stage.DECOMPOSED,
-    summary="Complex numbers can't be converted to the edge dialect.",
-    upstream="not reported; executorch/exir/scalar_type.py and "
-    "executorch/exir/verification/verifier.py, EXIREdgeDialectVerifier",
-    affects="executorch<1.6",
-    find=Nodes(only=_computes_complex, branches=True),
-    # They fail in many ways.
-    symptom=lambda error: True,
-    refusal=Refusal(
-        "ExecuTorch can't convert complex numbers, which {ops} read or return",
-        "compute with real and imaginary parts, as torch.view_as_real gives them",
-    ),
-)
-QUIRKS = (MIXED_DTYPES, MIXED_HALVES, COMPLEX_NUMBERS)
+QUIRKS = (MIXED_DTYPES,)

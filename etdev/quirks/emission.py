@@ -1,10 +1,9 @@
-"""Faults of ExecuTorch's emission and verifier: memory orders, copies, and ops without kernels."""
+"""Faults of ExecuTorch's emission and verifier: memory orders, copies and quantised ops."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,18 +13,11 @@ from torch.fx import GraphModule, Node
 
 from etdev.graph.layout import is_known_order
 from etdev.graph.nodes import graph_modules, op_name
-from etdev.graph.ops import ORDERED, aten_op
-from etdev.graph.rebuild import with_changed
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.operators import OpOverload, schema_of
 from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
-_LEFT = (aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar)
-_RIGHT = (aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar)
 _QUANTISED = "quantized_decomposed."
-# Ops of sizes have no out variants and need none.
-_TORCH = ("aten", "prim", "prims", "executorch_prim")
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
 
@@ -95,43 +87,6 @@ def load_quantised_kernels(program: ExportedProgram, nodes: Sequence[Node]) -> E
     return program
 
 
-def _has_no_out_variant(node: Node) -> bool:
-    """Return True if a node has effects, or is an op of a library without an out variant."""
-    if node.target is ORDERED:
-        return True
-    op = aten_op(node.target)
-    if not isinstance(op, OpOverload) or op.namespace in _TORCH:
-        return False
-    packet = op.overloadpacket
-    schemas = (schema_of(getattr(packet, name)) for name in packet.overloads())
-    return not any(argument.is_out for schema in schemas for argument in schema.arguments)
-
-
-def _is_factor(node: Node) -> bool:
-    """Return True if a node shifts by so few bits that the factor is a positive number."""
-    (x, places), dtype = node.args, node.meta["val"].dtype
-    same = isinstance(x, Node) and x.meta["val"].dtype == dtype
-    return same and isinstance(places, int) and 0 <= places < torch.iinfo(dtype).max.bit_length()
-
-
-def _multiply(node: Node, _: Node) -> None:
-    """Write a shift as a product, or as a quotient rounded down."""
-    x, places = node.args
-    if node.target in _RIGHT:
-        node.kwargs = {"rounding_mode": "floor"}
-    node.target = aten.mul.Tensor if node.target in _LEFT else aten.div.Tensor_mode
-    node.args = (x, 1 << places)  # type: ignore[operator]
-
-
-def _has_one_shape(node: Node) -> bool:
-    return len({str(argument.meta["val"].shape) for argument in node.all_input_nodes}) == 1
-
-
-def _index(node: Node, _: Node) -> None:
-    """Select by a mask as indexing does."""
-    node.target, node.args = aten.index.Tensor, (node.args[0], [node.args[1]])
-
-
 UNKNOWN_ORDERS = Quirk(
     name="unknown-orders",
     stage=Stage.EMIT,
@@ -171,6 +126,10 @@ NON_BLOCKING_COPIES = Quirk(
     affects="executorch<1.6",
     find=Nodes(only=lambda node: bool(node.kwargs.get("non_blocking")), branches=True),
     fix=copy_at_once,
+    in_loop=Refusal(
+        "the portable kernel of {op} fails on the non_blocking copy {found.name}{where}",
+        "copy without non_blocking=True, or lower with etdev.Lowerer",
+    ),
 )
 QUANTISED_KERNELS = Quirk(
     name="quantised-kernels",
@@ -182,46 +141,10 @@ QUANTISED_KERNELS = Quirk(
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
-MISSING_OUT_VARIANTS = Quirk(
-    name="missing-out-variants",
-    stage=Stage.EMIT,
-    summary="An op without an out variant has no kernel, and fails in ExecuTorch's passes with an "
-    "error of its own.",
-    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
-    affects="executorch<1.6",
-    find=Nodes(only=_has_no_out_variant, branches=True),
-    symptom=lambda error: True,
-    refusal=Refusal(
-        "no plugin took {ops}, and ExecuTorch has no kernel without an out variant of the op",
-        "write it with other ops, give it to a plugin, or register its out variant and kernel",
-    ),
-)
-SHIFTS = Quirk(
-    name="shift-ops",
-    stage=Stage.LOOP,
-    summary="Shifts have kernels, and are refused since they are not Core ATen.",
-    upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
-    affects="executorch<1.6",
-    find=Nodes((*_LEFT, *_RIGHT), _is_factor),
-    fix=partial(with_changed, change=_multiply),
-)
-MASKED_SELECTS = Quirk(
-    name="masked-selects",
-    stage=Stage.LOOP,
-    summary="masked_select has a kernel, and is refused since it is not Core ATen.",
-    upstream="not reported; executorch/exir/verification/verifier.py, check_valid_op",
-    affects="executorch<1.6",
-    find=Nodes((aten.masked_select.default,), _has_one_shape),
-    fix=partial(with_changed, change=_index),
-)
 QUIRKS: tuple[Quirk, ...] = (
-    # Under `etdev.partitioner()` alone.
-    SHIFTS,
-    MASKED_SELECTS,
     QUANTISED_KERNELS,
     UNKNOWN_ORDERS,
     # After the orders are settled, since it compares with them.
     UNWRITTEN_ORDERS,
     NON_BLOCKING_COPIES,
-    MISSING_OUT_VARIANTS,
 )

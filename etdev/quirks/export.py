@@ -22,16 +22,14 @@ def _tensors(method: Method) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def repeated_inputs(method: Method) -> list[torch.Tensor]:
-    """Return the example inputs that are one tensor with another."""
-    times = Counter(map(id, _tensors(method)))
-    return [value for value in _tensors(method) if times[id(value)] > 1]
+def shared_inputs(method: Method) -> list[torch.Tensor]:
+    """Return the example inputs that torch.export merges or can't trace.
 
-
-def untraceable_inputs(method: Method) -> list[torch.Tensor]:
-    """Return the example inputs made in inference mode, or with a negative or conjugate to take."""
+    They are one tensor with another, made in inference mode, or negative or conjugate views.
+    """
     values = _tensors(method)
-    return [value for value in values if value.is_inference() or value.is_neg() or value.is_conj()]
+    times = Counter(map(id, values))
+    return [v for v in values if times[id(v)] > 1 or v.is_inference() or v.is_neg() or v.is_conj()]
 
 
 def copy_inputs(method: Method, _: Sequence[torch.Tensor]) -> Method:
@@ -65,21 +63,12 @@ def ignored_inputs(method: Method) -> list[Node]:
 MERGED_INPUTS = Quirk(
     name="merged-inputs",
     stage=Stage.EXPORT,
-    summary="torch.export makes one input of a tensor that is given as two, and the second is "
-    "ignored when the program runs.",
+    summary="torch.export makes one input of a tensor that is given as two, and can't trace an "
+    "input that was made under torch.inference_mode(), or whose negative or conjugate is still to "
+    "be taken.",
     upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
     affects="torch<2.15",
-    find=repeated_inputs,
-    fix=copy_inputs,
-)
-UNTRACEABLE_INPUTS = Quirk(
-    name="untraceable-inputs",
-    stage=Stage.EXPORT,
-    summary="torch.export can't trace inputs that were made under torch.inference_mode(), or whose "
-    "negative or conjugate is still to be taken.",
-    upstream="not reported; torch/_subclasses/meta_utils.py, MetaConverter",
-    affects="torch<2.15",
-    find=untraceable_inputs,
+    find=shared_inputs,
     fix=copy_inputs,
 )
 IGNORED_INPUTS = Quirk(
@@ -95,4 +84,4 @@ IGNORED_INPUTS = Quirk(
         error=SourceError,
     ),
 )
-QUIRKS = (MERGED_INPUTS, UNTRACEABLE_INPUTS, IGNORED_INPUTS)
+QUIRKS = (MERGED_INPUTS, IGNORED_INPUTS)

@@ -9,9 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
-    ConstantArgument,
     InputKind,
-    InputSpec,
     OutputKind,
     SymBoolArgument,
     SymFloatArgument,
@@ -28,6 +26,8 @@ from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.exported import with_parts
 from etdev.upstream.trees import pytree
 
+_NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)
+
 
 def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
     """Yield the weights and inputs that are not dense, with their layouts."""
@@ -40,38 +40,18 @@ def sparse_tensors(program: ExportedProgram) -> Iterator[tuple[str, str]]:
             yield name, str(value.layout).removeprefix("torch.")
 
 
-def number_inputs(program: ExportedProgram) -> Iterator[str]:
-    """Yield the inputs that are numbers with a symbol."""
-    numbers = (SymIntArgument, SymFloatArgument, SymBoolArgument)
-    return (spec.arg.name for spec in _inputs(program) if isinstance(spec.arg, numbers))
-
-
-def string_inputs(program: ExportedProgram) -> Iterator[ConstantArgument]:
-    """Yield the inputs that are strings."""
-    for spec in _inputs(program):
-        if isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+def python_inputs(program: ExportedProgram) -> Iterator[Any]:
+    """Yield the inputs that are numbers with a symbol, or strings."""
+    for spec in program.graph_signature.input_specs:
+        text = isinstance(getattr(spec.arg, "value", None), str)
+        if spec.kind == InputKind.USER_INPUT and (text or isinstance(spec.arg, _NUMBERS)):
             yield spec.arg
 
 
-def no_tensors(program: ExportedProgram) -> list[str]:
-    """Describe the results of a method that neither returns nor keeps a tensor."""
-    specs = program.graph_signature.output_specs
-    # The new value of a buffer is a result, too.
-    if any(isinstance(spec.arg, TensorArgument) for spec in specs):
-        return []
-    results = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
-    words = [
-        repr(result.value)
-        if isinstance(result, ConstantArgument)
-        else f"the number {result.name!r}"
-        for result in results
-    ]
-    return [", ".join(words) or "nothing"]
-
-
-def _inputs(program: ExportedProgram) -> list[InputSpec]:
-    specs = program.graph_signature.input_specs
-    return [spec for spec in specs if spec.kind == InputKind.USER_INPUT]
+def no_tensors(program: ExportedProgram) -> list[ExportedProgram]:
+    """Return a program whose method neither returns nor keeps a tensor."""
+    results = [spec.arg for spec in program.graph_signature.output_specs]
+    return [] if any(isinstance(result, TensorArgument) for result in results) else [program]
 
 
 def empty_weights(program: ExportedProgram) -> list[Node]:
@@ -169,30 +149,18 @@ SPARSE_TENSORS = Quirk(
         error=SourceError,
     ),
 )
-NUMBER_INPUTS = Quirk(
-    name="number-inputs",
+PYTHON_INPUTS = Quirk(
+    name="python-inputs",
     stage=Stage.SOURCE,
-    summary="An input that is a number with a symbol fails before the first op of the method.",
-    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input",
+    summary="An input that is a string, or a number with a symbol, can't be given to the runtime.",
+    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
+    "executorch/extension/pybindings/pybindings.cpp, run_method",
     affects="executorch<1.6",
-    find=number_inputs,
+    find=python_inputs,
     refusal=Refusal(
-        "input {found!r} of method {method!r} is a Python number that may change, which "
-        "ExecuTorch's runtime can't be given",
-        "make it a tensor and read it with .item(), or export it with one value",
-    ),
-)
-STRING_INPUTS = Quirk(
-    name="string-inputs",
-    stage=Stage.SOURCE,
-    summary="An input that is a string can't be given to the runtime.",
-    upstream="not reported; executorch/extension/pybindings/pybindings.cpp, run_method",
-    affects="executorch<1.6",
-    find=string_inputs,
-    refusal=Refusal(
-        "input {found.name!r} of method {method!r} is the string {found.value!r}, which "
-        "ExecuTorch's runtime can't be given",
-        "leave it out of the method's inputs",
+        "input {found.name!r} of method {method!r} is a string, or a Python number that may "
+        "change, which ExecuTorch's runtime can't be given",
+        "make it a tensor and read it with .item(), or leave it out of the method's inputs",
     ),
 )
 NO_TENSOR_OUTPUTS = Quirk(
@@ -203,22 +171,9 @@ NO_TENSOR_OUTPUTS = Quirk(
     affects="executorch<1.6",
     find=no_tensors,
     refusal=Refusal(
-        "method {method!r} returns {found}, and ExecuTorch plans memory only for methods that "
-        "return or keep a tensor",
+        "method {method!r} returns no tensor, and ExecuTorch plans memory only for methods that "
+        "return or keep one",
         "return a tensor, such as x.argmax() instead of x.argmax().item()",
-    ),
-)
-MISORDERED_CONSTANTS = Quirk(
-    name="misordered-constants",
-    stage=Stage.DECOMPOSED,
-    summary="Several constants of a method without inputs are lifted in the wrong order.",
-    upstream="not reported; executorch/exir/program/_program.py, lift_constant_tensor_pass",
-    affects="executorch<1.6",
-    find=lambda program: [] if program.graph_signature.user_inputs else [program],
-    symptom=lambda error: "does not match node name" in str(error),
-    refusal=Refusal(
-        "method {method!r} has no inputs, and ExecuTorch takes its numbers for one another",
-        "give it an input, which it may ignore",
     ),
 )
 EMPTY_WEIGHTS = Quirk(
@@ -252,10 +207,8 @@ MATRIX_CHECKS = Quirk(
 )
 QUIRKS = (
     SPARSE_TENSORS,
-    NUMBER_INPUTS,
-    STRING_INPUTS,
+    PYTHON_INPUTS,
     NO_TENSOR_OUTPUTS,
-    MISORDERED_CONSTANTS,
     EMPTY_WEIGHTS,
     UNWRITABLE_NESTING,
     MATRIX_CHECKS,

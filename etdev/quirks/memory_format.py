@@ -16,23 +16,22 @@ from etdev.graph.layout import (
     with_contiguous_weights,
 )
 from etdev.graph.signature import unwritten_constants
-from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.schema.quirk import Quirk, Refusal, Stage
 
 # Ops that say where in memory a value is.
 _PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
 
 
 def strided_inputs(program: ExportedProgram) -> list[Node]:
-    """Return the inputs and constants that are neither contiguous nor channels last."""
+    """Return inputs and constants in an order of their own, and ops that order volumes."""
     signature = program.graph_signature
     constants = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
     # What the method writes keeps its memory.
     written = constants.difference(unwritten_constants(program))
-    return [
-        node
-        for node in program.graph.find_nodes(op="placeholder")
-        if node.name not in written and not has_plain_order(node.meta.get("val"))
-    ]
+    inputs = program.graph.find_nodes(op="placeholder")
+    strided = [node for node in inputs if not has_plain_order(node.meta.get("val"))]
+    volumes = [node for node in program.graph.nodes if _orders_volume(node)]
+    return [node for node in strided if node.name not in written] + volumes
 
 
 def make_contiguous(program: ExportedProgram, found: Sequence[Node]) -> ExportedProgram:
@@ -52,40 +51,21 @@ def _orders_volume(node: Node) -> bool:
     return node.op == "call_function" and torch.channels_last_3d in arguments
 
 
-def contiguous_weights(program: ExportedProgram, _: Sequence[Node]) -> ExportedProgram:
-    """Make the weights of convolutions contiguous, and other constants if no input is not."""
-    return with_contiguous_weights(program)
-
-
-_CURE = "export it with contiguous inputs and weights"
 STRIDED_INPUTS = Quirk(
     name="strided-inputs",
     stage=Stage.SOURCE,
     summary="An input or weight that is neither contiguous nor channels last has its order written "
-    "into the .pte, and the runtime reads a contiguous one in that order.",
-    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input",
+    "into the .pte, the runtime reads a contiguous one in that order, and no kernel knows volumes "
+    "that are channels last.",
+    upstream="not reported; executorch/runtime/executor/method.cpp, Method::set_input, and "
+    "executorch/runtime/core/exec_aten/util/dim_order_util.h, is_channels_last_dim_order",
     affects="executorch<1.6",
     find=strided_inputs,
     fix=make_contiguous,
     refusal=Refusal(
         "{names} of method {method!r} would have to be contiguous, which it can't be traced with "
         "({why})",
-        _CURE,
-    ),
-)
-ORDERED_VOLUMES = Quirk(
-    name="ordered-volumes",
-    stage=Stage.SOURCE,
-    summary="No kernel knows the order of a volume that is stored channels last.",
-    upstream="not reported; executorch/runtime/core/exec_aten/util/dim_order_util.h, "
-    "is_channels_last_dim_order",
-    affects="executorch<1.6",
-    find=Nodes(only=_orders_volume),
-    fix=make_contiguous,
-    refusal=Refusal(
-        "volumes of method {method!r} would have to be contiguous, which it can't be traced with "
-        "({why})",
-        _CURE,
+        "export it with contiguous inputs and weights",
     ),
 )
 CHANNELS_LAST_WEIGHTS = Quirk(
@@ -96,6 +76,6 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     "check_convolution_args",
     affects="executorch<1.6",
     find=lambda program: mixing_convolutions(program.graph),
-    fix=contiguous_weights,
+    fix=lambda program, _: with_contiguous_weights(program),
 )
-QUIRKS = (STRIDED_INPUTS, ORDERED_VOLUMES, CHANNELS_LAST_WEIGHTS)
+QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS)

@@ -18,13 +18,11 @@ from torch.fx.node import map_arg
 
 from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
-from etdev.graph.symbols import unbacked, with_own_symbols
+from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
 from etdev.upstream.exported import with_parts
 
 aten = torch.ops.aten
-# How far the arguments go, after a tensor and its dimension, that may count from the end.
-_LIMITS = {aten.slice.Tensor: 4, aten.narrow.default: 3}
 
 
 def _may_be_out(node: Node) -> bool:
@@ -75,23 +73,6 @@ def _look_up(node: Node, _: Node) -> None:
     node.args = (source, dim, inside)
     # The offset of its row needs no symbol now.
     node.meta = {**meta, "val": aten.select.int(value, dim, number)}
-
-
-@frozen(eq=False)
-class Unknown:
-    """A node for which torch has to know whether a condition holds."""
-
-    node: Node
-    condition: Any
-
-
-def unknown_slices(program: ExportedProgram) -> Iterator[Unknown]:
-    """Yield the slices whose limits depend on data and may be negative."""
-    for node in program.graph.nodes:
-        for limit in node.args[2 : _LIMITS.get(node.target, 0)]:
-            value = limit.meta["val"] if isinstance(limit, Node) else limit
-            if unbacked(value) and not any(map(statically_known_true, (value >= 0, value < 0))):
-                yield Unknown(node, value < 0)
 
 
 @frozen(eq=False)
@@ -150,19 +131,6 @@ UNKNOWN_POSITIONS = Quirk(
     find=Nodes((aten.select.int,), _may_be_out),
     fix=look_up,
 )
-UNKNOWN_SLICES = Quirk(
-    name="unknown-slices",
-    stage=Stage.SOURCE,
-    summary="torch stops at a slice whose limit depends on data and may be negative.",
-    upstream="not reported; torch/_decomp/decompositions.py, slice_forward",
-    affects="torch<2.15",
-    find=unknown_slices,
-    refusal=Refusal(
-        "torch can't tell whether {found.condition} for {op}{where}, since that depends on data",
-        "say what the number is where it is read, such as with torch._check(n >= 0) and "
-        "torch._check(n <= x.shape[0])",
-    ),
-)
 FIXED_SIZES = Quirk(
     name="fixed-sizes",
     stage=Stage.EDGE,
@@ -199,10 +167,4 @@ NARROWED_RANGES = Quirk(
     find=Since(lambda program, source: narrowed_ranges(program, source.range_constraints)),
     fix=widen,
 )
-QUIRKS = (
-    UNKNOWN_POSITIONS,
-    UNKNOWN_SLICES,
-    FIXED_SIZES,
-    UNBOUNDED_SIZES,
-    NARROWED_RANGES,
-)
+QUIRKS = (UNKNOWN_POSITIONS, FIXED_SIZES, UNBOUNDED_SIZES, NARROWED_RANGES)

@@ -8,10 +8,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    OutputKind,
-    OutputSpec,
-)
+from torch.export.graph_signature import OutputKind, OutputSpec
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
@@ -230,10 +227,4 @@ SHARED_STATE = Quirk(
         warns=True,
     ),
 )
-QUIRKS = (
-    WRITTEN_INPUTS,
-    LOST_WRITE_BACK,
-    SHARED_NEW_VALUE,
-    STALE_OUTPUTS,
-    SHARED_STATE,
-)
+QUIRKS = (WRITTEN_INPUTS, LOST_WRITE_BACK, SHARED_NEW_VALUE, STALE_OUTPUTS, SHARED_STATE)

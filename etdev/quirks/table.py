@@ -70,9 +70,9 @@ class Table:
 
     rows: Sequence[Quirk] = field(converter=_active)
 
-    def at(self, stage: Stage, named: bool = False) -> Iterator[Quirk]:
-        """Yield the rows of one stage: those that are looked for, or those with a symptom."""
-        yield from (r for r in self.rows if stage in r.stages and bool(r.symptom) is named)
+    def at(self, stage: Stage) -> list[Quirk]:
+        """Return the rows of one stage."""
+        return [row for row in self.rows if stage in row.stages]
 
     def apply(
         self, stage: Stage, program: Any, method: str, source: Any = None, strict: bool = False
@@ -122,20 +122,13 @@ class Table:
         """
         index = Index(program)
         for row in self.rows:
-            refusal = row.in_loop or (None if row.fix or row.symptom else row.refusal)
+            refusal = row.in_loop or (None if row.fix else row.refusal)
             # The loop has no stage between those that it is looked at.
             places = row.stages if row.in_loop else row.stages[:1]
             if refusal is None or not set(places).intersection(stages):
                 continue
             if found := index.found(refusal.find or row.find):
                 _refuse(refusal, method, found, LOOP if row.in_loop else _who(row.stages[0]))
-
-    def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
-        """Raise the error of the first row that names the cause of a failure of ExecuTorch."""
-        index = Index(program)
-        for row in self.at(stage, named=True):
-            if row.symptom and row.symptom(error) and (found := index.found(row.find)):
-                raise _error_of(row.refusal, method, found, _who(stage), error) from error
 
     @contextmanager
     def during(self, stage: Stage, program: Any) -> Iterator[list[Callable[[Any], None]]]:
@@ -210,7 +203,7 @@ def _error_of(
     who: str,
     error: Exception | None = None,
 ) -> EtdevError:
-    """Make the error for what a row has found; `error` is why a fix, or ExecuTorch, failed."""
+    """Make the error for what a row has found; `error` is why a fix failed."""
     assert refusal is not None
     names = ", ".join(str(getattr(each, "name", each)) for each in found)
     values = {"method": method, "found": found[0], "names": names, "error": error}

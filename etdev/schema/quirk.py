@@ -80,9 +80,6 @@ class Quirks(Protocol):
     def apply(self, stage: Stage, program: Any, method: str, source: Any = None) -> Any:
         """Fix or refuse what the rows of a stage find."""
 
-    def explain(self, stage: Stage, program: Any, method: str, error: Exception) -> None:
-        """Raise the error of the first row that names the cause of a failure."""
-
     def during(
         self, stage: Stage, program: Any
     ) -> AbstractContextManager[list[Callable[[Any], None]]]:
@@ -105,8 +102,8 @@ class Refusal:
     Args:
         what: The fault, as a format string: `{found}`, `{found.name}`, `{names}` of everything
             found, `{ops}` of all found nodes with their lines; `{method}`; `{op}` of a node and
-            `{where}`, its line in the user's code; and `{error}` of a fix or of ExecuTorch, with
-            its first line, `{why}`.
+            `{where}`, its line in the user's code; and `{error}` of a fix, with its first
+            line, `{why}`.
         cure: The advice, as a format string.
         find: Finds what is refused, if the row's `find` does not.
         error: The class of the error.
@@ -139,8 +136,6 @@ class Quirk:
             RuntimeError where it can't fix it.
         refusal: Raised without a fix, or where the fix fails.
         in_loop: Raised by `etdev.partitioner()` where only `Lowerer` can fix it.
-        symptom: Look only after ExecuTorch failed with an error that satisfies this; the refusal
-            then names the cause.
         during: At `EXPORT`, given the findings, makes a context in which torch.export runs. It may
             yield a function, which gets the program afterwards and may refuse it.
         undefined: Upstream may be right by luck, as with uninitialised memory.
@@ -155,7 +150,6 @@ class Quirk:
     fix: Callable[[Any, list[Any]], Any] | None = None
     refusal: Refusal | None = None
     in_loop: Refusal | None = None
-    symptom: Callable[[Exception], bool] | None = None
     during: Callable[[list[Any]], AbstractContextManager[Any]] | None = None
     undefined: bool = False
 

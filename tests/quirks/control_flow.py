@@ -50,19 +50,7 @@ def misplaced_views() -> Repro:
 
 
 @repro
-def maps_of_several_results() -> Repro:
-    several = model(lambda _, x: mapped(lambda row: (row.sin() + 1, row.sum()), x))
-    return Repro(several, ROWS, expects="error")
-
-
-@repro
-def maps_over_several_tensors() -> Repro:
-    products = model(lambda _, x, y: mapped(lambda pair: pair[0] * pair[1], (x, y)))
-    return Repro(products, [(ROWS[0], ROWS[1])], expects="error")
-
-
-@repro
-def while_loops() -> Repro:
+def unsupported_flows() -> Repro:
     def loop(_, x):
         def body(step, value):
             return step + 1, value * 2
@@ -70,6 +58,12 @@ def while_loops() -> Repro:
         return while_loop(lambda step, value: step < 3, body, (torch.tensor(0), x))
 
     return Repro(model(loop), CALLS, expects="error")
+
+
+@repro
+def maps_over_several_tensors() -> Repro:
+    products = model(lambda _, x, y: mapped(lambda pair: pair[0] * pair[1], (x, y)))
+    return Repro(products, [(ROWS[0], ROWS[1])], expects="error")
 
 
 @repro
@@ -84,18 +78,6 @@ def scan_gradients() -> Repro:
 
     module = model(counted, layer=nn.Linear(2, 2))
     return Repro(module, CALLS, gradients=True, expects="error")
-
-
-@repro
-def branch_writes() -> Repro:
-    def step(net, x):
-        def add(x):
-            net.total[1:].add_(x[1:])
-            return x + 1
-
-        return cond(x.sum() > 0, add, lambda x: x - 1, (x,))
-
-    return Repro(model(step, total=torch.zeros(2)), CALLS, expects="error")
 
 
 @repro

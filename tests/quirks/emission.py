@@ -27,8 +27,3 @@ def quantised_kernels() -> Repro:
         return ops.dequantize_per_tensor(ops.quantize_per_tensor(x, *limits), *limits)
 
     return Repro(model(rounded), [random(3)], expects="error")
-
-
-@repro
-def missing_out_variants() -> Repro:
-    return Repro(model(lambda _, x: torch.ops.etdev_repros.halved(x)), [random(3)], expects="error")

@@ -45,7 +45,7 @@ def sparse_tensors() -> Repro:
 
 
 @repro
-def number_inputs() -> Repro:
+def python_inputs() -> Repro:
     module = model(lambda _, x, n: x * n)
     return Repro(module, [(X, 3), (X, 4)], dynamic_shapes=((None, Dim.DYNAMIC),), expects="error")
 

@@ -37,16 +37,3 @@ def rounded_scalars() -> Repro:
 @repro
 def widened_scalars() -> Repro:
     return Repro(model(lambda _, x: x + 1), [torch.tensor(5, dtype=torch.int8)])
-
-
-@repro
-def shift_ops() -> Repro:
-    return Repro(model(lambda _, x: (x << 2, x >> 1)), [torch.arange(-3, 4)], expects="error")
-
-
-@repro
-def complex_numbers() -> Repro:
-    def doubled(_, x):
-        return torch.view_as_real(torch.view_as_complex(x) * 2)
-
-    return Repro(model(doubled), [random(3, 2)], expects="error")

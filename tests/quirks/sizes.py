@@ -28,18 +28,6 @@ def unbounded_sizes() -> Repro:
 
 
 @repro
-def masked_selects() -> Repro:
-    calls = [random(3, 4), -random(3, 4)]
-    return Repro(model(lambda _, x: x.masked_select(x > 0) * 2), calls, expects="error")
-
-
-@repro
 def unknown_positions() -> Repro:
     calls = [(X, torch.tensor(row)) for row in (1, 0, -1, 5)]
     return Repro(model(lambda _, x, i: x[i]), calls, expects="error")
-
-
-@repro
-def unknown_slices() -> Repro:
-    calls = [(X, torch.tensor(rows)) for rows in (1, 2)]
-    return Repro(model(lambda _, x, n: x[: n.item()] * 2), calls, expects="error")

@@ -195,11 +195,3 @@ def empty_weights() -> Repro:
     # A constant with elements beside it would have it loaded.
     joined = model(lambda net, x: torch.cat([net.none, x]), none=torch.zeros(0, 3))
     return Repro(joined, [random(2, 3)], expects="error")
-
-
-@repro
-def misordered_constants() -> Repro:
-    def count(net):
-        return net.count.add_(1) * 1.5 + 2.5
-
-    return Repro(model(count, **zeros("count")), [(), ()], expects="error")

@@ -17,7 +17,7 @@ NAMES = quirks.names()
 OTHERS = pytest.mark.suite
 QUICK = (
     *("aliased-buffers", "initial-values", "lost-write-back", "mixed-dtypes", "shared-state"),
-    *("masked-selects", "string-inputs", "unwritten-orders", "while-loops"),
+    *("python-inputs", "unwritten-orders"),
 )
 SLOW = ("forgotten-state",)
 # A fault of the export comes before a partitioner is asked, and one of several methods is not seen

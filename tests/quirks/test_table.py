@@ -108,19 +108,6 @@ def test_a_fix_that_fails_refuses():
         table.apply(Stage.SOURCE, exported(), "forward")
 
 
-def test_a_row_names_the_cause_of_a_failure():
-    refusal = evolve(REFUSAL, what="{ops} failed")
-    waves = Nodes((aten.sin.default, aten.cos.default))
-    table = Table([row(find=waves, symptom=lambda error: "boom" in str(error), refusal=refusal)])
-    program = exported()
-    assert table.apply(Stage.SOURCE, program, "forward") is program
-    table.explain(Stage.SOURCE, program, "forward", RuntimeError("other"))
-    with pytest.raises(
-        LoweringError, match=r"aten.sin.default at .*, aten.cos.default at .* failed"
-    ):
-        table.explain(Stage.SOURCE, program, "forward", RuntimeError("boom"))
-
-
 def test_a_difference_to_the_program_before_is_found():
     def longer(program, before):
         return list(program.graph.nodes)[len(before.graph.nodes) :]

@@ -70,8 +70,9 @@ STORED_AGAIN = {
     ("minilm_l6", "openvino, xnnpack"): 44,
 }
 REFUSED = {
-    "while_loop": "to_executorch: ExecuTorch can't run while_loop, and no plugin took while_loop "
-    "at matrix.py:LINE; unroll the loop, or write it with torch's scan and a fixed number of steps",
+    "while_loop": "to_executorch: ExecuTorch has neither while_loop nor maps of several tensors, "
+    "and no plugin took while_loop at matrix.py:LINE; write it with torch's scan and a fixed "
+    "number of steps, or concatenate the tensors",
 }
 # Each model between two backends, in both orders, and one in all. What is refused is refused
 # in the same words in every order.

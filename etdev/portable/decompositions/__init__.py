@@ -21,7 +21,6 @@ from etdev.portable.decompositions import (
     randoms,
     reductions,
     sampling,
-    special,
     weighting,
 )
 
@@ -37,6 +36,5 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     **randoms.FORMULAS,
     **reductions.FORMULAS,
     **sampling.FORMULAS,
-    **special.FORMULAS,
     **weighting.FORMULAS,
 }

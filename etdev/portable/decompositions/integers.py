@@ -123,8 +123,8 @@ def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: 
         whole = (int(n) if isinstance(n, bool) else n for n in (start, end, step))
         return torch.arange(*whole, dtype=dtype)
     count = math.ceil((end - start) / step)
-    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
-        count = len(range(start, end, step))
+    if dtype == torch.int64 or all(isinstance(number, int) for number in (start, end, step)):
+        count = len(range(int(start), int(end), int(step)))
     numbers = torch.arange(count, dtype=torch.int64)
     values = numbers * int(step) + int(start)
     return values if dtype is None else values.to(dtype)

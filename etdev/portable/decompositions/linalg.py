@@ -158,50 +158,12 @@ def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     return _solved(lower.mT, _solved(lower, b, False), True)
 
 
-def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
-    eye = torch.eye(_rows(factor), dtype=factor.dtype, device=factor.device)
-    return _cholesky_solve(eye.expand(factor.shape), factor, upper)
-
-
 def _solve_triangular(
     a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     if left:
         return _solved(a, b, upper, unitriangular)
     return _solved(a.mT, b.mT, not upper, unitriangular).mT
-
-
-def _triangular_solve(
-    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> tuple[Tensor, Tensor]:
-    factor = a.mT if transpose else a
-    solution = _solved(factor, b, upper != transpose, unitriangular)
-    return solution, a.expand((*solution.shape[:-2], *a.shape[-2:])).clone()
-
-
-def _lu_factor_ex(
-    a: Tensor, *, pivot: bool = True, check_errors: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    if not pivot:
-        raise NotImplementedError("without pivots")
-    factors, _, swaps, _ = _factors(a)
-    return factors, swaps, _singular(factors)
-
-
-def _lu(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    if not pivot:
-        raise NotImplementedError("without pivots")
-    factors, order, _, _ = _factors(a)
-    places = torch.arange(a.shape[-2], device=a.device).unsqueeze(-1)
-    return (order.unsqueeze(-2) == places).to(a.dtype), *_triangles(factors)
-
-
-def _triangles(factors: Tensor) -> tuple[Tensor, Tensor]:
-    rows, columns = fixed(factors.shape[-2]), fixed(factors.shape[-1])
-    least = min(rows, columns)
-    eye = torch.eye(rows, least, dtype=factors.dtype, device=factors.device)
-    lower = torch.tril(factors.narrow(-1, 0, least), -1) + eye
-    return lower, torch.triu(factors.narrow(-2, 0, least))
 
 
 def _int_mm(x: Tensor, y: Tensor) -> Tensor:
@@ -220,9 +182,5 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.linalg_cholesky_ex.default: _cholesky_ex,
     **dict.fromkeys(_CHOLESKY, _cholesky),
     aten.cholesky_solve.default: _cholesky_solve,
-    aten.cholesky_inverse.default: _cholesky_inverse,
     aten.linalg_solve_triangular.default: _solve_triangular,
-    aten.triangular_solve.default: _triangular_solve,
-    aten.linalg_lu_factor_ex.default: _lu_factor_ex,
-    aten.linalg_lu.default: _lu,
 }

@@ -75,6 +75,7 @@ def _input_like(program: ExportedProgram, constant: Node, fill: int | None = Non
     index = names.index(constant.name)
     with graph.inserting_after(constant):
         copy: Node = graph.placeholder(f"{constant.name}_own")
+    copy.target = copy.name
     copy.meta = dict(constant.meta)
     spec = specs[index]
     target = f"{spec.target}_{copy.name}"

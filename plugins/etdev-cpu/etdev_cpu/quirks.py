@@ -8,11 +8,19 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from etdev.graph import channels_last_weights, with_contiguous_weights
-from etdev.quirks import Quirk, Stage
+from etdev.quirks import Nodes, Quirk, Stage
+from etdev_cpu.layers import NORM, short
+from etdev_cpu.own_weights import give_own_weights
 
 
 def _make_contiguous(program: ExportedProgram, _: Sequence[Any]) -> ExportedProgram:
     return with_contiguous_weights(program)
+
+
+def _give_own_weights(program: ExportedProgram, _: Sequence[Any]) -> ExportedProgram:
+    give_own_weights(program)
+    program.graph_module.recompile()
+    return program
 
 
 XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
@@ -25,4 +33,15 @@ XNNPACK_CHANNELS_LAST_WEIGHTS = Quirk(
     find=channels_last_weights,
     fix=_make_contiguous,
 )
-QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS,)
+NORMS_WITHOUT_WEIGHTS = Quirk(
+    name="norms-without-weights",
+    # `Lowerer` does it when a partition is compiled.
+    stage=Stage.LOOP,
+    summary="XNNPACK's compiler gives batch norms without weights those of the first one.",
+    upstream="not reported; executorch/backends/xnnpack/_passes/decompose_batch_norm.py, "
+    "DecomposeBatchNorm",
+    affects="executorch<1.6",
+    find=Nodes(only=lambda node: short(node) == NORM and node.args[1] is None),
+    fix=_give_own_weights,
+)
+QUIRKS = (XNNPACK_CHANNELS_LAST_WEIGHTS, NORMS_WITHOUT_WEIGHTS)
