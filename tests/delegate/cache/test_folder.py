@@ -55,19 +55,6 @@ def test_files_of_killed_processes_go_and_those_of_others_stay(tmp_path):
     assert [path.name for path in place.iterdir()] == [foreign.name]
 
 
-def test_verify_tells_sound_entries_from_others(tmp_path):
-    folder = Folder(tmp_path, 1 << 20)
-    folder.store(KEYS[0], entry(KEYS[0]))
-    folder.store(KEYS[1], entry(KEYS[1])[:-1])
-    folder.store(KEYS[2], entry(KEYS[3]))
-    problems = {stored.key: problem for stored, problem in folder.verify()}
-    assert problems == {
-        KEYS[0]: "",
-        KEYS[1]: "is damaged: its checksum differs",
-        KEYS[2]: f"is the entry of {KEYS[3]}",
-    }
-
-
 @pytest.mark.parametrize("key", ["", "a", "../" + "0" * 61, "0" * 63 + "g", "0" * 64 + "\n"])
 def test_a_key_is_not_a_path(tmp_path, key):
     with pytest.raises(CacheError, match="is not a key"):
@@ -129,9 +116,10 @@ def test_eight_processes_and_random_kills_leave_only_whole_entries(tmp_path):
         assert writer.wait() == -signal.SIGKILL, writer.stderr.read()
         writer.stdout.close()
         writer.stderr.close()
-    stored = list(folder.verify())
+    stored = folder.stored()
     assert stored
-    assert {problem for _, problem in stored} == {""}
+    for each in stored:
+        Entry.from_bytes(each.path.read_bytes(), str(each.path), each.key)
     folder.store(KEYS[0], entry(KEYS[0]))
     assert folder.load(KEYS[0]) == entry(KEYS[0])
     folder.clear()
@@ -147,4 +135,3 @@ def test_what_is_not_a_file_is_not_an_entry(tmp_path):
         make(path)
         assert folder.load(key) is None
     assert folder.stored() == []
-    assert list(folder.verify()) == []
