@@ -11,21 +11,21 @@ ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
     "(root)": (1_300, 1_300),
-    "cli": (2_370, 1_900),
+    "cli": (1_890, 1_900),
     "delegate": (2_890, 2_900),
     "edge": (1_710, 1_400),
     "graph": (2_350, 1_800),
-    "lowering": (790, 900),
+    "lowering": (895, 900),
     "planner": (1_265, 1_400),
     "portable": (3_350, 3_200),
     "pte": (1_500, 1_500),
     "quirks": (2_520, 2_300),
     "registry": (1_790, 1_900),
-    "runtime": (1_910, 1_900),
+    "runtime": (1_735, 1_900),
     "scaffold": (170, 200),
     "schema": (3_250, 2_300),
     "testing": (1_555, 1_500),
-    "upstream": (600, 400),
+    "upstream": (485, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
 PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (1_000, 700), "etdev-cpu": (1_900, 1_600)}
