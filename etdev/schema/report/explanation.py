@@ -46,8 +46,8 @@ class Query:
 class Missed:
     """Nodes of one op that the asked plugins don't own, for the same reasons.
 
-    Reasons are each plugin's verdict with its most frequent text. The owner is None for a delegate
-    that the program came with.
+    Reasons have the texts of the first node. The owner is None for a delegate that the program came
+    with.
     """
 
     method: str
@@ -98,10 +98,8 @@ class Explanation:
             codes = tuple((v.plugin, v.code) for v in self._said(entry))
             groups.setdefault((method.method, entry.op, entry.owner, codes), []).append(entry)
         missed = []
-        for (method, op, owner, codes), entries in groups.items():
-            said = Counter(verdict for entry in entries for verdict in self._said(entry))
-            frequent = {(v.plugin, v.code): v for v, _ in reversed(said.most_common())}
-            reasons = tuple(frequent[code] for code in dict.fromkeys(codes))
+        for (method, op, owner, _), entries in groups.items():
+            reasons = tuple(self._said(entries[0]))
             nodes = tuple(entry.node for entry in entries)
             modules = dict.fromkeys(entry.module for entry in entries if entry.module)
             lines = dict.fromkeys(entry.line for entry in entries if entry.line)

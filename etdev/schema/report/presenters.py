@@ -17,15 +17,6 @@ from etdev.schema.tensors import Tensor
 
 # A cell names this many lines or modules, and counts the rest.
 _NAMED = 3
-# Why a simplified node was redundant, by kind.
-_REDUNDANT = {
-    "copies": "copies a value that can be read itself",
-    "constants": "is decided by constants alone",
-    "masks": "masks nothing, or takes more ops than it needs",
-    "duplicates": "computes what was computed before",
-    "scalars": "has a number in place of a constant",
-    "unused": "is not read any more",
-}
 
 
 def sheets(value: Any) -> Iterator[Sheet]:
@@ -136,8 +127,7 @@ def _filled(*sheets: Sheet) -> Iterator[Sheet]:
 
 def _simplified(methods: Iterable[MethodPlan]) -> Sheet:
     counts = sum((Counter(method.simplified) for method in methods), Counter[str]())
-    rows = [(kind, str(count), _REDUNDANT.get(kind, kind)) for kind, count in counts.most_common()]
-    return Sheet(("simplified", "nodes", "each of which"), rows)
+    return Sheet(("simplified", "nodes"), [(kind, str(n)) for kind, n in counts.most_common()])
 
 
 def _partitions(partitions: Iterable[Partition]) -> Sheet:
