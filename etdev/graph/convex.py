@@ -122,7 +122,7 @@ def components(reads: Reads) -> list[list[int]]:
 def _join_groups(
     inputs: Sequence[Sequence[int]], groups: Sequence[Sequence[int]], unit_of: list[int]
 ) -> tuple[dict[int, int], Reads, list[int]]:
-    """Where units wait for each other, merge or refuse groups.
+    """Merge or refuse groups that wait for each other.
 
     A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group:
     groups that another unit both reads and feeds are refused, else the one with the widest span,

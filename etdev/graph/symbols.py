@@ -153,8 +153,8 @@ class _Values:
         return self._size(value)
 
     def _size(self, value: Any) -> Any:
-        known = not isinstance(value, PySymType)
-        return value if known else in_shape_env(value, self.env, self.renamed)
+        symbolic = isinstance(value, PySymType)
+        return in_shape_env(value, self.env, self.renamed) if symbolic else value
 
     def _tensor(self, value: FakeTensor) -> FakeTensor:
         sizes = [self._size(size) for size in value.shape]
@@ -175,10 +175,10 @@ def _copied(env: ShapeEnv) -> ShapeEnv:
     own = copy.copy(env)
     for name, value in vars(env).items():
         if isinstance(value, dict):
+            copied = copy.copy(value)
             # Some of them hold lists that grow.
-            inner = {k: copy.copy(v) if isinstance(v, list) else v for k, v in value.items()}
-            setattr(own, name, copy.copy(value))
-            getattr(own, name).update(inner)
+            copied.update({k: copy.copy(v) for k, v in value.items() if isinstance(v, list)})
+            setattr(own, name, copied)
         elif isinstance(value, (list, MutableSet)):
             # A shallow copy of torch's ordered sets would share their items.
             kind: Any = type(value)
