@@ -15,8 +15,6 @@ NORM = "_native_batch_norm_legit_no_training"
 # Positions of the activation, the weight and the bias among the arguments.
 LAYERS = {CONVOLUTION: (0, 1, 2), "linear": (0, 1, 2), "addmm": (1, 2, 0), "mm": (0, 1, None)}
 
-_ONE_DIMENSIONAL = 3
-
 
 def values(nodes: Iterable[Node]) -> list[torch.Tensor]:
     """Return the tensors among what nodes give; of several results the first, as XNNPACK does."""
@@ -41,8 +39,8 @@ def is_layer(node: Node) -> bool:
 
 
 def is_one_dimensional(layer: Node) -> bool:
-    """Return True if it runs along one dimension, beside those of batch and channels."""
-    return len(shape_of(layer)) == _ONE_DIMENSIONAL
+    """Return True if a layer runs along one dimension, beside those of batch and channels."""
+    return len(shape_of(layer)) == 3
 
 
 def short(node: Node) -> str:

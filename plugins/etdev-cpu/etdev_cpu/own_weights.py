@@ -8,15 +8,12 @@ one that has none, would be given those of the first. And a norm without a bias 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
-from executorch.backends.xnnpack.utils.quant_utils import is_dequant
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec, TensorArgument
 from torch.fx import Node
 
-from etdev_cpu.layers import CONVOLUTION, NORM, is_one_dimensional, short
+from etdev_cpu.layers import CONVOLUTION, NORM, argument, chain, is_one_dimensional, short
 
 _WEIGHT, _BIAS, _MEAN = 1, 2, 3
 
@@ -33,12 +30,11 @@ def give_own_weights(program: ExportedProgram) -> None:
         op = short(node) if node.op == "call_function" else ""
         if op == NORM:
             _complete(program, node)
-        chain = list(_chain(node.args[_WEIGHT])) if op in (NORM, CONVOLUTION) else []
-        if not chain or (op == CONVOLUTION and not is_one_dimensional(node)):
-            continue
-        if chain[-1] in seen:
-            _give(program, node, chain)
-        seen.add(chain[-1])
+        if op == NORM or (op == CONVOLUTION and is_one_dimensional(node)):
+            *dequantisers, weight = chain(argument(node, _WEIGHT))
+            if weight in seen and weight.op == "placeholder":
+                _give(program, node, weight, dequantisers)
+            seen.add(weight)
 
 
 def _complete(program: ExportedProgram, norm: Node) -> None:
@@ -48,24 +44,14 @@ def _complete(program: ExportedProgram, norm: Node) -> None:
             norm.update_arg(place, _input_like(program, norm.args[_MEAN], value))  # type: ignore[arg-type]
 
 
-def _chain(weight: Node | None) -> Iterator[Node]:
-    """Return a weight, and what it is dequantised from."""
-    while isinstance(weight, Node):
-        yield weight
-        weight = weight.all_input_nodes[0] if is_dequant(weight) else None
-
-
-def _give(program: ExportedProgram, layer: Node, chain: list[Node]) -> None:
-    *dequantisers, weight = chain
-    if weight.op != "placeholder":
-        return
+def _give(program: ExportedProgram, layer: Node, weight: Node, dequantisers: list[Node]) -> None:
     own = _input_like(program, weight)
     for dequantiser in reversed(dequantisers):
         with program.graph.inserting_before(layer):
             copy = program.graph.node_copy(dequantiser)
         copy.replace_input_with(dequantiser.all_input_nodes[0], own)
         own = copy
-    layer.replace_input_with(chain[0], own)
+    layer.update_arg(_WEIGHT, own)
 
 
 def _input_like(program: ExportedProgram, constant: Node, fill: int | None = None) -> Node:

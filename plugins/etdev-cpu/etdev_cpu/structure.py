@@ -163,12 +163,10 @@ class _Reading:
     def _tensor(self, value: FakeTensor) -> Any:
         constant = value.constant
         _require(constant is None or (constant.nbytes <= _SMALL and _is_plain(constant)))
-        return (
-            *(str(value.dtype), str(value.device), str(value.layout), value.requires_grad),
-            *(self._value(tuple(value.shape)), self._value(value.stride())),
-            self._value(value.storage_offset()),
-            None if constant is None else bytes(contents(constant)),
-        )
+        content = None if constant is None else bytes(contents(constant))
+        kind = (value.dtype, value.device, value.layout, value.requires_grad)
+        places = (tuple(value.shape), value.stride(), value.storage_offset())
+        return (*map(self._value, (*kind, *places)), content)
 
 
 def contents(value: torch.Tensor) -> memoryview:

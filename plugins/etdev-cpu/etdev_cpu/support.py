@@ -26,11 +26,6 @@ from etdev_cpu.sources import hide_sources
 if TYPE_CHECKING:
     from etdev_cpu.plugin import CpuPlugin
 
-_PRECISIONS = {
-    "fp32": ConfigPrecisionType.FP32,
-    "static_quant": ConfigPrecisionType.STATIC_QUANT,
-    "dynamic_quant": ConfigPrecisionType.DYNAMIC_QUANT,
-}
 # The key of `node.meta` under which XNNPACK's matcher writes which config matched.
 _MATCHED_BY = "xnn_partitioner_config"
 
@@ -49,7 +44,8 @@ class Support:
         self.notes = Notes({}, {})
         self._options = options
         self._partitioner = XnnpackPartitioner(
-            config_precisions=[_PRECISIONS[name] for name in options.precisions] or None,
+            config_precisions=[ConfigPrecisionType[name.upper()] for name in options.precisions]
+            or None,
             per_op_mode=options.per_op,
             # ExecuTorch 1.4.1 doesn't know this flag.
             **({"enable_bf16": True} if options.bf16 else {}),
@@ -82,7 +78,8 @@ class Support:
         reasons.update(self._failures)
         groups = _ordered(program.graph, [_without(match, taken) for match in matches])
         read = {
-            node.name: _without_keys(meta, (_MATCHED_BY,)) | hidden.get(node.name, {})
+            node.name: {k: v for k, v in meta.items() if k != _MATCHED_BY}
+            | hidden.get(node.name, {})
             for node, meta in notes.items()
         }
         groups, problems = self._sound(program, groups, taken, implicit(read))
@@ -183,10 +180,6 @@ def _ordered(graph: Graph, groups: Iterable[Sequence[Node]]) -> list[list[Node]]
     )
 
 
-def _without_keys(meta: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:
-    return {key: value for key, value in meta.items() if key not in others}
-
-
 def _why(notes: Iterable[Mapping[str, Any]]) -> str:
     """Names of the configs that matched a group."""
     names = (name for note in notes for name in note.get(_MATCHED_BY, ()))
@@ -202,5 +195,5 @@ def _notes(graph: Graph) -> Iterator[dict[Node, dict[str, Any]]]:
         yield notes
     finally:
         for node, meta in before.items():
-            notes[node] = _without_keys(node.meta, meta)
+            notes[node] = {key: value for key, value in node.meta.items() if key not in meta}
             node.meta = meta
