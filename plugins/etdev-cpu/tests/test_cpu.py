@@ -197,7 +197,7 @@ def test_an_unknown_precision_is_refused():
     [
         ("per_opp = true", "per_opp is an unknown key, did you mean per_op?"),
         ('per_op = "yes"', "per_op is 'yes', it must be true or false"),
-        ('precisions = "fp32"', "precisions is 'fp32', write [\"fp32\"]"),
+        ('precisions = "fp32"', "precisions is 'fp32', it must be a list"),
     ],
 )
 def test_bad_options_in_the_registry_name_plugin_and_option(tmp_path, options, problem):
