@@ -25,7 +25,7 @@ BUDGETS = {
     "scaffold": (170, 200),
     "schema": (2_300, 2_300),
     "testing": (1_555, 1_500),
-    "upstream": (485, 400),
+    "upstream": (487, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
 PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (695, 700), "etdev-cpu": (1_600, 1_600)}
