@@ -14,6 +14,7 @@ import torch
 from attrs import field, frozen
 from torch.export import ExportedProgram
 
+from etdev.edge.advice import cure_of, problem_of
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
@@ -79,11 +80,8 @@ class Method:
             raise
         # A model that calls sys.exit would end the caller's process.
         except (Exception, SystemExit) as error:
-            raise SourceError(
-                self.name,
-                f"torch.export failed: {first_line(error)}",
-                "see the cause, or export it yourself and give the ExportedProgram",
-            ) from error
+            what = f"torch.export failed: {problem_of(error)}"
+            raise SourceError(self.name, what, cure_of(error)) from error
         for check in checks:
             check(program)
         return program

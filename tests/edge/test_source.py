@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from models.small import Function
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
@@ -201,6 +202,48 @@ def test_a_failed_export_names_the_method_and_keeps_the_cause(module, inputs):
     cause = caught.value.__cause__
     assert caught.value.what.startswith(f"torch.export failed: {type(cause).__name__}")
     assert "\n" not in str(caught.value)
+
+
+def export_error(function, *inputs, **dims):
+    shapes = ({index: dims[name] for index, name in enumerate(dims)},) if dims else None
+    method = Method("forward", Function(function), inputs, dynamic_shapes=shapes and (shapes,))
+    with pytest.raises(SourceError) as caught:
+        method.export(Table(QUIRKS))
+    return caught.value
+
+
+def test_torchs_advice_on_a_dimension_is_kept():
+    def halves(x):
+        return x + 1 if x.shape[0] > 6 else x * 2
+
+    fixed = export_error(lambda x: x @ torch.ones(4, 4), torch.ones(3, 4), rows=Dim("rows"),
+                         width=Dim("width"))  # fmt: skip
+    assert (fixed.what, fixed.cure) == (
+        "torch.export failed: UserError: Constraints violated (width)! You marked width as dynamic "
+        "but your code specialized it to be a constant (4)",
+        "torch suggests width = 4",
+    )
+    bounded = export_error(halves, torch.ones(4, 3), batch=Dim("batch", max=16))
+    assert bounded.cure == "torch suggests batch = Dim('batch', max=6)"
+    assert "(batch)! Not all values of batch = " in bounded.what
+    even = export_error(
+        lambda x: x.view(x.shape[0] // 2, 2, -1), torch.ones(4, 3), batch=Dim("batch", max=16)
+    )
+    assert even.cure == "torch suggests _batch = Dim('_batch', min=1, max=8), batch = 2*_batch"
+    assert "\n" not in str(even)
+
+
+def test_an_error_of_an_export_names_the_users_line_below_forward():
+    def chooses(x):
+        if x.sum().item() > 0:
+            return x + 1
+        return x
+
+    error = export_error(lambda x: chooses(x), torch.ones(2))
+    line = chooses.__code__.co_firstlineno + 1
+    assert error.what.endswith(f" at test_source.py:{line}")
+    missing = export_error(lambda x: {}["key"] + x, torch.ones(2))
+    assert missing.what.startswith("torch.export failed: KeyError: 'key' at test_source.py:")
 
 
 @pytest.mark.parametrize("data", [b"", b"some text\n", b"PK\x03\x04cut"])
