@@ -191,21 +191,27 @@ def _results(
     Returns:
         Its results and the new values of buffers, and the names of buffers that were assigned to.
     """
-    buffers = dict(module.named_buffers())
-    named = {**dict(module.named_parameters()), **buffers}
-    # A quantised weight made of several tensors is written by no call.
-    plain = {n: value for n, value in named.items() if not is_traceable_wrapper_subclass(value)}
-    given = {name: value.detach().clone() for name, value in plain.items()}
+    named = {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, each in module.named_modules()
+        for name, value in (*each._parameters.items(), *each._buffers.items())
+        # A quantised weight made of several tensors is written by no call.
+        if value is not None and not is_traceable_wrapper_subclass(value)
+    }
+    # Tied ones stay tied.
+    copies = {id(value): value.detach().clone() for value in named.values()}
+    given = {name: copies[id(value)] for name, value in named.items()}
     identities, state = {name: _identity(value) for name, value in given.items()}, dict(given)
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        return functional_call(module, state, arguments, keywords)
+        return functional_call(module, state, arguments, keywords, tie_weights=False)
 
     with torch_random_state():
         values = pytree.tree_leaves(called(call, leaves, structure))
     results = [value for value in values if isinstance(value, (torch.Tensor, int, float, complex))]
     replaced = {f"self.{name}" for name in given if _identity(state[name]) != identities[name]}
-    return {"": results, **{name: state[name] for name in buffers if name in state}}, replaced
+    buffers = [name for name, value in named.items() if not isinstance(value, torch.nn.Parameter)]
+    return {"": results, **{name: state[name] for name in buffers}}, replaced
 
 
 def _agree(module: torch.nn.Module, program: ExportedProgram) -> bool:

@@ -302,15 +302,3 @@ def test_a_partitioner_refuses_a_result_that_the_next_branch_overwrites():
 
     with pytest.raises(LoweringError, match="or misplace its view; lower with"):
         partitioned(Stateful(step), torch.randn(4))
-
-
-def test_a_branch_that_writes_to_a_buffer_is_named():
-    def step(module, x):
-        def add(x):
-            module.total[1:].add_(x[1:])
-            return x + 1
-
-        return torch.cond(x.sum() > 0, add, lambda x: x - 1, (x,))
-
-    with pytest.raises(LoweringError, match=r"outside with aten\.add_\.Tensor at test_state\.py"):
-        Lowerer([]).lower(Stateful(step, total=torch.zeros(4)), (torch.ones(4),))

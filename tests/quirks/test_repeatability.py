@@ -282,6 +282,11 @@ def scaled_weights(self, x):
     return self.layer(x)
 
 
+def calls_a_shared_module(self, x):
+    rows = x.expand(4, 3).T[None]
+    return self.shared[0](self.shared[1](rows)).sum() * self.shared[0].running_mean + self.alias
+
+
 def memoised(self, x):
     if "table" not in COUNTS:
         COUNTS["table"] = torch.arange(3.0)
@@ -294,6 +299,7 @@ def memoised(self, x):
         cached,
         scaled_weights,
         memoised,
+        calls_a_shared_module,
         lambda self, x: nn.functional.dropout(x, training=False),
         lambda self, x: x * self.state.add_(1),
         lambda self, x: self.norm(x.expand(4, 3)),
@@ -307,6 +313,8 @@ def test_ordinary_models_are_exported(call):
     COUNTS.pop("table", None)
     module = Holder(call)
     module.layer, module.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+    module.shared = nn.Sequential(*[nn.InstanceNorm1d(3, track_running_stats=True)] * 2)
+    module.register_buffer("alias", module.shared[0].running_mean)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     drawn = torch.get_rng_state(), random.getstate()
     with warnings.catch_warnings():
