@@ -194,9 +194,10 @@ def _results(
     named = {
         f"{prefix}.{name}" if prefix else name: value
         for prefix, each in module.named_modules()
-        for name, value in (*each._parameters.items(), *each._buffers.items())
+        for part in (each.named_parameters, each.named_buffers)
+        for name, value in part(recurse=False, remove_duplicate=False)
         # A quantised weight made of several tensors is written by no call.
-        if value is not None and not is_traceable_wrapper_subclass(value)
+        if not is_traceable_wrapper_subclass(value)
     }
     # Tied ones stay tied.
     copies = {id(value): value.detach().clone() for value in named.values()}
