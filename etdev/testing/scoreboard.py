@@ -92,9 +92,8 @@ def run(
         models: Models of your own, and the arguments of each call of them.
     """
     subject = Subject(make, requirements or Requirements(), simulators or {}, models)
-    checks = CHECKS if checks is None else checks
     results: list[Result] = []
-    for check in checks:
+    for check in CHECKS if checks is None else checks:
         results.append(result_of(check, subject, results))
     return Scoreboard(subject.name, tuple(results), subject.requirements.opt_outs)
 

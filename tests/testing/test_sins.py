@@ -15,7 +15,7 @@ from etdev.testing.scoreboard import FIRST, Result
 
 MODELS = [(Tripled(), [(torch.ones(2, 2), torch.ones(2, 2))])]
 # The others run with `make suites`.
-QUICK = ("says no version", "has other hooks", "zeroes weights", "tosses coins", "forgets alpha")
+QUICK = ("says no version", "has other hooks", "zeroes weights", "tosses coins")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Turns: lowerings of several threads, in forked processes and under modes of torch."""
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -39,3 +40,10 @@ def test_modes_of_the_caller_are_off_meanwhile(mode):
         lowered.to_executorch()
     assert_agrees(lowered, module, (X,), (X * 2,))
     assert not getattr(mode, "calls", 0)
+
+
+def test_torchs_warnings_of_its_own_specs_are_not_shown():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Lowerer(["cpu"], cache=False).lower(Layer(), (X,)).to_executorch()
+    assert [str(one.message) for one in caught if "LeafSpec" in str(one.message)] == []

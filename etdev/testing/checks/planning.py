@@ -162,9 +162,7 @@ def reasons(subject: Subject) -> None:
         said = [(e.node, v) for e in ledger for v in e.verdicts if v.plugin == subject.name]
         silent = [node for node, verdict in said if verdict.code == SILENT.code]
         assert not silent, f"it gives no reason for {', '.join(silent)}"
-        for node, verdict in said:
-            if verdict.code in RESERVED:
-                continue
+        for node, verdict in [(n, v) for n, v in said if v.code not in RESERVED]:
             size = len(verdict.text)
             assert verdict.text.strip(), f"it gives no text with the code of its reason for {node}"
             assert size <= _LONGEST, f"its reason for {node} has {size} letters: {verdict}"[:200]
