@@ -153,11 +153,6 @@ def _cholesky(a: Tensor, upper: bool = False) -> Tensor:
     return _cholesky_ex(a, upper=upper)[0]
 
 
-def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    lower = factor.mT if upper else factor
-    return _solved(lower.mT, _solved(lower, b, False), True)
-
-
 def _solve_triangular(
     a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -181,6 +176,5 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.linalg_inv_ex.default: _inv_ex,
     aten.linalg_cholesky_ex.default: _cholesky_ex,
     **dict.fromkeys(_CHOLESKY, _cholesky),
-    aten.cholesky_solve.default: _cholesky_solve,
     aten.linalg_solve_triangular.default: _solve_triangular,
 }
