@@ -22,10 +22,6 @@ _TAIL = (
 )
 
 
-def _exp2(x: Tensor) -> Tensor:
-    return torch.pow(2.0, x)
-
-
 def _without_nan(x: Tensor, y: Tensor, *, op: Any) -> Tensor:
     """Return one of two numbers where the other is NaN, else the result of an op for both."""
     both = op(x, y)
@@ -145,7 +141,7 @@ def floating(x: Tensor) -> Tensor:
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     aten.erfinv.default: _erfinv,
-    aten.exp2.default: _exp2,
+    aten.exp2.default: partial(torch.pow, 2.0),
     aten.fmax.default: partial(_without_nan, op=torch.maximum),
     aten.fmin.default: partial(_without_nan, op=torch.minimum),
     aten._trilinear.default: _trilinear,
