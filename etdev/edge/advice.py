@@ -1,4 +1,4 @@
-"""What torch.export says about a model that it can't trace: the problem, the line, the advice."""
+"""The advice of torch.export on a model that it can't trace, in an error of etdev."""
 
 from __future__ import annotations
 

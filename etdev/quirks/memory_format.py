@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,17 @@ from etdev.graph.layout import (
     traced_contiguous,
     with_contiguous_weights,
 )
+from etdev.graph.ops import owner_of
+from etdev.graph.rebuild import with_changed
 from etdev.graph.signature import unwritten_constants
-from etdev.schema.quirk import Quirk, Refusal, Stage
+from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.operators import base_name
 
+# Ops that return a view for certain, and no copy.
+_VIEWS = {
+    *("alias", "detach", "diagonal", "expand", "getitem", "permute", "select", "slice", "split"),
+    *("squeeze", "t", "transpose", "unbind", "unsqueeze", "view"),
+}
 # Ops that say where in memory a value is.
 _PLACES = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)
 
@@ -51,6 +60,44 @@ def _orders_volume(node: Node) -> bool:
     return node.op == "call_function" and torch.channels_last_3d in arguments
 
 
+def _reads_a_view(node: Node) -> bool:
+    """Return True if `as_strided` reads the memory behind a view, or memory in another order."""
+    view: Any = node.args[0]
+    values = [view.meta["val"], owner_of(view).meta["val"]]
+    # One of all elements in order lies in memory as its owner does.
+    same = str(values[0].numel()) == str(values[1].numel())
+    return not (same and all(value.is_contiguous() for value in values))
+
+
+def _read_owner(node: Node, _: Node) -> None:
+    """Read the places of the tensor that a view is of."""
+    view: Any = node.args[0]
+    owner, chain = owner_of(view), [view]
+    while chain[-1] is not owner:
+        chain.append(chain[-1].all_input_nodes[0])
+    whole = owner.meta["val"]
+    if not whole.is_contiguous() or not all(base_name(n.target) in _VIEWS for n in chain[:-1]):
+        raise ValueError(f"{owner.name} may lie otherwise in memory")
+    size, stride, start = (*node.args[1:], None)[:3]
+    place = view.meta["val"].storage_offset() - whole.storage_offset() if start is None else start
+    node.args = (owner, size, stride, place)
+
+
+STRIDED_VIEWS = Quirk(
+    name="strided-views",
+    stage=Stage.FUNCTIONAL,
+    summary="A view is copied first, and `as_strided` reads the copy as if it lay in memory like "
+    "the view.",
+    upstream="not reported; torch/_functorch/_aot_autograd and "
+    "executorch/exir/passes/replace_broken_ops_with_function_ops_pass.py",
+    affects="executorch<1.6",
+    find=Nodes((torch.ops.aten.as_strided.default,), _reads_a_view),
+    fix=partial(with_changed, change=_read_owner),
+    refusal=Refusal(
+        "as_strided{where} reads memory that a .pte lays out otherwise ({why})",
+        "take views with slices and reshapes instead",
+    ),
+)
 STRIDED_INPUTS = Quirk(
     name="strided-inputs",
     stage=Stage.SOURCE,
@@ -78,4 +125,4 @@ CHANNELS_LAST_WEIGHTS = Quirk(
     find=lambda program: mixing_convolutions(program.graph),
     fix=lambda program, _: with_contiguous_weights(program),
 )
-QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS)
+QUIRKS = (STRIDED_INPUTS, CHANNELS_LAST_WEIGHTS, STRIDED_VIEWS)

@@ -18,6 +18,16 @@ def strided_inputs() -> Repro:
 
 
 @repro
+def strided_views() -> Repro:
+    def read(_, x):
+        y = x * 2
+        slices = y[1:].as_strided((2, 2), (2, 1), 0), y[:, 1:3].as_strided((2, 2), (4, 1))
+        return y.t().as_strided((2, 6), (6, 1)) + 1, *slices, y.t().resize_(2, 6), x.t() + 1
+
+    return Repro(model(read), [random(3, 4), random(3, 4, seed=1)])
+
+
+@repro
 def channels_last_weights() -> Repro:
     module = nn.Conv2d(4, 6, 3).to(memory_format=LAST)
     return Repro(module, [random(2, 4, 8, 8)], expects="error")
