@@ -1,4 +1,4 @@
-"""`etdev check` lists the parts of a .pte that would not load or run on a target."""
+"""`etdev check` loads a .pte, and lists the parts that would not load on a target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from etdev.schema.documents import CHECK
 @click.command("check", cls=Command)
 @options.program
 @click.option("--plan", "plan_file", type=options.FILE, help="Its plan, from plan --json.")
-@click.option("--target", default="cpu", show_default=True, help="Its devices, as cpu,cuda:0.")
+@click.option("--target", default="here", show_default=True, help="Its devices, as cpu,cuda:0.")
 @options.data
 @options.as_json
 @options.registry
@@ -24,32 +24,40 @@ from etdev.schema.documents import CHECK
 def command(
     program: Path, plan_file: Path | None, target: str, data: Path | None, registry: Path | None
 ) -> None:
-    """List the parts of a .pte that would not load or run on a target.
+    """List the parts of a .pte that would not load on a target.
 
     Looks for backends and kernels missing in this machine's runtime, devices that the target
     doesn't have, labels that the payload contradicts, a missing .ptd, and differences from a plan.
-    Notes name delegates that run native code of the file, and problems of some loaders only; the
-    check is for executorch.runtime, the Python loader that `etdev run` uses.
+    Then this machine's executorch.runtime loads every method in another process, unless it needs a
+    device of the target, or contains native code. Notes name these, and problems of some loaders.
 
     \b
     etdev check net.pte
     etdev check net.pte --target cpu,cuda:0 --plan plan.json
 
-    Exit codes: 0 if it loads and runs there, 1 for a problem or an error, 2 for wrong usage.
+    Exit codes: 0 if no problem is found, 1 for a problem or an error, 2 for wrong usage.
     """
-    targets = [Device.parse(text) for text in target.split(",")]
+    targets = None if target == "here" else [Device.parse(text) for text in target.split(",")]
     with working() as say:
         say("check", str(program))
+        from etdev.pte.read import read
         from etdev.registry import load
         from etdev.registry.selection import discover
-        from etdev.runtime.check import check, notes
+        from etdev.runtime.check import check, notes, unloaded
+        from etdev.runtime.child import CHILD
 
+        CHILD.start()
         plugins = [finding.plugin for finding in discover(load(registry)) if finding.plugin]
         plan = explain.read_plan(plan_file) if plan_file else None
         problems = check(program, targets, plan, plugins, data)
-        known = notes(program, plugins)
-    body = {"program": str(program), "targets": list(map(str, targets))}
-    told = [*(problems or [f"loads and runs on {target}"]), *(f"note: {note}" for note in known)]
+        skipped = unloaded(read(program), here=targets is None)
+        known = [f"method {name} was not loaded: {why}" for name, why in skipped.items()]
+        known += notes(program, plugins)
+    devices = ["here"] if targets is None else list(map(str, targets))
+    body = {"program": str(program), "targets": devices}
+    place = target if targets is None else f"on {target}"
+    done = "nothing was loaded, and no other problem found" if skipped else f"loads {place}"
+    told = [*(problems or [done]), *(f"note: {note}" for note in known)]
     results.report(
         lambda: CHECK.stamped({**body, "problems": problems, "notes": known}),
         [f"{program}: {text}" for text in told],

@@ -105,6 +105,8 @@ def command(
         with unseen(output) as folder:
             written = lowered.save(folder / output.name, with_ledger=with_ledger)
             verification = lowered.verify(path=written, steps=steps, edges=edges) if steps else None
+            if verification:
+                verification.require("leave out --verify to write it unverified")
             if lock_file:
                 lock = lock_of(lowerer.compilation, lowered, written)
                 if known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +123,10 @@ def command(
         say("run", str(program))
         result = run(program, values, method, repeat, data)
         if model:
-            differences = compare(result.outputs, flat(model.eager(values)))
+            differences = compare(result.outputs, flat(model.eager(deepcopy(values))))
             try:
                 verification = verifier.verify({method: [values]} if inputs else None)
+                verification.require("leave out --check to run it alone")
             except VerifyError as error:
                 # The outputs are shown first.
                 failure = error

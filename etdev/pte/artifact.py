@@ -84,6 +84,7 @@ class MethodArtifact:
             that are never called come last.
         kernels: Number of calls of each operator, without copies between devices.
         operators: All operators that it needs, with those copies.
+        dtypes: Dtypes of the tensors that each operator is called with.
         host_to_device: Copies to a device per run.
         device_to_host: Copies from a device per run.
         arenas: Planned memory.
@@ -98,6 +99,7 @@ class MethodArtifact:
     delegates: tuple[Delegate, ...]
     kernels: Mapping[str, int]
     operators: tuple[str, ...]
+    dtypes: Mapping[str, tuple[str, ...]]
     host_to_device: int
     device_to_host: int
     arenas: tuple[Arena, ...]

@@ -41,11 +41,12 @@ class _Field:
 
 @frozen(eq=False)
 class Schema:
-    """A schema: the fields of each table by name, and the tables of each union."""
+    """A schema: the fields of each table by name, the tables of each union, and its identifier."""
 
     tables: Mapping[str, Mapping[str, _Field]]
     unions: Mapping[str, tuple[str, ...]]
     root: str
+    identifier: bytes
 
 
 @cache
@@ -62,7 +63,8 @@ def schema(package: str, file: str, root: str) -> Schema:
             fields[title] = _Field(4 + 2 * slot, bool(bracket), kind)
             slot += 1
         tables[name] = fields
-    return Schema(tables, unions, root)
+    identifier = text.partition('file_identifier "')[2][:4]
+    return Schema(tables, unions, root, identifier.encode())
 
 
 def measure(data: memoryview | bytes, shape: Schema) -> None:

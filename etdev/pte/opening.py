@@ -15,7 +15,7 @@ from etdev.errors import ArtifactError, EtdevError, first_line
 from etdev.pte.flatbuffer import PROGRAM, measure, schema
 
 _Read = TypeVar("_Read")
-_MAGIC = slice(4, 6)
+_IDENTIFIER = slice(4, 8)
 _CURE = "give a .pte that ExecuTorch wrote"
 # Names that one piece of data may have, on average.
 _SHARED = 64
@@ -34,8 +34,11 @@ def opened(file: Path, use: Callable[[memoryview], _Read]) -> _Read:
         data = _mapped(file)
     except OSError as error:
         raise ArtifactError(str(file), f"can't be read ({error.strerror})", _CURE) from error
-    if bytes(data[_MAGIC]) != b"ET":
-        raise ArtifactError(str(file), "is not a .pte file", _CURE)
+    found, known = bytes(data[_IDENTIFIER]), schema(*PROGRAM).identifier
+    if found != known:
+        other = f"has schema {found!r}, and ExecuTorch here reads {known!r}"
+        what = other if found[:2] == known[:2] else "is not a .pte file"
+        raise ArtifactError(str(file), what, _CURE)
     try:
         return use(data)
     except EtdevError:

@@ -124,6 +124,7 @@ def _method(program: Any, plan: Any, plugins: Sequence[Plugin]) -> MethodArtifac
         delegates=tuple(_delegates(program, plan, calls, plugins)),
         kernels={name: n for name, n in counts.most_common() if not name.startswith(COPIES)},
         operators=tuple(operator_name(operator) for operator in plan.operators),
+        dtypes=_kernel_dtypes(plan, kernels),
         host_to_device=counts[f"{COPIES}_h2d_copy.out"],
         device_to_host=counts[f"{COPIES}_d2h_copy.out"],
         arenas=tuple(_arenas(plan)),
@@ -145,8 +146,7 @@ def _stray(plan: Any, tensors: Iterable[Any]) -> Iterable[str]:
     arenas = {index: arena.device for index, arena in enumerate(_arenas(plan), 1)}
     for tensor in tensors:
         info = tensor.allocation_info
-        if info is not None and arenas.get(info.memory_id, CPU) != device(tensor):
-            arena = arenas.get(info.memory_id, CPU)
+        if info and (arena := arenas.get(info.memory_id, CPU)) != device(tensor):
             yield f"a tensor on {device(tensor)} has its memory on {arena}"
 
 
@@ -154,12 +154,22 @@ def _off_host(plan: Any, kernels: Iterable[Any]) -> Iterable[str]:
     """Describe kernels, except copies between devices, that get a tensor that is not on the CPU."""
     for kernel in kernels:
         name = operator_name(plan.operators[kernel.op_index])
-        if name.startswith(COPIES):
-            continue
-        values = [plan.values[index].val for index in kernel.args if index >= 0]
-        for value in values:
-            if type(value).__name__ == "Tensor" and not device(value).is_cpu:
-                yield f"the kernel {name} is given a tensor on {device(value)}"
+        for tensor in () if name.startswith(COPIES) else _tensors(plan, kernel):
+            if not device(tensor).is_cpu:
+                yield f"the kernel {name} is given a tensor on {device(tensor)}"
+
+
+def _kernel_dtypes(plan: Any, kernels: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for kernel in kernels:
+        dtypes = found.setdefault(operator_name(plan.operators[kernel.op_index]), [])
+        dtypes += map(dtype_of, _tensors(plan, kernel))
+    return {name: tuple(dict.fromkeys(dtypes)) for name, dtypes in found.items()}
+
+
+def _tensors(plan: Any, call: Any) -> list[Any]:
+    values = [plan.values[index].val for index in call.args if index >= 0]
+    return [value for value in values if type(value).__name__ == "Tensor"]
 
 
 def _external(tensors: Iterable[Any]) -> Iterable[str]:
@@ -210,10 +220,9 @@ def _delegates(
     devices: dict[int, dict[Device, None]] = {}
     arguments: dict[int, int] = {}
     for call in calls:
-        values = [plan.values[index].val for index in call.args]
-        arguments.setdefault(call.delegate_index, len(values))
+        arguments.setdefault(call.delegate_index, len(call.args))
         used = devices.setdefault(call.delegate_index, {})
-        used.update(dict.fromkeys(device(v) for v in values if type(v).__name__ == "Tensor"))
+        used.update(dict.fromkeys(map(device, _tensors(plan, call))))
     counts = Counter(call.delegate_index for call in calls)
     payloads = program.backend_delegate_data
     # Delegates may share a payload, and a plugin may take long to read it.

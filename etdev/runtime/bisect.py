@@ -58,6 +58,7 @@ class Bisection:
     compiled: Mapping[str, Compiled]
     inputs: Sequence[Any]
     state: Mapping[str, Any] = field(factory=dict)
+    skipped: list[str] = field(factory=list, init=False)
 
     @property
     def program(self) -> ExportedProgram:
@@ -68,6 +69,7 @@ class Bisection:
         """Name the first delegate, else the first portable kernel, that is wrong by itself.
 
         Each gets eager PyTorch's values for its inputs, so none is blamed for an earlier one.
+        `skipped` gets those that can't be called alone.
         """
         delegates = [partition for partition in self.plan.partitions if partition.outputs]
         for partition, program in chain(self._split(delegates), self._split(self._kernels())):
@@ -76,9 +78,13 @@ class Bisection:
                 for tensors in (partition.inputs, partition.outputs)
             )
             if (emitted := self._emit_alone(partition, program, inputs)) is None:
+                self.skipped.append(self._name(partition))
                 continue
             (method,) = methods_in(emitted)
-            outcome = run_method(emitted, method, [inputs])
+            # ExecuTorch emits a symbolic size that is an input as None.
+            kinds = [value.kind for value in method.inputs]
+            given = [None if k == "Null" else v for k, v in zip(kinds, inputs, strict=True)]
+            outcome = run_method(emitted, method, [given])
             problem = outcome.failure
             if not problem:
                 problem = mismatch(outcome.values[0].outputs, expected, tolerance)
@@ -99,6 +105,7 @@ class Bisection:
             for node in self.program.graph.nodes
             if node.op == "call_function" and node.target is not operator.getitem
             if node.name not in owned and node.users
+            if not isinstance(node.meta.get("val"), torch.SymInt)
         ]
 
     def _emit_alone(
@@ -107,7 +114,7 @@ class Bisection:
         """Emit a partition as a .pte of its own; None for an op that can't stand alone."""
         if partition.plugin == PORTABLE:
             try:
-                return self._emit(program)
+                return self._emit(_with_sizes(program))
             except Exception:
                 # Such as an op that returns its input.
                 return None
@@ -189,6 +196,26 @@ def _partition(method: str, node: Node) -> Partition:
         inputs=tuple(describe(source) for source in sources),
         outputs=tuple(describe(n) for n in (items if several else (node,))),
     )
+
+
+def _with_sizes(program: ExportedProgram) -> ExportedProgram:
+    """Take symbolic sizes that are inputs of one op from its tensors; ExecuTorch emits None.
+
+    Raises:
+        KeyError: No tensor has that size.
+    """
+    graph, sizes = program.graph, dict[str, tuple[Node, int]]()
+    inputs = graph.find_nodes(op="placeholder")
+    for node in inputs:
+        for dim, size in enumerate(getattr(node.meta["val"], "shape", ())):
+            sizes.setdefault(str(size), (node, dim))
+    for node in inputs:
+        if isinstance(value := node.meta["val"], torch.SymInt):
+            with graph.inserting_after(inputs[-1]):
+                size = graph.call_function(torch.ops.aten.sym_size.int, sizes[str(value)])
+            size.meta = dict(node.meta)
+            node.replace_all_uses_with(size)
+    return program
 
 
 class _Caller(nn.Module):

@@ -1,4 +1,4 @@
-"""Checks that a .pte loads and runs on a target, made without that target."""
+"""Checks that a .pte loads on this machine, or on a target that is not here."""
 
 from __future__ import annotations
 
@@ -6,49 +6,71 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etdev.errors import DeviceError
+from etdev.errors import ArtifactError, DeviceError
 from etdev.graph.nodes import target_device
 from etdev.pte.artifact import Artifact, Delegate, MethodArtifact
 from etdev.pte.audit import differences
-from etdev.pte.ptd import without_data
+from etdev.pte.ptd import find, without_data
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
 from etdev.runtime.kernels import missing
+from etdev.runtime.run import refusal
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
 
 
 def check(
     path: str | os.PathLike[str],
-    targets: Sequence[Device] = (CPU,),
+    targets: Sequence[Device] | None = None,
     plan: Plan | None = None,
     plugins: Sequence[Plugin] = (),
     data: str | os.PathLike[str] | None = None,
 ) -> list[str]:
-    """List the problems that keep a .pte from running.
+    """List the problems that keep a .pte from loading.
+
+    If nothing else is wrong with it, this machine's runtime loads its methods, in another process.
 
     Args:
         path: The .pte.
-        targets: Devices of the target machine; its CPU is always one of them.
+        targets: Devices of the target machine; its CPU is always one of them. None is this machine,
+            where a method that `unloaded` names is a problem, too.
         plan: The plan it should match; each difference from it is a problem.
         plugins: Plugins that can read which device and data a delegate's payload uses.
         data: Its .ptd file; None searches next to the .pte.
 
     Returns:
-        A line per problem; none if it would load and run.
+        A line per problem; none if it loads.
 
     Raises:
         ArtifactError: The file is not a .pte.
     """
-    available = tuple(dict.fromkeys((CPU, *targets)))
+    available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, outside = Path(path), None if data is None else Path(data)
     artifact = read(file, plugins)
     problems = [*_missing_in_runtime(artifact), *without_data(artifact, file, outside)]
+    if not artifact.methods:
+        problems.append("it has no methods")
     for method in artifact.methods:
         problems += [f"method {method.name}: {text}" for text in _misplaced(method, available)]
+    if not problems:
+        problems += _refused(artifact, file, outside, available is None)
     if plan is not None:
         problems += differences(plan, artifact.methods)
     return list(dict.fromkeys(problems))
+
+
+def unloaded(artifact: Artifact, here: bool) -> dict[str, str]:
+    """Return why `check` doesn't load methods, by method: devices elsewhere, or native code."""
+    reasons = {}
+    for method in artifact.methods:
+        used = {device for delegate in method.delegates for device in delegate.devices}
+        used.update(arena.device for arena in method.arenas)
+        away = sorted(str(device) for device in used if not device.is_cpu)
+        if artifact.native or any(delegate.native for delegate in method.delegates):
+            reasons[method.name] = "loading it would run native code of the file"
+        elif away and not here:
+            reasons[method.name] = f"it needs {', '.join(away)}"
+    return reasons
 
 
 def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[str]:
@@ -89,21 +111,44 @@ def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
             yield f"method {method.name}: the runtime has no backend {backend_id}; {cure}"
         for name in kernels:
             cure = "run it with one that has it, or give the op to a plugin"
-            yield f"method {method.name}: the runtime has no kernel {name}; {cure}"
+            dtypes = ", ".join(method.dtypes.get(name, ()))
+            kernel = f"{name} ({dtypes})" if dtypes else name
+            yield f"method {method.name}: the runtime has no kernel {kernel}; {cure}"
 
 
-def _misplaced(method: MethodArtifact, targets: Sequence[Device]) -> Iterable[str]:
-    """Name memory and delegates on devices that the target lacks, and labels that are wrong."""
-    devices = ", ".join(str(device) for device in targets)
+def _refused(artifact: Artifact, path: Path, data: Path | None, here: bool) -> Iterable[str]:
+    """Name the methods that this machine's runtime doesn't load, or must not."""
+    skipped = unloaded(artifact, here)
+    try:
+        data = data or find(artifact, path)
+    except ArtifactError as error:
+        yield str(error)
+        return
+    for method in artifact.methods:
+        if method.name not in skipped:
+            failure = refusal(path, method, data)
+        else:
+            cure = "name the target's devices to check the rest"
+            failure = f"was not loaded: {skipped[method.name]}; {cure}" if here else None
+        if failure:
+            yield f"method {method.name}: {failure}"
+
+
+def _misplaced(method: MethodArtifact, targets: Sequence[Device] | None) -> Iterable[str]:
+    """Name memory and delegates on devices that the target lacks, and labels that are wrong.
+
+    Whether this machine, which is None, has a device is seen when the method is loaded.
+    """
+    devices = ", ".join(str(device) for device in targets or ())
     cure = f"name it, as in --target {devices.replace(' ', '')},{{0}}, or lower for one of these"
     for arena in method.arenas:
-        if arena.device not in targets:
+        if targets and arena.device not in targets:
             what = f"memory is planned on {arena.device}, the target has {devices}"
             yield f"{what}; {cure.format(arena.device)}"
     for index, delegate in enumerate(method.delegates):
         name = f"delegate {index} ({delegate.backend_id})"
         for device in delegate.devices:
-            if device not in targets:
+            if targets and device not in targets:
                 yield f"{name} is on {device}, not on {devices}; {cure.format(device)}"
         yield from (f"{name} {text}" for text in _contradictions(delegate))
     yield from method.misplaced

@@ -17,12 +17,12 @@ from etdev.pte.read import methods_in, read
 from etdev.runtime.child import CHILD, LIMIT_S, Outcome
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
-from etdev.runtime.worker import Program, run_calls, trace_calls
+from etdev.runtime.worker import Program, load_method, run_calls, trace_calls
 
 
 @frozen(eq=False)
 class Run:
-    """Outputs of one method, flat, and the wall time of each timed call."""
+    """Outputs of the first call of a method, flat, and the wall time of each timed call."""
 
     outputs: tuple[Any, ...]
     latency_ms: tuple[float, ...]
@@ -58,6 +58,11 @@ def trace(
         cure = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
         raise RunError(str(path), "the runtime writes no trace", cure)
     return dump
+
+
+def refusal(path: Path, facts: MethodArtifact, data: Path | None = None) -> str | None:
+    """Return why this machine's runtime can't load a method; None if it can."""
+    return CHILD.run(load_method, _program(path, facts, data)).failure
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:

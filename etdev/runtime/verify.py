@@ -43,6 +43,11 @@ class Verification:
     tolerance: float
     unverified: tuple[str, ...]
 
+    def require(self, cure: str) -> None:
+        """Reject a verification that compared no call."""
+        if not self.calls:
+            raise VerifyError("nothing was verified", "; ".join(self.unverified), cure)
+
 
 @frozen(eq=False)
 class Verifier:
@@ -125,7 +130,10 @@ class Verifier:
             cause = found.culprit(tolerance)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
-        return f"; {cause or 'every delegate and every portable kernel is right by itself'}"
+        alone = "every delegate and every portable kernel is right by itself"
+        if found.skipped:
+            alone += f", except for those that can't be called alone: {', '.join(found.skipped)}"
+        return f"; {cause or alone}"
 
     def _say(self, name: str, detail: str = "") -> None:
         if self.listener:

@@ -28,6 +28,20 @@ def model():
 """
 
 
+NOISE = """\
+import torch
+
+
+class Noise(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.rand(3)
+
+
+def model():
+    return Noise(), (torch.ones(3),)
+"""
+
+
 @pytest.fixture(scope="module")
 def wrong_pte(tmp_path_factory):
     """The MLP with a second delegate whose weights are not the model's."""
@@ -139,6 +153,23 @@ def test_state_is_compared_from_its_start(here):
     succeeds("lower counter.py:model -o counter.pte --plugin cpu")
     text = succeeds("run counter.pte --check counter.py:model --steps 3")
     assert text.splitlines()[2].startswith("3 calls agree with PyTorch ")
+    # The calls that are timed change the state, so the first one is compared.
+    assert text.splitlines()[0] == "output 0: float32 (3,), max error 0 (largest value 2)"
+
+
+def test_a_check_that_compares_nothing_fails(here):
+    (here / "noise.py").write_text(NOISE)
+    succeeds("lower noise.py:model -o noise.pte --plugin cpu")
+    done = invoke("run noise.pte --check noise.py:model")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: nothing was verified: method 'forward' was not verified: it draws random numbers; "
+        "leave out --check to run it alone"
+    )
+    assert fails("lower noise.py:model -o other.pte --plugin cpu --verify") == (
+        "nothing was verified: method 'forward' was not verified: it draws random numbers; "
+        "leave out --verify to write it unverified"
+    )
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,21 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
     assert found.startswith(f"delegate {guilty} (cpu, XnnpackBackend): output 0 is off by ")
 
 
+def test_a_kernel_with_a_symbolic_size_is_called_alone(tmp_path):
+    """ExecuTorch emits a symbolic size that is an input as None, which takes no number."""
+
+    class Rows(nn.Module):
+        def forward(self, x):
+            return x.view(x.shape[0], 4, 2).cumsum(1).view(x.shape[0], 8)
+
+    sizes = ({0: Dim("rows", min=2, max=8)},)
+    program = torch.export.export(Rows(), (torch.randn(3, 8),), dynamic_shapes=sizes)
+    lowerer = Lowerer([])
+    path = lowerer.lower(program).save(tmp_path / "net.pte")
+    found = bisection(path, lowerer.decide(program), "forward", (torch.randn(5, 8),))
+    assert (found.culprit(Tolerance(1e-4)), found.skipped) == (None, [])
+
+
 def test_a_program_of_other_plugins_is_not_bisected(mlp):
     other = Lowerer([]).decide(mlp.module, mlp.inputs)
     with pytest.raises(RunError) as caught:

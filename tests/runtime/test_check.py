@@ -1,5 +1,9 @@
 """Checks: what would not load or not run, found from the file."""
 
+import subprocess
+import sys
+
+import pytest
 import torch
 from attrs import define
 from executorch.exir import ExecutorchBackendConfig, to_edge
@@ -7,13 +11,17 @@ from executorch.exir._serialize._named_data_store import NamedDataStore
 from executorch.exir.backend.backend_api import to_backend
 from executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from executorch.exir.backend.compile_spec_schema import CompileSpec
+from hostile import budget, damaged
+from hypothesis import given
+from hypothesis import strategies as st
 from models import nets
 from torch import nn
 from toys.accelerator import Accelerator
 
 from etdev import CPU, Device, Lowerer, hookimpl
-from etdev.pte.read import compiled
-from etdev.runtime.check import check, notes
+from etdev.errors import ArtifactError
+from etdev.pte.read import compiled, read
+from etdev.runtime.check import check, notes, unloaded
 
 CUDA0 = Device("cuda", 0)
 X = (torch.randn(2, 2), torch.randn(2, 2))
@@ -158,3 +166,91 @@ def test_native_code_is_noted_with_its_delegate(tmp_path):
         f"{name} runs native code of this file, in its payload",
         "forward_so_blob is a shared library, and no plugin here knows whose",
     ]
+
+
+def test_a_file_of_another_schema_is_refused_by_every_reader(tmp_path, mlp_pte):
+    path = tmp_path / "other.pte"
+    data = mlp_pte.read_bytes()
+    assert data[4:8] == b"ET12"
+    path.write_bytes(data[:4] + b"ET99" + data[8:])
+    for reader in (check, read, notes):
+        with pytest.raises(ArtifactError, match="has schema b'ET99', and ExecuTorch here reads"):
+            reader(path)
+
+
+def test_a_missing_kernel_is_named_with_the_dtypes_it_is_called_with(tmp_path, mlp_pte):
+    path = tmp_path / "kernel.pte"
+    data = Lowerer([]).lower(Add(), X).save(tmp_path / "add.pte").read_bytes()
+    assert data.count(b"aten::add") == 1
+    path.write_bytes(data.replace(b"aten::add", b"aten::xxx"))
+    assert check(path) == [
+        "method forward: the runtime has no kernel aten::xxx.out (float32); "
+        "run it with one that has it, or give the op to a plugin"
+    ]
+
+
+def test_native_code_is_not_loaded_and_so_does_not_pass_here(tmp_path, monkeypatch):
+    lowerer = Lowerer([Native()])
+    path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
+    monkeypatch.setattr("etdev.runtime.check.missing", lambda method: ([], []))
+    monkeypatch.setattr("etdev.runtime.check.refusal", lambda *_: pytest.fail("it was loaded"))
+    why = "loading it would run native code of the file"
+    assert check(path, [CPU], plugins=lowerer.plugins) == []
+    assert unloaded(read(path), here=False) == {"forward": why}
+    assert check(path, plugins=lowerer.plugins) == [
+        f"method forward: was not loaded: {why}; name the target's devices to check the rest"
+    ]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory, mlp_pte):
+    """Files of etdev and of plain ExecuTorch."""
+    folder = tmp_path_factory.mktemp("sound")
+    plain = to_edge({"one": torch.export.export(Add(), X), "two": torch.export.export(Add(), X)})
+    (folder / "plain.pte").write_bytes(plain.to_executorch().buffer)
+    Lowerer([]).lower(*nets.conv_net()).save(folder / "conv.pte")
+    files = [*folder.glob("*.pte"), mlp_pte]
+    assert all(check(file) == [] for file in files)
+    return [file.read_bytes() for file in files]
+
+
+# A loader of its own: it shares nothing with the code that it judges.
+LOADER = """\
+import sys
+from executorch.runtime import Runtime
+for path in sys.argv[1:]:
+    program = Runtime.get().load_program(path)
+    for name in program.method_names:
+        program.load_method(name)
+    print("loaded", path)
+"""
+
+
+def test_what_passes_here_loads_here(sound, tmp_path):
+    """Damage in the heads of files, where every byte decides something."""
+    passed, refused = [], 0
+
+    @budget(100)
+    @given(data=st.data())
+    def examine(data):
+        nonlocal refused
+        whole = data.draw(st.sampled_from(sound))
+        # The flatbuffer's size is in the header, if there is one.
+        size = int.from_bytes(whole[16:24], "little") if whole[8:12] == b"eh00" else len(whole)
+        path = tmp_path / f"{len(passed)}.pte"
+        path.write_bytes(data.draw(damaged(whole[:size], changes=1)) + whole[size:])
+        try:
+            problems = check(path)
+        except ArtifactError as error:
+            problems = [str(error)]
+        if problems:
+            refused += 1
+        else:
+            passed.append(str(path))
+
+    examine()
+    assert refused > 10
+    assert len(passed) > 10
+    done = subprocess.run([sys.executable, "-c", LOADER, *passed], capture_output=True, text=True)
+    loaded = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("loaded")]
+    assert (loaded, done.returncode) == (passed, 0), done.stderr[-2000:]
