@@ -75,6 +75,6 @@ def _folder(location: str | None, registry: Path | None) -> Folder:
     settings = CacheSettings.of(location, load(registry).cache)
     if settings.off:
         raise CacheError("cache", "is off", "name its folder with --cache DIR")
-    if settings.path.exists() and not settings.path.is_dir():
+    if (location or settings.path.exists()) and not settings.path.is_dir():
         raise CacheError(str(settings.path), "is not a folder", "name the cache's folder")
     return Folder(settings.path, settings.size_bytes)

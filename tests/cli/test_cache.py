@@ -70,3 +70,9 @@ def test_a_file_and_a_cache_that_is_off_are_errors(tmp_path):
     )
     assert fails("cache info") == "cache: is off; name its folder with --cache DIR"
     assert error_of(invoke("cache clear --cache off").stderr).startswith("cache: is off")
+
+
+def test_a_folder_that_is_not_there_is_refused(here):
+    for command in ("info", "clear"):
+        error = fails(f"cache {command} --cache", here / "typo")
+        assert error == f"{here / 'typo'}: is not a folder; name the cache's folder"
