@@ -58,11 +58,6 @@ def test_clear_removes_entries_and_nothing_else(kept):
     assert "0 entries" in succeeds("cache info --cache", kept)
 
 
-def test_a_folder_that_is_not_there_is_empty(tmp_path):
-    assert "0 entries" in succeeds("cache info --cache", tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_file_and_a_cache_that_is_off_are_errors(tmp_path):
     (tmp_path / "file").touch()
     assert fails("cache info --cache", tmp_path / "file") == (
