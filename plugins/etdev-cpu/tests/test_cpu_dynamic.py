@@ -1,0 +1,52 @@
+"""Batches that grow and shrink within one loaded method, in float32 and in int8."""
+
+import random
+
+import pytest
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from torch import nn
+from torch.export import Dim
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from etdev import Lowerer
+
+BATCHES = [2, 6, 6, 1, 8, 8, 1, *random.Random(0).choices(range(1, 9), k=6)]
+SHAPES = ({0: Dim("batch", min=1, max=8)},)
+
+
+def conv(*layers):
+    return nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), *layers)
+
+
+MODELS = {
+    "mean": conv(nn.AdaptiveAvgPool2d(1)),
+    "head": conv(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5)),
+    "pools": conv(nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AdaptiveMaxPool2d(1)),
+    "parts": conv(nn.AdaptiveAvgPool2d(2), nn.BatchNorm2d(6), nn.Hardtanh(0, 1)),
+    "layers": nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU6(), nn.Linear(16, 4)),
+}
+
+
+def int8(module):
+    config = get_symmetric_quantization_config()
+    program = torch.export.export(module, (torch.randn(4, 3, 8, 8),), dynamic_shapes=SHAPES)
+    prepared = prepare_pt2e(program.module(), XNNPACKQuantizer().set_global(config))
+    for _ in range(4):
+        prepared(torch.randn(4, 3, 8, 8))
+    return convert_pt2e(prepared)
+
+
+@pytest.mark.parametrize("quantised", [False, True], ids=["float32", "int8"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_batch_is_right_whatever_was_before(name, quantised):
+    torch.manual_seed(0)
+    module = MODELS[name].eval()
+    module = int8(module) if quantised else module
+    calls = [(torch.randn(batch, 3, 8, 8),) for batch in BATCHES]
+    lowered = Lowerer(["cpu"]).lower(module, (torch.randn(4, 3, 8, 8),), dynamic_shapes=SHAPES)
+    # An int8 value may be rounded to the next one.
+    lowered.verify(calls, tolerance=0.1 if quantised else None)
