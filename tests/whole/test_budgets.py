@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
     "(root)": (1_300, 1_300),
-    "cli": (1_890, 1_900),
+    "cli": (1_900, 1_900),
     "delegate": (2_890, 2_900),
     "edge": (1_520, 1_400),
     "graph": (2_150, 1_800),
@@ -21,7 +21,7 @@ BUDGETS = {
     "pte": (1_500, 1_500),
     "quirks": (2_350, 2_300),
     "registry": (1_790, 1_900),
-    "runtime": (1_735, 1_900),
+    "runtime": (1_825, 1_900),
     "scaffold": (170, 200),
     "schema": (2_300, 2_300),
     "testing": (1_555, 1_500),
