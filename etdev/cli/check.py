@@ -56,7 +56,7 @@ def command(
     devices = ["here"] if targets is None else list(map(str, targets))
     body = {"program": str(program), "targets": devices}
     place = target if targets is None else f"on {target}"
-    done = "nothing was loaded, and no other problem found" if skipped else f"loads {place}"
+    done = "no problem found, but not every method was loaded" if skipped else f"loads {place}"
     told = [*(problems or [done]), *(f"note: {note}" for note in known)]
     results.report(
         lambda: CHECK.stamped({**body, "problems": problems, "notes": known}),
