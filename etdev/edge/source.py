@@ -166,7 +166,9 @@ def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
         with patch.dict(os.environ, {} if trust else {_SAFE: "1"}):
             return torch.export.load(path)
     except pickle.UnpicklingError as error:
-        what = f"holds a pickle that may run code ({first_line(error)})"
+        # What it is comes after two sentences of general advice.
+        reasons = (line for line in str(error).splitlines() if "GLOBAL" in line)
+        what = f"holds a pickle that may run code ({next(reasons, first_line(error)).strip()})"
         cure = "if you trust who made it, give --trust, or what torch.export.load makes of it"
         raise SourceError(str(path), what, cure) from error
     except Exception as error:

@@ -63,6 +63,9 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
                 if node.target == torch.ops.aten.view.default:
                     # A copy in the edge dialect may be a view of an expanded value in ATen.
                     node.target = torch.ops.aten.reshape.default
+            elif node.op == "placeholder" and hasattr(node.meta.get("val"), "detach"):
+                # ExecuTorch's passes write to parameters with gradients on.
+                node.meta["val"] = node.meta["val"].detach()
         module.recompile()
     aten = with_parts(program, verifiers=[Verifier])
     return rebuilt(aten, copy_graph(aten.graph))

@@ -1,5 +1,7 @@
 """Completion: what ExecuTorch's own loop lacks is written in ops that it has, and computed."""
 
+import copy
+
 import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
@@ -166,3 +168,29 @@ def test_the_symbols_of_a_completed_program_are_left_alone():
     before = dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)
     completed(program, "forward", etdev.Lowerer(["cpu"]).composition)
     assert (dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)) == before
+
+
+class Counting(nn.Module):
+    """Changes a parameter at every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.layer.bias.add_(1)
+        return y
+
+
+def test_a_parameter_may_be_written_where_gradients_are_on():
+    model, x = Counting().eval(), torch.randn(2, 4)
+    with torch.no_grad():
+        program = torch.export.export(copy.deepcopy(model), (x,))
+        expected = [model(x), model(x)]
+    partitioner = etdev.partitioner(["cpu"])
+    manager = to_edge_transform_and_lower(program, partitioner=[partitioner])
+    buffer = manager.to_executorch().buffer
+    method = Runtime.get().load_program(buffer).load_method("forward")
+    for outputs in expected:
+        torch.testing.assert_close(method.execute([x])[0], outputs)
