@@ -280,11 +280,15 @@ def _(desk):
 def full_disk() -> Iterator[None]:
     """Files can't grow, as on a disk that is full; Python ignores the signal of that."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.MonkeyPatch.context() as patch:
+        # Python would keep the first hundred bytes of bytecode, and fail on them for ever.
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def without_room(desk: Desk, words: str, *arguments: object) -> str:
