@@ -180,10 +180,18 @@ def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
     items = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
+    if len(items) == 3 and _are_values(items[2]):
+        return (*items, None)
     if len(items) == 4:
         return items
     model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
+
+
+def _are_values(third: object) -> bool:
+    """Return True if the third item of a tuple is keyword arguments, and not dynamic shapes."""
+    leaves = pytree.tree_leaves(third)
+    return isinstance(third, Mapping) and any(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 def _method(

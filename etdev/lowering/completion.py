@@ -56,6 +56,8 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
     """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
+    # ExecuTorch's passes write to what `emit` writes to without gradients.
+    writes = bool(program.graph_signature.buffers_to_mutate)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             if node.op == "call_function":
@@ -63,8 +65,7 @@ def _as_aten(program: ExportedProgram) -> ExportedProgram:
                 if node.target == torch.ops.aten.view.default:
                     # A copy in the edge dialect may be a view of an expanded value in ATen.
                     node.target = torch.ops.aten.reshape.default
-            elif node.op == "placeholder" and hasattr(node.meta.get("val"), "detach"):
-                # ExecuTorch's passes write to parameters with gradients on.
+            elif writes and hasattr(node.meta.get("val"), "detach"):
                 node.meta["val"] = node.meta["val"].detach()
         module.recompile()
     aten = with_parts(program, verifiers=[Verifier])

@@ -13,10 +13,13 @@ from torch.fx import GraphModule, Node
 
 from etdev.graph.layout import is_known_order
 from etdev.graph.nodes import graph_modules, op_name
+from etdev.graph.ops import ORDERED
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
+# A custom op that writes to its inputs, in ops that write to nothing.
+_FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized_v2
 _QUANTISED = "quantized_decomposed."
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")
 
@@ -141,8 +144,21 @@ QUANTISED_KERNELS = Quirk(
     find=Nodes(only=lambda node: op_name(node).startswith(_QUANTISED), branches=True),
     fix=load_quantised_kernels,
 )
+OPS_WITH_EFFECTS = Quirk(
+    name="ops-with-effects",
+    stage=Stage.PLANNED,
+    summary="An op with effects, such as a print, has no out variant, and fails as it is emitted.",
+    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    affects="executorch<1.6",
+    find=Nodes((ORDERED, _FUNCTIONALIZED), branches=True),
+    refusal=Refusal(
+        "no plugin took {ops}, and ExecuTorch can't emit an op with effects",
+        "leave it out of the model",
+    ),
+)
 QUIRKS: tuple[Quirk, ...] = (
     QUANTISED_KERNELS,
+    OPS_WITH_EFFECTS,
     UNKNOWN_ORDERS,
     # After the orders are settled, since it compares with them.
     UNWRITTEN_ORDERS,

@@ -8,10 +8,6 @@ from zoo import random
 
 from quirks import Repro, model, repro
 
-_LIBRARY = torch.library.Library("etdev_repros", "FRAGMENT")
-_LIBRARY.define("halved(Tensor x) -> Tensor")
-_LIBRARY.impl("halved", lambda x: x / 2, "CompositeExplicitAutograd")
-
 
 @repro
 def matrix_checks() -> Repro:
@@ -27,3 +23,12 @@ def quantised_kernels() -> Repro:
         return ops.dequantize_per_tensor(ops.quantize_per_tensor(x, *limits), *limits)
 
     return Repro(model(rounded), [random(3)], expects="error")
+
+
+@repro
+def ops_with_effects() -> Repro:
+    def told(_, x):
+        torch.ops.aten._print("told")
+        return x + 1
+
+    return Repro(model(told), [random(3)], expects="error")

@@ -19,7 +19,7 @@ MORE = {
         *("own_weights", "quantisers", "quirks", "soundness", "sources", "structure", "template"),
     },
     "etdev_cuda": {"fallbacks", "kernels", "options", "soundness"},
-    "etdev_openvino": {"attention", "blob", "compiler", "edges", "soundness"},
+    "etdev_openvino": {"attention", "blob", "compiler", "edges", "own_weights", "soundness"},
     "etdev_trt": {"compiler", "engine", "vendor"},
 }
 FACE = ("etdev", "etdev.errors", "etdev.graph", "etdev.quirks", "etdev.schema.compiler_cache")

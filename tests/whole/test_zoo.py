@@ -39,7 +39,7 @@ ANIMALS = {
 }
 # What is refused by name, with words of the refusal.
 REFUSED = {
-    "flow.loop": "ExecuTorch can't run while_loop",
+    "flow.loop": "ExecuTorch has neither while_loop nor maps",
     "flow.map_over_two": "ExecuTorch can't map over several tensors",
     "flow.map_with_two_results": "ExecuTorch can't map over several tensors",
     "aliases.input_written": "writes to its input",

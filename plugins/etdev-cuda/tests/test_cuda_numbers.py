@@ -64,7 +64,7 @@ def test_a_number_that_may_change_is_no_input_of_a_program():
     program = torch.export.export(
         Offset(), (X[0], 3), dynamic_shapes={"x": None, "n": torch.export.Dim.DYNAMIC}
     )
-    with pytest.raises(LoweringError, match="input 'n' of method 'forward' is a Python number"):
+    with pytest.raises(LoweringError, match=r"input 'n' of method 'forward' is .* a Python number"):
         Lowerer(["cuda"]).plan(program)
 
 
