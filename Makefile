@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile \
 	--constraint .ci/constraints.txt
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml) .ci/constraints.txt
-PLUGINS := $(wildcard plugins/*/)
+PLUGINS := $(wildcard plugins/etdev-*/)
 # What `make compat` tests beside .ci/constraints.txt: the oldest ExecuTorch supported and the newest
 # torch. `make compat-torch-2.14.1` makes and runs one of them.
 COMPAT := executorch-1.4.1 torch-2.14.1

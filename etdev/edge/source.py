@@ -135,7 +135,7 @@ def methods_of(
     Args:
         model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
             one of these or to a tuple (model, inputs[, dynamic_shapes]) or
-            (model, inputs, kwargs, dynamic_shapes).
+            (model, inputs, kwargs[, dynamic_shapes]).
         inputs: Example inputs of a module: a tuple, a single tensor, or a dict by keyword.
         kwargs: Example inputs by keyword.
         dynamic_shapes: As `torch.export.export` takes them.

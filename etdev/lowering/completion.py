@@ -56,7 +56,7 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
 
 def _as_aten(program: ExportedProgram) -> ExportedProgram:
     """Write an edge-dialect program, which is changed, in the ops that it was converted from."""
-    # ExecuTorch's passes write to what `emit` writes to without gradients.
+    # ExecuTorch runs its passes with gradients on, and torch refuses writes to what requires them.
     writes = bool(program.graph_signature.buffers_to_mutate)
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:

@@ -18,7 +18,7 @@ from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
 from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
-# A custom op that writes to its inputs, in ops that write to nothing.
+# torch.export calls a custom op that writes to its inputs through this one.
 _FUNCTIONALIZED = torch.ops.higher_order.auto_functionalized_v2
 _QUANTISED = "quantized_decomposed."
 _ANY_ORDER = ("aten.index.Tensor", "aten.sym_size.int", "sym_size.int")

@@ -9,6 +9,7 @@ from executorch.exir.backend.partitioner import Partitioner
 from executorch.runtime import Runtime
 from models.small import Function
 from torch import nn
+from zoo import state
 
 import etdev
 from etdev.errors import LoweringError
@@ -170,21 +171,8 @@ def test_the_symbols_of_a_completed_program_are_left_alone():
     assert (dict(sizes.var_to_range), list(sizes.pending_fresh_unbacked_symbols)) == before
 
 
-class Counting(nn.Module):
-    """Changes a parameter at every call."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 5)
-
-    def forward(self, x):
-        y = self.layer(x)
-        self.layer.bias.add_(1)
-        return y
-
-
 def test_a_parameter_may_be_written_where_gradients_are_on():
-    model, x = Counting().eval(), torch.randn(2, 4)
+    model, x = state.ZOO.animals["bias_that_changes"].build(), torch.randn(2, 4)
     with torch.no_grad():
         program = torch.export.export(copy.deepcopy(model), (x,))
         expected = [model(x), model(x)]
