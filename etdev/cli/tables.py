@@ -42,6 +42,12 @@ def verification(verification: Verification | None) -> Iterator[str]:
         within = f"within {most:g} of the largest value" if most else "exactly"
         yield f"{verification.calls} calls agree with PyTorch {within}"
     yield from verification.unverified
+    problems: dict[tuple[str, str], list[str]] = {}
+    for call in verification.edges:
+        problems.setdefault((call.method, call.problem), []).append(call.value)
+    for (method, problem), values in problems.items():
+        told = f"departs from PyTorch: {problem}" if problem else "agrees with PyTorch"
+        yield f"at edge values ({', '.join(values)}) method {method!r} {told}"
 
 
 def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:

@@ -30,23 +30,39 @@ STEPS = 3
 
 
 @frozen
+class EdgeCall:
+    """A call with `nan`, `inf` or another edge value among its inputs, or with a size of 0.
+
+    Args:
+        problem: How it departs from eager PyTorch; empty if it agrees.
+    """
+
+    method: str
+    value: str
+    problem: str = ""
+
+
+@frozen
 class Verification:
     """Result of a verification.
 
     Args:
         calls: Number of calls that agree with eager PyTorch, over all methods.
         tolerance: The largest relative error that any method was allowed.
-        unverified: The methods that were not verified, and why, in words.
+        unverified: The methods and the state that were not verified, and why, in words.
+        edges: The calls at edge values, which are not among `calls`.
     """
 
     calls: int
     tolerance: float
     unverified: tuple[str, ...]
+    edges: tuple[EdgeCall, ...] = ()
 
     def require(self, cure: str) -> None:
-        """Reject a verification that compared no call."""
-        if not self.calls:
-            raise VerifyError("nothing was verified", "; ".join(self.unverified), cure)
+        """Reject a verification that compared no call, or left a method out."""
+        if self.unverified or not self.calls:
+            who = "not all was verified" if self.calls else "nothing was verified"
+            raise VerifyError(who, "; ".join(self.unverified), cure)
 
 
 @frozen(eq=False)
