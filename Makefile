@@ -61,6 +61,7 @@ bench: $(VENV)/test
 	$(BIN)/python -m benchmarks.loop
 	$(BIN)/python -m benchmarks.groups
 	$(BIN)/python -m benchmarks.lowering
+	$(BIN)/python -m benchmarks.verifying
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.executors
 	$(BIN)/python -m benchmarks.copies

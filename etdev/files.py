@@ -24,16 +24,8 @@ STALE_S = 7 * 24 * 3600
 _SCRATCH = "etdev-scratch-"
 
 
-def write_atomically(
-    path: Path, write: Callable[[BinaryIO], Any], check: Callable[[Path], None] | None = None
-) -> None:
-    """Write a file so that it is never seen incomplete.
-
-    Args:
-        path: Its path.
-        write: Called with the open file.
-        check: Called with the temporary file before it is renamed; may raise, and the file that
-            was there before stays.
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Give `write` an open file, which is never seen incomplete under its path.
 
     Raises:
         ArtifactError: It can't be written.
@@ -41,9 +33,6 @@ def write_atomically(
     try:
         with replacing(path) as file:
             write(file)
-            if check:
-                file.flush()
-                check(Path(file.name))
     except OSError as error:
         raise unwritable(path, error) from error
 

@@ -83,11 +83,9 @@ def read_plan(file: Path) -> Plan:
         return read_ledger(file)
     try:
         text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise EtdevError(str(file), f"can't be read ({error.strerror})", "give a file") from error
-    except UnicodeDecodeError as error:
-        cure = "write it with etdev plan --json"
-        raise EtdevError(str(file), "is not a plan (it is not text)", cure) from error
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"can't be read ({getattr(error, 'strerror', 'it is not text')})"
+        raise EtdevError(str(file), what, "write it with etdev plan --json") from error
     return Plan.from_json(text, str(file))
 
 

@@ -9,7 +9,7 @@ import click
 
 from etdev.cli import options, results
 from etdev.cli.group import Command
-from etdev.cli.progress import Stages, console, import_torch, quieted
+from etdev.cli.progress import Stages, import_torch, quieted
 from etdev.registry import load
 from etdev.registry.selection import Finding, discover
 from etdev.registry.watchdog import watched
@@ -53,8 +53,6 @@ def command(registry: Path | None) -> None:
     ]
     sheet = Sheet(("plugin", "distribution", "status", "devices", "hooks"), cells)
     results.report(lambda: PLUGINS.stamped({"plugins": rows}), [sheet])
-    if all(finding.plugin and finding.plugin.builtin for finding in findings):
-        console().print("no other plugin is installed; pip install etdev-cpu")
 
 
 def _row(finding: Finding) -> dict[str, Any]:

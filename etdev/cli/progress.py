@@ -86,8 +86,12 @@ def quieted() -> Iterator[Console]:
 
 
 @contextmanager
-def working() -> Iterator[Listener]:
-    """Load PyTorch and ExecuTorch, and show the stages that the command goes through."""
+def working(runs: bool = False) -> Iterator[Listener]:
+    """Load PyTorch and ExecuTorch, also in the process that runs programs, and show the stages."""
+    if runs:
+        from etdev.runtime.child import CHILD
+
+        CHILD.start()
     with quieted() as err:
         stages = Stages(err)
         with stages.live or nullcontext():

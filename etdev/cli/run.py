@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--tolerance",
     type=float,
     help="With --check: accept this error relative to the largest value of an output; by default "
-    "what etdev lower --verify accepts.",
+    "what etdev lower accepts.",
 )
 @click.option(
     "--steps",
@@ -98,14 +98,12 @@ def command(
         lowerers.check_source(check)
     model = verification = failure = None
     differences: Sequence[Any] = ()
-    with working() as say:
+    with working(runs=True) as say:
         from etdev.cli import sources
-        from etdev.runtime.child import CHILD
         from etdev.runtime.compare import compare, flat
         from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
 
-        CHILD.start()
         if check:
             methods = sources.methods(check, say)
             if method not in methods:

@@ -34,20 +34,18 @@ def outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def verification(verification: Verification | None) -> Iterator[str]:
-    """Say how many calls agree with PyTorch within which tolerance, and what was not verified."""
-    if verification is None:
-        return
-    if verification.calls:
-        most = verification.tolerance
+    """Say over how many calls a .pte was verified and within which error, or why it was not."""
+    if verification:
+        most, calls = verification.tolerance, verification.calls
         within = f"within {most:g} of the largest value" if most else "exactly"
-        yield f"{verification.calls} calls agree with PyTorch {within}"
-    yield from verification.unverified
-    problems: dict[tuple[str, str], list[str]] = {}
-    for call in verification.edges:
-        problems.setdefault((call.method, call.problem), []).append(call.value)
-    for (method, problem), values in problems.items():
-        told = f"departs from PyTorch: {problem}" if problem else "agrees with PyTorch"
-        yield f"at edge values ({', '.join(values)}) method {method!r} {told}"
+        done = [f"verified over {calls} call{'s' * (calls > 1)} {within}"] if calls else []
+        yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
+        problems: dict[tuple[str, str], list[str]] = {}
+        for call in verification.edges:
+            problems.setdefault((call.method, call.problem), []).append(call.value)
+        for (method, problem), values in problems.items():
+            told = f"departs from PyTorch: {problem}" if problem else "agrees with PyTorch"
+            yield f"at edge values ({', '.join(values)}) method {method!r} {told}"
 
 
 def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
 from etdev.errors import ArtifactError, shown
-from etdev.files import scratch
+from etdev.files import check_program, publish, scratch, unseen
 from etdev.graph.snapshot import Weights
 from etdev.lowering.composition import guarded
 from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, add_etrecord, emit
 from etdev.pte.read import methods_of, read
 from etdev.registry.plugin import Plugin
+from etdev.runtime.child import CHILD
 from etdev.runtime.decision import Decision
 from etdev.runtime.kernels import warn_of_missing
 from etdev.runtime.verify import STEPS, Verification, Verifier
@@ -101,6 +103,7 @@ class Lowered:
         config: ExecutorchBackendConfig | None = None,
         *,
         with_ledger: bool = False,
+        verify: bool = False,
     ) -> Path:
         """Emit and write a .pte, and a .ptd beside it for data that is kept outside.
 
@@ -110,21 +113,27 @@ class Lowered:
             path: The .pte.
             config: As for `to_executorch`.
             with_ledger: As for `to_executorch`.
+            verify: Write it only if `verify(strict=True)` raises no error.
 
         Raises:
             ArtifactError: The file can't be written.
-            EtdevError: As `to_executorch`.
+            EtdevError: As `to_executorch` and `verify`.
         """
         if not isinstance(path, (str, os.PathLike)):
             raise ArtifactError("path", f"is {shown(path)}", "name it model.pte")
+        check_program(path := Path(path))
+        if verify:
+            CHILD.start()
         emitted = self._emit(config, with_ledger)
-
-        def check(written: Path) -> None:
+        with unseen(path) as folder:
+            with self.stages.stage("write"):
+                written = emitted.write(folder / path.name)
             with self.stages.stage("audit"):
                 emitted.audit(self.plan, read(written).methods, str(path))
-
-        with self.stages.stage("write"):
-            return emitted.write(Path(path), check)
+            if verify:
+                self.verify(path=written, strict=True)
+            publish((*folder.glob("*.ptd"), written), path)
+        return path
 
     def verify(  # noqa: PLR0913 (public)
         self,
@@ -163,7 +172,8 @@ class Lowered:
             VerifyError: A call differs or fails. Names output, step, and the delegate or kernel.
             EtdevError: As `save`.
         """
-        with scratch() as folder:
+        CHILD.start()
+        with nullcontext("") if path else scratch() as folder:
             saved = Path(path) if path else self.save(Path(folder) / "program.pte", config)
             verifier = Verifier(
                 saved,
@@ -176,7 +186,10 @@ class Lowered:
                 plugins=self.plugins,
             )
             with self.stages.stage("verify"):
-                return verifier.verify(inputs, self.strict if strict is None else strict)
+                done = verifier.verify(inputs)
+        if self.strict if strict is None else strict:
+            done.require("leave out strict, or --verify, to accept that")
+        return done
 
     def _manager(self, with_ledger: bool, with_record: bool) -> EdgeProgramManager:
         manager = self._build()

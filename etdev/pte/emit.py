@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from etdev.errors import ArtifactError, AuditError
+from etdev.errors import AuditError
 from etdev.files import write_atomically
 from etdev.graph.nodes import graph_modules
 from etdev.graph.symbols import unbound
@@ -54,18 +54,15 @@ class Emitted:
             what = f"is not what was planned: {'; '.join(problems)}"
             raise AuditError(who, what, "a custom pass may have changed it; else report this")
 
-    def write(self, path: Path, check: Callable[[Path], None]) -> Path:
+    def write(self, path: Path) -> Path:
         """Write a .pte and, next to it, the .ptd files that ExecuTorch keeps data in.
 
         `net.pte` gets `net.NAME.ptd`, since backends give the data of every model the same name.
-        The .pte is given to `check` before it is renamed; if that raises, nothing is written.
         """
-        if path.suffix != ".pte":
-            raise ArtifactError(str(path), "does not end in .pte", "name it model.pte")
         for name, data in external_data(self.program).items():
             beside = path.with_name(f"{path.stem}.{name.removesuffix('.ptd')}.ptd")
             write_atomically(beside, data.write_to_file)
-        write_atomically(path, self.program.write_to_file, check)
+        write_atomically(path, self.program.write_to_file)
         return path
 
 

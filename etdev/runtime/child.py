@@ -20,18 +20,12 @@ from contextlib import suppress
 from operator import methodcaller
 from typing import IO, Any
 
-import torch
 from attrs import define, field, frozen
-from torch import Tensor
 
 from etdev.files import in_scratch
 from etdev.runtime.loading import load_runtime
 
-_SIGNED = {
-    torch.uint16: torch.int16,
-    torch.uint32: torch.int32,
-    torch.uint64: torch.int64,
-}
+_UNSIGNED = ("torch.uint16", "torch.uint32", "torch.uint64")
 # A function that takes longer than this is taken for one that hangs.
 LIMIT_S = 1800.0
 
@@ -107,6 +101,10 @@ class Child:
             process.kill()
             self._ended()
 
+    def forget(self) -> None:
+        """Leave the process to the parent of this one, which is a fork."""
+        self._process, self._lock = None, threading.Lock()
+
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process and self._process.poll() is not None:
             self._ended()
@@ -117,7 +115,8 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "etdev.runtime.child"],
                 cwd=tempfile.gettempdir(),
-                env={**os.environ, "PYTHONPATH": path, **self.env},
+                # Its working directory is everybody's, and no place to import from.
+                env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **self.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -145,9 +144,11 @@ class _Pickler(pickle.Pickler):
     """A pickler of all tensors; torch's own fails on most unsigned integers when it reads them."""
 
     def reducer_override(self, value: Any) -> Any:
-        signed = _SIGNED.get(value.dtype) if type(value) is Tensor else None
-        if signed is None:
+        import torch
+
+        if type(value) is not torch.Tensor or str(value.dtype) not in _UNSIGNED:
             return NotImplemented
+        signed = getattr(torch, str(value.dtype).removeprefix("torch.u"))
         return methodcaller("view", value.dtype), (value.view(signed),)
 
 
@@ -219,6 +220,7 @@ def _answered(function: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> 
 # Shared by all runs of this process.
 CHILD = Child()
 atexit.register(CHILD.close)
+os.register_at_fork(after_in_child=CHILD.forget)
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from etdev.edge.reference import Reference, called, duplicate
+from etdev.edge.simplify.folding import is_random as draws
+from etdev.edge.simplify.folding import op_of
 from etdev.errors import VerifyError
+from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
 
 # Edge values of every float dtype; its largest, smallest and tiniest numbers are added to them.
@@ -60,6 +63,9 @@ def sessions_of(
 
 def is_random(reference: Reference) -> bool:
     """Return True if two calls differ that are equal but for the seed of random numbers."""
+    graphs = [module.graph for module in graph_modules(reference.program.graph_module)]
+    if not any(op_of(node) and draws(node) for graph in graphs for node in graph.nodes):
+        return False
     leaves, structure = reference.example()
     results = []
     with torch.random.fork_rng(devices=[]):

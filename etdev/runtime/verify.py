@@ -10,7 +10,7 @@ from attrs import frozen
 from torch.export import ExportedProgram
 
 from etdev.edge.reference import Reference
-from etdev.errors import VerifyError, first_line, shown
+from etdev.errors import EtdevError, VerifyError, first_line, shown
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import read
@@ -49,7 +49,8 @@ class Verification:
     Args:
         calls: Number of calls that agree with eager PyTorch, over all methods.
         tolerance: The largest relative error that any method was allowed.
-        unverified: The methods and the state that were not verified, and why, in words.
+        unverified: The methods and the state that were not verified, and why:
+            `method 'forward': it draws random numbers`.
         edges: The calls at edge values, which are not among `calls`.
     """
 
@@ -59,10 +60,9 @@ class Verification:
     edges: tuple[EdgeCall, ...] = ()
 
     def require(self, cure: str) -> None:
-        """Reject a verification that compared no call, or left a method out."""
-        if self.unverified or not self.calls:
-            who = "not all was verified" if self.calls else "nothing was verified"
-            raise VerifyError(who, "; ".join(self.unverified), cure)
+        """Reject a verification that left out a method or state."""
+        if self.unverified:
+            raise VerifyError("not verified", "; ".join(self.unverified), cure)
 
 
 @frozen(eq=False)
@@ -84,8 +84,8 @@ class Verifier:
     listener: Listener | None = None
     plugins: Sequence[Plugin] = ()
 
-    def verify(self, inputs: Any = None, strict: bool = False) -> Verification:
-        """Run all methods and compare them."""
+    def verify(self, inputs: Any = None) -> Verification:
+        """Run all methods and compare them; name those that can't be run or compared here."""
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
@@ -94,27 +94,32 @@ class Verifier:
         for name, reference in self.references.items():
             facts = method_of(artifact, name)
             self._say(name)
-            if reason := _unverifiable(facts, reference):
-                unverified.append(f"method {name!r} was not verified: {reason}")
+            given = reference.given(inputs.get(name) if isinstance(inputs, Mapping) else inputs)
+            reason, sessions = _unverifiable(facts, reference), list[list[Call]]()
+            try:
+                if not reason:
+                    sessions = sessions_of(reference, given, self.steps, self.edges)
+            except EtdevError as error:
+                if given:
+                    raise
+                reason = error.what
+            if reason:
+                unverified.append(f"method {name!r}: {reason}")
                 continue
             tolerance = self._tolerance(facts, reference.program)
             largest = max(largest, tolerance.relative)
-            given = inputs.get(name) if isinstance(inputs, Mapping) else inputs
-            calls += self._method(facts, tolerance, reference.given(given), data)
-        if strict and unverified:
-            raise VerifyError(str(self.path), unverified[0], "leave out strict to accept that")
+            calls += self._method(facts, tolerance, sessions, data)
         return Verification(calls, largest, tuple(unverified))
 
     def _method(
         self,
         facts: MethodArtifact,
         tolerance: Tolerance,
-        given: Sequence[Sequence[Any]],
+        sessions: Sequence[Sequence[Call]],
         data: Path | None,
     ) -> int:
         """Verify a method; return the number of calls."""
         name = facts.name
-        sessions = sessions_of(self.references[name], given, self.steps, self.edges)
         check_inputs(facts, _flat(sessions[0][0].inputs, facts))
         self._say(name, f"{sum(map(len, sessions))} calls")
         for index, session in enumerate(sessions):
@@ -158,15 +163,13 @@ class Verifier:
 
 def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
     """Return why a method can't be verified on this machine; None if it can."""
-    backends, kernels = missing(facts)
-    if kernels:
-        raise VerifyError(
-            f"method {facts.name!r}",
-            f"the runtime has no kernel {', '.join(kernels)}",
-            "leave out those ops, or give them to a plugin",
-        )
-    if backends:
-        return f"the runtime has no backend {', '.join(backends)}"
+    try:
+        lacking = dict(zip(("backend", "kernel"), missing(facts), strict=True))
+    except ImportError:
+        return "ExecuTorch is built without its runtime for Python"
+    for kind, names in lacking.items():
+        if names:
+            return f"the runtime has no {kind} {', '.join(names)}"
     return "it draws random numbers" if is_random(reference) else None
 
 

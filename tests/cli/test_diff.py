@@ -96,10 +96,10 @@ def test_a_method_that_only_one_has_is_gone(files, tmp_path, mlp_lowered):
 def test_what_is_neither_is_named(files, here):
     (here / "net.bin").write_bytes(b"\xff")
     assert fails("diff", files / "one.json", "net.bin") == (
-        "net.bin: is not a plan (it is not text); write it with etdev plan --json"
+        "net.bin: can't be read (it is not text); write it with etdev plan --json"
     )
     assert fails("diff", files / "one.json", "gone.json") == (
-        "gone.json: can't be read (No such file or directory); give a file"
+        "gone.json: can't be read (No such file or directory); write it with etdev plan --json"
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from shell import MLP, invoke
+from shell import MLP, fails, invoke, succeeds
 
 from etdev.pte.read import read
+from etdev.runtime.child import Child
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
         f"{path}: partitions: compiled 2",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
+        f"{path}: verified over 3 calls within 0.0001 of the largest value",
     ]
     (method,) = read(path).methods
     assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
@@ -47,7 +49,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
 
 def test_lower_says_stages_and_their_times_on_stderr(lowered):
     words = [line.split()[0] for line in lowered[1].stderr.splitlines()]
-    stages = ["export", "edge", "plan", "compile", "emit", "write", "audit"]
+    stages = ["export", "edge", "plan", "compile", "emit", "write", "audit", "verify"]
     assert words == ["load", "model", *stages, "stage", *stages, "total"]
 
 
@@ -55,12 +57,13 @@ def test_lower_writes_what_agrees_with_pytorch(here):
     done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == (
-        "mlp.pte: 2 calls agree with PyTorch within 0.0001 of the largest value"
+        "mlp.pte: verified over 2 calls within 0.0001 of the largest value"
     )
     assert [file.name for file in here.iterdir()] == ["mlp.pte"]
 
 
-def test_lower_writes_nothing_that_differs_from_pytorch(here):
+@pytest.mark.parametrize("word", ["", "--verify"])
+def test_lower_writes_nothing_that_differs_from_pytorch(here, word):
     # A kernel that multiplies no zero by an infinite slope.
     (here / "leak.py").write_text(
         "import torch\n\n\nclass Leak(torch.nn.Module):\n"
@@ -68,18 +71,44 @@ def test_lower_writes_nothing_that_differs_from_pytorch(here):
         "        return torch.nn.functional.leaky_relu(x, float('inf'))\n\n\n"
         "def model():\n    return Leak(), (torch.zeros(3, dtype=torch.float64),)\n"
     )
-    done = invoke("lower leak.py:model -o leak.pte --plugin cpu --verify")
+    done = invoke(f"lower leak.py:model -o leak.pte --plugin cpu {word}")
     assert (done.exit_code, done.stdout) == (1, "")
     error = done.stderr.splitlines()[-1]
     assert error.startswith("error: method 'forward': step 0: output 0 is off by nan ")
     assert "; kernel of aten.leaky_relu.default" in error
     assert [file.name for file in here.iterdir() if file.suffix != ""] == ["leak.py"]
+    if not word:
+        succeeds("lower leak.py:model -o leak.pte --plugin cpu --no-verify")
+        assert Path("leak.pte").is_file()
 
 
-def test_edge_values_need_a_verification():
-    done = invoke(f"lower {MLP} -o mlp.pte --edges")
+def test_lower_writes_what_cannot_be_verified_unless_that_was_asked_for(here):
+    (here / "noise.py").write_text(
+        "import torch\n\n\nclass Noise(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x + torch.rand(3)\n\n\n"
+        "def model():\n    return Noise(), (torch.ones(3),)\n"
+    )
+    why = "not verified: method 'forward': it draws random numbers"
+    for word in ("--verify", "--edges"):
+        error = fails(f"lower noise.py:model -o noise.pte --plugin cpu {word}")
+        assert error == f"{why}; leave out strict, or --verify, to accept that"
+    told = succeeds("lower noise.py:model -o noise.pte --plugin cpu")
+    assert told.splitlines()[-1] == f"noise.pte: {why}"
+    assert Path("noise.pte").is_file()
+
+
+def test_no_verify_runs_nothing(here, monkeypatch):
+    monkeypatch.delattr(Child, "_started")
+    told = succeeds(f"lower {MLP} -o mlp.pte --plugin cpu --no-verify")
+    assert told.splitlines()[-1] == "mlp.pte: not verified: --no-verify"
+
+
+@pytest.mark.parametrize("word", ["--verify", "--edges"])
+def test_verify_and_no_verify_exclude_each_other(word):
+    done = invoke(f"lower {MLP} -o mlp.pte --no-verify {word}")
     assert done.exit_code == 2
-    assert "--edges needs --verify" in done.stderr
+    assert "give --no-verify, or --verify and --edges" in done.stderr
 
 
 def test_lower_leaves_one_file(lowered):

@@ -20,7 +20,7 @@ PAIRS = [
 
 def main(path: Path) -> None:
     """Lower, run, compare; leaves the .pte behind."""
-    with progress.working() as say:
+    with progress.working(runs=True) as say:
         from etdev import Lowerer
         from etdev.cli import tables
         from etdev.pte.read import read

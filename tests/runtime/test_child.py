@@ -1,11 +1,12 @@
 """A child process returns values, or says why a function did not finish, and can be used again."""
 
 import os
+import tempfile
 import time
 
 import pytest
 
-from etdev.runtime.child import Child
+from etdev.runtime.child import CHILD, Child
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,29 @@ def test_it_returns_what_a_function_yields(child):
 
 def test_it_has_the_variables_that_it_was_given(child):
     assert child.run(os.getenv, "ETDEV_TEST_CHILD").values == ["1"]
+
+
+def test_it_imports_nothing_from_the_folder_of_temporary_files(child):
+    (paths,) = child.run(eval, "[__import__('sys').path]").values
+    assert tempfile.gettempdir() not in paths
+
+
+def test_a_fork_has_a_process_of_its_own():
+    CHILD.start()
+    before, (reading, writing) = CHILD._process, os.pipe()
+    forked = os.fork()
+    if not forked:
+        try:
+            os.write(writing, b"%d" % CHILD.run(iter, [1]).values[0])
+        finally:
+            CHILD.close()
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        assert answer.read() == b"1"
+    os.waitpid(forked, 0)
+    assert CHILD.run(iter, [2]).values == [2]
+    assert CHILD._process is before
 
 
 def test_an_error_is_a_failure_and_the_process_stays(child):

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from executorch.exir import EdgeCompileConfig
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
 from models import nets
 from models.small import Function
 from torch import nn
@@ -55,6 +55,32 @@ def refused(lowered, **options):
     with pytest.raises(VerifyError) as caught:
         lowered.verify(**options)
     return caught.value
+
+
+def test_save_writes_what_is_verified_and_nothing_else(mlp_lowered, spoil, tmp_path):
+    path = tmp_path / "net.pte"
+    assert mlp_lowered.save(path, verify=True) == path
+    before = path.read_bytes()
+    spoil("3.weight")
+    with pytest.raises(VerifyError, match="output 0 is off by"):
+        Lowerer(["cpu"]).lower(*nets.mlp()).save(path, verify=True)
+    with pytest.raises(VerifyError) as caught:
+        lower(lambda x: x + torch.rand(3), X).save(path, verify=True)
+    assert str(caught.value) == (
+        "not verified: method 'forward': it draws random numbers; "
+        "leave out strict, or --verify, to accept that"
+    )
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_data_beside_a_program_appear_with_it_or_not_at_all(spoil, tmp_path):
+    config = ExecutorchBackendConfig(external_constants=True)
+    spoil("3.weight")
+    path = tmp_path / "net.pte"
+    with pytest.raises(VerifyError, match="output 0 is off by"):
+        Lowerer(["cpu"]).lower(*nets.mlp()).save(path, config, verify=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_right_program_is_verified_over_its_steps(mlp_lowered):
@@ -113,11 +139,15 @@ def test_the_portable_kernel_that_is_wrong_is_named():
     assert "; kernel of aten.remainder.Scalar (aten_remainder_scalar at small.py:" in what
 
 
-def test_a_runtime_that_dies_is_a_result():
+def test_a_runtime_that_dies_is_a_result(tmp_path):
     model = Function(lambda x: x.unfold(0, 1, 1) + 1)
-    what = refused(keeping(model, (torch.tensor(1.0),), aten.unfold.default)).what
+    lowered = keeping(model, (torch.tensor(1.0),), aten.unfold.default)
+    what = refused(lowered).what
     assert what.startswith("step 0: the process died of SIG")
     assert "; kernel of aten.unfold_copy.default" in what
+    with pytest.raises(VerifyError, match="step 0: the process died of SIG"):
+        lowered.save(tmp_path / "net.pte", verify=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_process_that_hangs_is_ended(mlp_pte):
@@ -147,8 +177,8 @@ def test_an_op_without_kernel_is_a_warning_with_its_line_and_refused_under_stric
     with pytest.raises(RunError, match="has no kernel aten::avg_pool3d"):
         strict.save(tmp_path / "strict.pte")
     assert not (tmp_path / "strict.pte").exists()
-    with pytest.raises(VerifyError, match="has no kernel aten::avg_pool3d"):
-        lowered.verify(path=tmp_path / "pool.pte")
+    (text,) = lowered.verify(path=tmp_path / "pool.pte").unverified
+    assert text == "method 'forward': the runtime has no kernel aten::avg_pool3d.out"
 
 
 def test_a_program_whose_kernels_are_there_warns_of_nothing(tmp_path):
@@ -208,7 +238,7 @@ def test_what_nan_becomes_is_compared_on_request():
 def test_a_backend_that_is_not_here_is_said_and_refused_under_strict():
     plugin = Accelerator(ops=("add.Tensor",), device=Device("cuda", 0))
     lowered = Lowerer([plugin]).lower(Add(), (X, X))
-    text = "method 'forward' was not verified: the runtime has no backend FakeAccelerator"
+    text = "method 'forward': the runtime has no backend FakeAccelerator"
     assert lowered.verify().unverified == (text,)
     assert refused(lowered, strict=True).what == text
 
@@ -233,9 +263,7 @@ def test_a_mutated_input_is_compared_after_the_call():
 
 def test_random_numbers_cannot_be_compared():
     lowered = lower(lambda x: x + torch.rand(3), X)
-    assert lowered.verify().unverified == (
-        "method 'forward' was not verified: it draws random numbers",
-    )
+    assert lowered.verify().unverified == ("method 'forward': it draws random numbers",)
 
 
 def test_attention_in_eval_mode_draws_none():
@@ -243,6 +271,13 @@ def test_attention_in_eval_mode_draws_none():
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
     assert lower(attend, torch.randn(1, 2, 3, 4)).verify(steps=1).calls == 1
+
+
+def test_a_program_without_example_inputs_cannot_be_compared():
+    program = torch.export.export(nn.ReLU(), (X,))
+    program.example_inputs = None
+    lowered = Lowerer([]).lower(program)
+    assert lowered.verify().unverified == ("method 'forward': has no example inputs",)
 
 
 def test_an_input_that_is_none_is_passed_on():

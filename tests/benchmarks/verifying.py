@@ -1,0 +1,99 @@
+"""`etdev lower` with its verification and with --no-verify, by the clock.
+
+PYTHONPATH=tests python -m benchmarks.verifying [--models minilm-l6]
+
+Both write the same file, in processes of their own and in turn, on a machine that has to be quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+
+ROUNDS = 3
+# Most seconds that verifying may add, and of a longer lowering most of its time.
+MOST_S, MOST = 1.0, 0.25
+TESTS = Path(__file__).parents[1]
+MODELS = {
+    "conv net": f"{TESTS / 'models/nets.py'}:conv_net",
+    "resnet18": f"{TESTS / 'models/nets.py'}:resnet18",
+    "bert-12": f"{TESTS / 'benchmarks/lowering.py'}:bert",
+    "minilm-l6": f"{TESTS / 'examples/minilm.py'}:model",
+}
+
+
+def main() -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(description="what verifying adds to etdev lower")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    rows = [compared(name) for name in parser.parse_args().models]
+    promises = [
+        record.Bar(
+            f"{row['model']}, seconds more", row["more_s"], max(MOST_S, MOST * row["lower_s"])
+        )
+        for row in rows
+    ]
+    record.save("verifying", {"models": rows}, promises)
+    columns = ["model", "lower s", "verified s", "more s", "ratio"]
+    cells = [
+        (
+            row["model"],
+            *(f"{row[key]:.2f}" for key in ("lower_s", "verified_s", "more_s", "ratio")),
+        )
+        for row in rows
+    ]
+    record.table("etdev lower, unverified and verified", columns, cells)
+    record.show("verifying", promises)
+
+
+def compared(name: str) -> dict[str, Any]:
+    """Both sides on one model, in turn."""
+    sides: tuple[list[float], list[float]] = ([], [])
+    for turn in range(ROUNDS):
+        record.console.print(f"{name}: round {turn + 1} of {ROUNDS} ...")
+        for words, times in zip((["--no-verify"], []), sides, strict=True):
+            times.append(lowered(MODELS[name], words))
+    without, verified = map(statistics.median, sides)
+    return {
+        "model": name,
+        "lower_s": without,
+        "verified_s": verified,
+        "more_s": verified - without,
+        "ratio": verified / without,
+        "lower_runs": sides[0],
+        "verified_runs": sides[1],
+    }
+
+
+def lowered(source: str, words: Sequence[str]) -> float:
+    """Seconds of one command."""
+    command = [Path(sys.executable).with_name("etdev"), "lower", source, "--plugin", "cpu"]
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as folder:
+        command += ["--no-cache", "-o", Path(folder) / "net.pte", *words]
+        start = time.perf_counter()
+        done = subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        seconds = time.perf_counter() - start
+    # A comparison that did not take place costs nothing.
+    assert ("not verified" in done.stdout) == bool(words), done.stdout
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
