@@ -49,6 +49,8 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
 
 def test_lower_says_stages_and_their_times_on_stderr(lowered):
     words = [line.split()[0] for line in lowered[1].stderr.splitlines()]
+    # On a busy machine a plugin may take longer than the command is silent.
+    words = [word for word in words if word != "waiting"]
     stages = ["export", "edge", "plan", "compile", "emit", "write", "audit", "verify"]
     assert words == ["load", "model", *stages, "stage", *stages, "total"]
 
