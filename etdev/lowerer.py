@@ -184,7 +184,7 @@ class Lowerer:
         """
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            given = self.composition, Settings.of(settings), self.listener, methods
+            given = self.composition, settings or Settings(), self.listener, methods
             return self.compilation.lower(lambda: decide(*given, compiles=True))
 
     def decide(
@@ -199,7 +199,7 @@ class Lowerer:
         """Plan as `plan` does, and keep the programs that the plan is for."""
         with self._undisturbed():
             methods = methods_of(model, inputs, kwargs, dynamic_shapes)
-            return decide(self.composition, Settings.of(settings), self.listener, methods)
+            return decide(self.composition, settings or Settings(), self.listener, methods)
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

@@ -14,9 +14,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from etdev.cli.options import given
 from etdev.cli.streams import plain
+from etdev.delegate.executors.processes import loading
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Listener, Step
-from etdev.upstream.process import loading, set_log_level
 
 
 def console() -> Console:
@@ -108,5 +108,7 @@ def import_torch() -> None:
         logging.getLogger().addHandler(logging.NullHandler())
         # Before ExecuTorch is imported, since its imports log. Errors are hidden, too: torch logs
         # the traceback of each exception that it raises.
-        set_log_level(logging.CRITICAL)
+        import torch
+
+        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
     import executorch.exir  # noqa: F401

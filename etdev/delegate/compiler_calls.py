@@ -25,8 +25,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.watchdog import waiting_for
 from etdev.schema.device import Device
 from etdev.schema.partition import Partition
-from etdev.upstream.emission import DELEGATE_INFO, delegate_info
-from etdev.upstream.process import settled_heap
+from etdev.upstream.emission import DELEGATE_INFO
 
 # More source modules than these are counted instead of named.
 _NAMED = 5
@@ -62,7 +61,7 @@ class Job:
             named_data_store_output=result.data_store_output,
         )
         module.meta = {"debug_handle_map": result.debug_handle_map}
-        if (info := delegate_info(result)) is not None:
+        if (info := getattr(result, DELEGATE_INFO, None)) is not None:
             module.meta[DELEGATE_INFO] = info
         return module
 
@@ -226,7 +225,7 @@ def calls_of(batch: Sequence[Job], plugin: Plugin) -> list[Call]:
 def context(plugin: Plugin, device: Device) -> Iterator[Mapping[str, str]]:
     """Enter the compile context of a plugin; yield the environment variables it changed."""
     before = dict(os.environ)
-    with settled_heap(), answers.compile_context(plugin, device):
+    with answers.compile_context(plugin, device):
         yield {k: v for k, v in os.environ.items() if before.get(k) != v}
 
 

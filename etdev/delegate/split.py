@@ -27,7 +27,6 @@ from etdev.graph.signature import argument
 from etdev.registry.answers import Annotations
 from etdev.schema.partition import Partition
 from etdev.upstream.edge import unverified
-from etdev.upstream.process import settled_heap
 
 _CONSTANT_ORDER = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -55,8 +54,7 @@ class Split:
         self._nodes = {node.name: node for node in self.program.graph.nodes}
         self._specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs}
         self._verifier = unchecked()
-        with settled_heap():
-            self.programs = [self._extract(partition) for partition in self.partitions]
+        self.programs = [self._extract(partition) for partition in self.partitions]
 
     def isolated(self, partition: Partition) -> ExportedProgram:
         """Extract a partition again, for a backend that changes the program it compiles.
@@ -70,8 +68,7 @@ class Split:
 
     def join(self, lowered: Sequence[LoweredBackendModule]) -> ExportedProgram:
         """Return the method with a delegate call in place of each partition, given in order."""
-        with settled_heap():
-            return Join(self.program, self.partitions, lowered).build()
+        return Join(self.program, self.partitions, lowered).build()
 
     def _extract(self, partition: Partition) -> ExportedProgram:
         nodes, inside = self._nodes, [c for c in partition.constants if c.inside]

@@ -16,7 +16,7 @@ from etdev.edge.simplify.folding import looks_like
 from etdev.graph.ops import is_functional, may_hand_on, written_through
 from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.schema.quirk import Apply, Stage
-from etdev.upstream.operators import OpOverload, base_name, functional_twin
+from etdev.upstream.operators import OpOverload, base_name, overload_name, schema_of
 
 # Views that stay in a functional program, and compositions of views and copies that have no entry
 # in torch's table of decompositions.
@@ -89,7 +89,7 @@ def _split(chunk: Node) -> bool:
 
 def _replace(node: Node, position: dict[Node, int]) -> bool:
     """Make an op return a new value where possible; return True if it was changed."""
-    twin = functional_twin(node.target)
+    twin = _twin(node.target)
     if twin is None or not node.args or not isinstance(node.args[0], Node):
         return False
     written = node.args[0]
@@ -101,6 +101,23 @@ def _replace(node: Node, position: dict[Node, int]) -> bool:
         if position[user] > position[node]:
             user.replace_input_with(written, node)
     return True
+
+
+def _twin(op: object) -> OpOverload | None:
+    """Return the op that returns what another one, such as `relu_`, writes to its first argument.
+
+    Return None if no op has the same arguments, or if this one writes to more, or is random.
+    """
+    if not isinstance(op, OpOverload) or not base_name(op).endswith("_"):
+        return None
+    packet = getattr(getattr(torch.ops, op.namespace), base_name(op).removesuffix("_"), None)
+    twin = getattr(packet, overload_name(op), None)
+    if not isinstance(twin, OpOverload) or not is_functional(twin):
+        return None
+    given, wanted = ([(a.name, str(a.type)) for a in schema_of(o).arguments] for o in (op, twin))
+    more = any(argument.alias_info for argument in schema_of(op).arguments[1:])
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    return twin if given == wanted and not more and not random else None
 
 
 def _computes_anew(node: Node) -> bool:

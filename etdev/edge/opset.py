@@ -22,8 +22,7 @@ from etdev.edge.keep_whole import wishers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, ops_with_lines
 from etdev.graph.ops import is_functional
-from etdev.upstream.decompositions import Table, further_tables, primitive_pieces
-from etdev.upstream.edge import excepted
+from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload, overload_of
 
 
@@ -33,21 +32,16 @@ class Opset:
     def __init__(self, config: EdgeCompileConfig, kept: Collection[Any]) -> None:
         # It may grow later.
         self._kept = kept
-        self._check = EXIRATenDialectVerifier(
-            core_aten_ops_exception_list=excepted(config),
-            preserve_ops=[*config.preserve_ops],
-        ).check_valid_op
+        self._check = EXIRATenDialectVerifier(config).check_valid_op
 
     def has(self, target: Any) -> bool:
         """Return True if the op of a node, in either dialect, is one of them."""
         op = overload_of(target)
-        if op in self._kept:
-            return True
         try:
-            self._check(op)
-        except Exception:  # SpecViolationError, or RuntimeError for an impossible exception.
+            # It raises SpecViolationError, or RuntimeError for an impossible exception.
+            return op in self._kept or self._check(op) is None
+        except Exception:
             return False
-        return True
 
     def decomposed(self, program: ExportedProgram, table: Table) -> ExportedProgram:
         """Decompose the other ops of an ATen program, as far as torch's tables go.
@@ -108,11 +102,3 @@ def _is_unknown_of_numbers(node: Node) -> bool:
     return isinstance(op, types.FunctionType) or (
         isinstance(op, types.BuiltinFunctionType) and not known
     )
-
-
-def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
-    """Return how torch decomposes an op; for a primitive, the ATen op that it stands for."""
-    if op.namespace == "prims":
-        return primitive_pieces(op)
-    # The compiler's table comes last, since it has exceptions for its own code.
-    return next((table[op] for table in further_tables() if op in table), None)

@@ -21,17 +21,12 @@ from etdev.upstream.trees import pytree
 
 @frozen(eq=False)
 class Reference:
-    """The eager method that a method of a .pte is compared with.
-
-    Args:
-        method: The method as it was given.
-        program: Its exported program.
-        state: The values that its mutated buffers and parameters had, by name. Copies, since eager
-            calls of the caller's module change them.
-    """
+    """The eager method that a method of a .pte is compared with, and its exported program."""
 
     method: Method
     program: ExportedProgram
+    # The values that its mutated buffers and parameters had, by name. Copies, since eager calls of
+    # the caller's module change them.
     state: Mapping[str, torch.Tensor]
 
     @classmethod
@@ -43,20 +38,24 @@ class Reference:
 
     def module(self) -> torch.nn.Module:
         """Copy the module, with its state as it was; parameters that nothing writes are shared."""
-        model = self.method.model
-        if not isinstance(model, ExportedProgram):
+        if not isinstance(self.method.model, ExportedProgram):
             # Some modules can't be copied, such as those that hold locks or generators.
             with suppress(Exception):
-                return self._restored(duplicate(model, self.state))
-        program = model if isinstance(model, ExportedProgram) else self.program
-        return self._restored(duplicate(program.module(), self.state))
+                return self._restored(duplicate(self.method.model, self.state))
+        return self._restored(duplicate(self.program.module(), self.state))
 
     def example(self) -> tuple[list[Any], pytree.TreeSpec]:
         """Return the example inputs in the order of the program's inputs, and their structure."""
-        leaves, structure = pytree.tree_flatten(
-            self.program.example_inputs or self.method.example()
-        )
-        return leaves, structure
+        leaves, spec = pytree.tree_flatten(self.program.example_inputs or self.method.example())
+        return leaves, spec
+
+    def call(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Call the module as `called` does."""
+        example, structure = self.example()
+        if len(leaves) != len(example):
+            what = f"takes {len(example)} inputs, got {len(leaves)}"
+            raise SourceError(self.method.name, what, "check inputs")
+        return called(self.module(), leaves, structure)
 
     def given(self, inputs: Any) -> list[list[Any]]:
         """Return the leaves of a tuple of arguments, a list of such tuples, or None."""
@@ -65,10 +64,9 @@ class Reference:
 
     def _leaves(self, arguments: Any) -> list[Any]:
         own = (arguments,) if isinstance(arguments, torch.Tensor) else tuple(arguments)
-        known = self.program.example_inputs
-        keywords = known[1] if known else self.method.kwargs
+        _, keywords = self.program.example_inputs or self.method.example()
         leaves, structure = pytree.tree_flatten((own, dict(keywords)))
-        if known and structure != self.example()[1]:
+        if structure != self.example()[1]:
             raise SourceError(self.method.name, "the inputs are not those it takes", "check inputs")
         return leaves
 
@@ -104,11 +102,9 @@ def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.M
 def called(
     module: Callable[..., Any], leaves: Sequence[Any], structure: pytree.TreeSpec
 ) -> tuple[list[Any], list[Any]]:
-    """Call a module in PyTorch on copies of some inputs; nothing is compiled for it.
+    """Return the outputs of a module in PyTorch, and copies of its inputs after the call.
 
-    Returns:
-        Its outputs and the inputs after the call, flat and in memory of their own, without None,
-        which a .pte has neither as input nor as output.
+    Both are flat and without None, which a .pte has neither as input nor as output.
     """
     own = _copies(leaves)
     arguments, keywords = pytree.tree_unflatten(own, structure)

@@ -5,26 +5,29 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from attrs import field, frozen
+from torch import nn
 from torch.export import ExportedProgram
 
 from etdev.edge.advice import cure_of, problem_of
 from etdev.errors import EtdevWarning, SourceError, first_line
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Quirks, Stage
-from etdev.upstream.exported import modal_layers
 from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import pytree
 
 FORWARD = "forward"
-# Modules that compute differently in training mode; the flag changes nothing elsewhere.
-_MODAL = modal_layers()
+# Layers that compute differently in training mode.
+_MODAL: tuple[type[nn.Module], ...] = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
+    *(nn.FeatureAlphaDropout, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+)
 # With it, torch unpickles tensors and plain containers only, whatever its callers ask for.
 _SAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or a dict of methods"
@@ -32,18 +35,11 @@ _SHAPE = "give a module with example inputs, an ExportedProgram, a .pt2 file, or
 
 @frozen(eq=False)
 class Method:
-    """One method of a model, before or after export.
-
-    Args:
-        name: Its name in the .pte.
-        model: A module, or a program that is exported already.
-        inputs: Positional example inputs; None takes those of the program.
-        kwargs: Example inputs by keyword.
-        dynamic_shapes: As `torch.export.export` takes them.
-    """
+    """One method of a model, with what `torch.export.export` takes."""
 
     name: str
-    model: torch.nn.Module | ExportedProgram
+    model: nn.Module | ExportedProgram
+    # None takes those of the program.
     inputs: tuple[Any, ...] | None = None
     kwargs: dict[str, Any] = field(factory=dict)
     dynamic_shapes: Any = None
@@ -54,22 +50,13 @@ class Method:
         if isinstance(self.model, ExportedProgram):
             if self.dynamic_shapes is None:
                 return with_own_symbols(self.model)
-            raise SourceError(
-                self.name,
-                "is exported already, so dynamic_shapes has no effect",
-                "give them to torch.export.export",
-            )
+            what = "is exported already, so dynamic_shapes has no effect"
+            raise SourceError(self.name, what, "give them to torch.export.export")
         if self.inputs is None:
-            raise SourceError(
-                self.name, "a module can't be exported without example inputs", "give inputs="
-            )
+            raise SourceError(self.name, "has no example inputs", "give inputs")
         if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
-            warnings.warn(
-                f"{self.name}: dropout or batch norm is in training mode; call .eval() on the "
-                "module first",
-                EtdevWarning,
-                stacklevel=2,
-            )
+            what = "dropout or batch norm is in training mode; call .eval() on the module first"
+            warnings.warn(f"{self.name}: {what}", EtdevWarning, stacklevel=2)
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad(), quirks.during(Stage.EXPORT, method) as checks:
@@ -86,21 +73,6 @@ class Method:
             check(program)
         return program
 
-    def eager(self, flat_inputs: Sequence[Any] | None = None) -> Any:
-        """Run the method in PyTorch, on flat inputs as of a .pte or on the example inputs."""
-        arguments, keywords = self.example()
-        if flat_inputs is not None:
-            leaves, structure = pytree.tree_flatten((arguments, keywords))
-            if len(leaves) != len(flat_inputs):
-                raise SourceError(
-                    self.name, f"takes {len(leaves)} inputs, got {len(flat_inputs)}", "check inputs"
-                )
-            arguments, keywords = pytree.tree_unflatten(list(flat_inputs), structure)
-        program = self.model
-        module = program.module() if isinstance(program, ExportedProgram) else program
-        with torch.no_grad():
-            return module(*arguments, **keywords)
-
     def example(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the example inputs, positional and by keyword."""
         if self.inputs is not None:
@@ -115,13 +87,9 @@ class Method:
 def refuse_without_values(method: str, program: ExportedProgram) -> None:
     """Refuse a program that has weights without values; it can be planned, but not compiled."""
     for name, value in {**program.constants, **program.state_dict}.items():
-        if isinstance(value, FakeTensor):
-            what, cure = "it was made under FakeTensorMode", "make the model outside of it"
-        elif isinstance(value, torch.Tensor) and value.is_meta:
-            what, cure = "it is on the meta device", "load the weights first, or delete it"
-        else:
-            continue
-        raise SourceError(method, f"{name} has no values: {what}", cure)
+        if isinstance(value, FakeTensor) or (isinstance(value, torch.Tensor) and value.is_meta):
+            cure = "make the model outside of FakeTensorMode and of the meta device"
+            raise SourceError(method, f"{name} has no values", cure)
 
 
 def methods_of(
@@ -130,19 +98,7 @@ def methods_of(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> dict[str, Method]:
-    """Make methods of a model in any of the accepted forms.
-
-    Args:
-        model: A module, an ExportedProgram, the path of a .pt2 file, or a dict of method name to
-            one of these or to a tuple (model, inputs[, dynamic_shapes]) or
-            (model, inputs, kwargs[, dynamic_shapes]).
-        inputs: Example inputs of a module: a tuple, a single tensor, or a dict by keyword.
-        kwargs: Example inputs by keyword.
-        dynamic_shapes: As `torch.export.export` takes them.
-
-    Raises:
-        SourceError: It has none of these forms, or is a file that can't be loaded.
-    """
+    """Make methods of a model in any of the forms that `Lowerer.plan` accepts."""
     if not isinstance(model, Mapping):
         return {FORWARD: _method(FORWARD, model, inputs, kwargs, dynamic_shapes)}
     if inputs is not None or kwargs or dynamic_shapes is not None:
@@ -155,11 +111,7 @@ def methods_of(
 
 
 def load_pt2(path: Path, trust: bool = False) -> ExportedProgram:
-    """Load a .pt2 file, as `torch.export.save` writes it; with `trust` pickles in it may run code.
-
-    Raises:
-        SourceError: It is missing, truncated, not a .pt2 file, or has a pickle that may run code.
-    """
+    """Load a file of `torch.export.save`; with `trust`, pickles in it may run code."""
     if not path.is_file():
         raise SourceError(str(path), "does not exist", "give the path of a .pt2 file")
     try:
@@ -180,10 +132,8 @@ def _unpacked(value: Any) -> tuple[Any, Any, Any, Any]:
     items = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 4:
         raise SourceError("model", f"is a tuple of {len(items)}", "give (module, example inputs)")
-    if len(items) == 3 and _are_values(items[2]):
-        return (*items, None)
-    if len(items) == 4:
-        return items
+    if len(items) == 4 or (len(items) == 3 and _are_values(items[2])):
+        return (*items, None)[:4]
     model, inputs, dynamic_shapes = (*items, None, None)[:3]
     return model, inputs, None, dynamic_shapes
 
@@ -201,17 +151,14 @@ def _method(
         return model
     if isinstance(model, (str, Path)):
         model = load_pt2(Path(model))
-    if not isinstance(model, (torch.nn.Module, ExportedProgram)):
+    if not isinstance(model, (nn.Module, ExportedProgram)):
         raise SourceError(name, f"{type(model).__name__} is not a model", _SHAPE)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise SourceError(name, f"keyword inputs are {type(kwargs).__name__}", "give a dict")
     if isinstance(inputs, Mapping):
         inputs, kwargs = (), {**inputs, **(kwargs or {})}
-    if isinstance(inputs, torch.Tensor):
-        inputs = (inputs,)
-    if inputs is None and not kwargs:
-        return Method(name, model, dynamic_shapes=dynamic_shapes)
-    if not isinstance(inputs, (tuple, list, type(None))):
-        what = f"example inputs are {type(inputs).__name__}"
-        raise SourceError(name, what, "give a tuple of tensors")
-    return Method(name, model, tuple(inputs or ()), dict(kwargs or {}), dynamic_shapes)
+    elif inputs is None and kwargs:
+        inputs = ()
+    elif inputs is not None:
+        inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    return Method(name, model, inputs, dict(kwargs or {}), dynamic_shapes)

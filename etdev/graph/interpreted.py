@@ -15,7 +15,7 @@ from torch.fx import Graph, Interpreter
 from torch.fx.graph import CodeGen, PythonCode
 
 from etdev.graph.rebuild import copy_graph, rebuilt
-from etdev.upstream.exported import with_parts
+from etdev.upstream.edge import with_parts
 
 _SOURCE = """
 def forward(self, *args):

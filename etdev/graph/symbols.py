@@ -20,10 +20,10 @@ from torch.types import PySymType
 
 from etdev.graph.nodes import graph_modules
 from etdev.graph.rebuild import with_own_graphs
-from etdev.upstream.exported import in_shape_env
 from etdev.upstream.fake_tensors import (
     FakeTensor,
     FakeTensorMode,
+    in_shape_env,
     is_traceable_wrapper_subclass,
     remade,
     transform_subclass,

@@ -28,6 +28,7 @@ from etdev.schema.partition import Partition
 from etdev.schema.quirk import Stage
 from etdev.schema.reasons import COMPILE_FAILED
 from etdev.schema.stages import Stages, Step
+from etdev.upstream.tracing import settled_heap
 
 
 def _check_executor(_: object, __: object, value: Any) -> None:
@@ -99,6 +100,7 @@ class Compilation:
             return None
         return Dispatcher(start_processes(self.jobs - 1), self.jobs - 1, memory)
 
+    @settled_heap()
     def _compiled(self, decision: Decision, compiler: Compiler, tell: _Teller) -> Callable[[], Any]:
         """Compile everything; return a function that builds the methods, afresh at every call."""
         tell.total, tell.done = len(decision.plan.partitions), 0
@@ -125,12 +127,10 @@ class Compilation:
             for node in partition.nodes:
                 of_node = barred.setdefault(partition.method, {}).setdefault(node, {})
                 of_node[partition.plugin] = verdict
-        manager = decision.manager
-        programs = {name: manager.exported_program(name) for name in manager.methods}
         with decision.stages.stage("plan"):
             try:
                 plan, decided = self.composition.plan(
-                    programs, decision.whole, decision.expander, barred
+                    decision.converted, decision.whole, decision.expander, barred
                 )
             except EtdevError as error:
                 # Such as a budget for portable kernels: the reason is what could not be compiled.

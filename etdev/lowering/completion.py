@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 
 import torch
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import Conversion, PluginExpander, Settings, name_node
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
@@ -19,8 +18,7 @@ from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.planner.rules import check_claimed
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
-from etdev.upstream.edge import without_dim_order
-from etdev.upstream.exported import Verifier, with_parts
+from etdev.upstream.edge import Verifier, with_parts, without_dim_order
 
 
 @quick_decompositions()
@@ -45,10 +43,8 @@ def _decided(program: ExportedProgram, method: str, composition: Composition) ->
     config, apply = without_dim_order(), composition.quirks.apply
     expander = PluginExpander(config, plugins=composition.plugins, apply=apply)
     conversion = Conversion(Settings(config), expander, simplify=False, prepare=False)
-    programs = {method: program}
-    with guarded("edge conversion", partial(name_node, programs.values())):
-        manager = conversion.to_edge(programs)
-    edge = manager.exported_program(method)
+    with guarded("edge conversion"):
+        edge = conversion.to_edge({method: program})[method]
     plan, decided = composition.planner(expander).plan(edge, method, take_marks(edge))
     check_claimed("edge conversion", [plan], NO_PLUGIN)
     return decided

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from etdev.registry.plugin import Plugin
 from etdev.registry.registry import Registry, load
 from etdev.registry.selection import select
 from etdev.schema.plan import MethodPlan, Plan
+from etdev.upstream.tracing import settled_heap
 
 # The advice about a node that no plugin takes.
 NO_PLUGIN = (
@@ -42,18 +43,13 @@ NO_PLUGIN = (
 
 
 @contextmanager
-def guarded(stage: str, name_cause: Callable[[Exception], None] | None = None) -> Iterator[None]:
-    """Turn errors of ExecuTorch into a LoweringError that names the stage.
-
-    `name_cause` is given the error, and raises a more specific one if it can.
-    """
+def guarded(stage: str) -> Iterator[None]:
+    """Turn errors of ExecuTorch into a LoweringError that names the stage."""
     try:
         yield
     except EtdevError:
         raise
     except Exception as error:
-        if name_cause:
-            name_cause(error)
         what = f"ExecuTorch failed with {first_line(error)}"
         raise LoweringError(stage, what, "the cause is chained below") from error
 
@@ -93,6 +89,7 @@ class Composition:
         expander = expander or Expander(table={})
         return Planner(self.plugins, self.rules, expander, barred=barred or {})
 
+    @settled_heap()
     def plan(
         self,
         programs: Mapping[str, ExportedProgram],

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from etdev.edge.conversion import Conversion, PluginExpander, Settings, name_node
+from etdev.edge.conversion import Conversion, PluginExpander, Settings
 from etdev.edge.keep_whole import take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified
@@ -45,12 +45,10 @@ def decide(
     expander = PluginExpander(settings.compile_config, pieces, plugins=plugins, apply=quirks.apply)
     conversion = Conversion(settings, expander, simplify)
     # torch can't trace some programs while gradients are on, such as a scan of integers.
-    name_cause = partial(name_node, sources.values())
-    with stages.stage("edge"), torch.no_grad(), guarded("edge conversion", name_cause):
-        manager = conversion.to_edge(sources)
-    edge = {name: manager.exported_program(name) for name in manager.methods}
+    with stages.stage("edge"), torch.no_grad(), guarded("edge conversion"):
+        edge = conversion.to_edge(sources)
     quirks.apply(Stage.METHODS, edge, "", sources, composition.rules.strict)
     with stages.stage("plan"):
         whole = {name: take_marks(program) for name, program in edge.items()}
         plan, programs = composition.plan(edge, whole, expander)
-    return Decision(plan, programs, references, manager, settings, expander, stages, quirks, whole)
+    return Decision(plan, programs, references, edge, settings, expander, stages, quirks, whole)

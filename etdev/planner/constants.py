@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import torch
 from attrs import asdict, define, evolve, field
 from torch.fx import Node
 
@@ -11,7 +12,10 @@ from etdev.graph.method import MethodGraph
 from etdev.graph.nodes import describe
 from etdev.schema.partition import Draft, Partition
 from etdev.schema.tensors import Constant
-from etdev.upstream.exported import sorts_inputs
+
+# From 2.14 on torch gives a fused subgraph its inputs in graph order. ExecuTorch's own path to a
+# delegate, and so its bytes, have that order.
+_SORTS_INPUTS = torch.__version__ >= "2.14"
 
 
 def settle(
@@ -80,7 +84,7 @@ class _Settlement:
 
     def _ordered(self, reads: list[Node]) -> list[Node]:
         """Return values in the order in which ExecuTorch's own path hands them to a delegate."""
-        if sorts_inputs() and all(node.name in self.places for node in reads):
+        if _SORTS_INPUTS and all(node.name in self.places for node in reads):
             return sorted(reads, key=lambda node: self.places[node.name])
         return reads
 

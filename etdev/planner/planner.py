@@ -23,7 +23,6 @@ from etdev.registry.plugin import Plugin
 from etdev.schema.partition import Partition
 from etdev.schema.pins import Pin
 from etdev.schema.plan import MethodPlan
-from etdev.upstream.process import settled_heap
 
 
 @define(eq=False)
@@ -41,7 +40,6 @@ class Planner:
     # By method, verdicts on nodes that a plugin can't have.
     barred: Mapping[str, Verdicts] = field(factory=dict)
 
-    @settled_heap()
     def plan(
         self, program: ExportedProgram, method: str, whole: Mapping[str, Sequence[str]]
     ) -> tuple[MethodPlan, ExportedProgram]:

@@ -23,7 +23,7 @@ from etdev.graph.ops import ORDERED
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import renamed, unwritten_constants
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
-from etdev.upstream.exported import with_parts
+from etdev.upstream.edge import with_parts
 from etdev.upstream.trees import pytree
 
 _NUMBERS = (SymIntArgument, SymFloatArgument, SymBoolArgument)

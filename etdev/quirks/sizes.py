@@ -20,7 +20,7 @@ from etdev.graph.nodes import is_unbounded, upper_bound
 from etdev.graph.rebuild import with_changed
 from etdev.graph.symbols import with_own_symbols
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Since, Stage
-from etdev.upstream.exported import with_parts
+from etdev.upstream.edge import with_parts
 
 aten = torch.ops.aten
 

@@ -15,7 +15,6 @@ from torch.export.graph_signature import InputKind
 
 from etdev.edge.reference import Reference, called, duplicate
 from etdev.edge.simplify.folding import is_random as draws
-from etdev.edge.simplify.folding import op_of
 from etdev.errors import VerifyError
 from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
@@ -64,15 +63,15 @@ def sessions_of(
 def is_random(reference: Reference) -> bool:
     """Return True if two calls differ that are equal but for the seed of random numbers."""
     graphs = [module.graph for module in graph_modules(reference.program.graph_module)]
-    if not any(op_of(node) and draws(node) for graph in graphs for node in graph.nodes):
+    if not any(draws(node) for graph in graphs for node in graph.nodes):
         return False
-    leaves, structure = reference.example()
+    leaves, _ = reference.example()
     results = []
     with torch.random.fork_rng(devices=[]):
         for seed in range(2):
             torch.manual_seed(seed)
             try:
-                results.append(called(reference.module(), leaves, structure)[0])
+                results.append(reference.call(leaves)[0])
             except Exception:
                 return False
     first, second = results

@@ -25,19 +25,16 @@ def executorch_table() -> Table:
         return dict(_default_decomposition_table().items())
 
 
-def further_tables() -> tuple[Table, Table]:
-    """Return the decompositions of torch's reference implementations and of its compiler."""
+def further_pieces(op: OpOverload) -> Callable[..., Any] | None:
+    """Return how torch itself decomposes an op; for a primitive, the ATen op that it stands for."""
+    if op.namespace == "prims":
+        return getattr(getattr(torch._prims, base_name(op), None), "impl_aten", None)
     # Importing the first registers the reference implementations.
     from torch._decomp import decomposition_table
     from torch._inductor.decomposition import decompositions
 
-    return decomposition_table, decompositions
-
-
-def primitive_pieces(op: OpOverload) -> Callable[..., Any] | None:
-    """Return the ATen function that a primitive of torch stands for, or None."""
-    primitive = getattr(torch._prims, base_name(op), None)
-    return getattr(primitive, "impl_aten", None)
+    # The compiler's table comes last, since it has exceptions for its own code.
+    return decomposition_table.get(op) or decompositions.get(op)
 
 
 @contextmanager

@@ -1,14 +1,16 @@
-"""ExecuTorch's conversion to the edge dialect: its steps, settings and manager."""
+"""ExecuTorch's conversion to the edge dialect, and parts of programs without a setter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from executorch.exir import EdgeCompileConfig, EdgeProgramManager
 from executorch.exir.program import _program
+from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassResult
@@ -16,6 +18,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from etdev.upstream.operators import OpOverload
 from etdev.upstream.tracing import turn
 
+__all__ = ["Verifier"]
 Pass = Callable[[GraphModule], PassResult]
 
 
@@ -41,9 +44,17 @@ def to_edge_program(
         return edge
 
 
-def lift_constants(program: ExportedProgram) -> None:
+def with_parts(program: ExportedProgram, **parts: Any) -> ExportedProgram:
+    """Return a shallow copy of a program with other `range_constraints`, say, not verified."""
+    changed = copy.copy(program)
+    for name, value in parts.items():
+        setattr(changed, f"_{name}", value)
+    return changed
+
+
+def lift_constants(program: ExportedProgram) -> ExportedProgram:
     """Make inputs of a program of the constants that passes left in its graph, in place."""
-    _program.lift_constant_tensor_pass(program)
+    return _program.lift_constant_tensor_pass(program)  # type: ignore[no-any-return]
 
 
 def without_dim_order() -> EdgeCompileConfig:
@@ -67,16 +78,6 @@ def unverified(config: EdgeCompileConfig) -> EdgeCompileConfig:
 def excepted(config: EdgeCompileConfig) -> list[OpOverload]:
     """Return the ops outside Core ATen that settings allow."""
     return list(config._core_aten_ops_exception_list)
-
-
-def excepting(config: EdgeCompileConfig, ops: Iterable[OpOverload]) -> EdgeCompileConfig:
-    """Return a copy of settings that allow exactly these ops outside Core ATen."""
-    return replace(config, _core_aten_ops_exception_list=list(ops))
-
-
-def set_program(manager: EdgeProgramManager, method: str, program: ExportedProgram) -> None:
-    """Replace the program of a method, in place."""
-    manager._edge_programs[method] = program
 
 
 def set_etrecord(manager: EdgeProgramManager, record: Any) -> None:

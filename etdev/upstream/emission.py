@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
-from executorch.exir._serialize import _program
 from executorch.exir._serialize._named_data_store import NamedDataStoreOutput
 from executorch.exir._serialize._program import PTEFile
+from executorch.exir._serialize._program import _flatbuffer_to_program as without_segments
+from executorch.exir._serialize._program import _get_extended_header as header_of
+from executorch.exir._serialize._program import _restore_segments as replace_segments
 from executorch.exir._serialize.data_serializer import DataEntry
-from executorch.exir.backend.backend_details import PreprocessResult
 
 __all__ = ["DataEntry", "NamedDataStoreOutput", "PTEFile"]
+# Readers of a .pte: its header, its schema object, and that with the data of its segments.
+__all__ += ["header_of", "replace_segments", "without_segments"]
 
-# The key of a delegate's `meta` for the value that `delegate_info` returns.
+# What a backend says of its delegate for ExecuTorch's developer tools: an attribute of its result,
+# and a key of the delegate's `meta`.
 DELEGATE_INFO = "_delegate_info_meta"
 
 
@@ -22,30 +26,9 @@ def add_named_data(manager: EdgeProgramManager, key: str, data: bytes) -> None:
     manager._named_data_store.add_named_data(key, data)
 
 
-def delegate_info(result: PreprocessResult) -> Any:
-    """Return what a backend says of its delegate for ExecuTorch's developer tools, or None."""
-    return getattr(result, DELEGATE_INFO, None)
-
-
 def external_data(program: ExecutorchProgramManager) -> dict[str, Any]:
     """Return the data that an emitted program keeps in `.ptd` files, by their names."""
     return dict(program._tensor_data or {})
-
-
-def header_of(data: memoryview) -> Any:
-    """Return the header of a `.pte` that has segments; None without one."""
-    header = _program._get_extended_header(data)
-    return header if header is not None and header.is_valid() else None
-
-
-def without_segments(flatbuffer: bytes) -> Any:
-    """Return ExecuTorch's schema object of a program, without the data of its segments."""
-    return _program._flatbuffer_to_program(flatbuffer)
-
-
-def replace_segments(program: Any, segments: memoryview | bytes) -> Any:
-    """Return ExecuTorch's PTEFile of a program, with the data of its segments."""
-    return _program._restore_segments(program, segments)
 
 
 def instruction_of(event: Any) -> int:

@@ -1,11 +1,15 @@
-"""Tensors without data and tensors that wrap others, for which torch has no public names."""
+"""Tensors without data, symbolic sizes, and tensors that wrap others."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
 __all__ = ["FakeTensor", "FakeTensorMode", "FunctionalTensor", "active_fake_mode"]
@@ -22,6 +26,14 @@ def remade(value: FakeTensor, mode: FakeTensorMode, data: torch.Tensor) -> FakeT
         requires_grad=value.requires_grad,
         _is_param=getattr(value, "_is_param", False),
     )
+
+
+def in_shape_env(size: Any, env: ShapeEnv, renamed: Mapping[Any, Any]) -> Any:
+    """Return a symbolic size in another shape env, with other names of some symbols."""
+    node = size.node.with_shape_env(env)
+    if renamed:
+        node._expr = node._expr.xreplace(renamed)
+    return type(size)(node)
 
 
 def write_count(tensor: torch.Tensor) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 # Registers torch.ops.et_copy.
@@ -17,7 +16,6 @@ __all__ = ["EdgeOpOverload", "HigherOrderOperator", "OpOverload", "OpOverloadPac
 # ExecuTorch's copies from the host to a device and back.
 H2D = torch.ops.et_copy._h2d_copy.default
 D2H = torch.ops.et_copy._d2h_copy.default
-_DIALECTS = {"OpOverload": torch.ops, "EdgeOpOverload": edge_ops.edge}
 
 
 def overload_of(target: Any) -> OpOverload | None:
@@ -31,21 +29,6 @@ def base_name(target: Any) -> str:
     """Return the name of an op without namespace and overload, such as `add`; empty without op."""
     op = overload_of(target)
     return str(op.overloadpacket.__name__) if op else ""
-
-
-def described_op(target: Any) -> tuple[str, str] | None:
-    """Return the dialect and the full name of an overload, for `op_of`; None of any other value."""
-    dialect = type(target).__name__
-    return (dialect, str(overload_of(target))) if dialect in _DIALECTS else None
-
-
-def op_of(dialect: str, name: str) -> Any:
-    """Return the overload of a dialect by its full name, such as `aten.add.Tensor`.
-
-    Raises:
-        AttributeError: No library in this process has it.
-    """
-    return operator.attrgetter(name)(_DIALECTS[dialect])
 
 
 def overload_name(op: OpOverload) -> str:
@@ -62,22 +45,3 @@ def is_composite(op: OpOverload) -> bool:
     """Return True if torch composes an op of other ops, and its gradient of theirs."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return bool(op.has_kernel_for_dispatch_key(key))
-
-
-def functional_twin(op: object) -> OpOverload | None:
-    """Return the op that returns what another one, such as `relu_`, writes to its first argument.
-
-    Return None without such an op of the same arguments, or if the op writes to another argument,
-    too, or is random.
-    """
-    if not isinstance(op, OpOverload) or not base_name(op).endswith("_"):
-        return None
-    packet = getattr(getattr(torch.ops, op.namespace), base_name(op).removesuffix("_"), None)
-    twin = getattr(packet, overload_name(op), None)
-    if not isinstance(twin, OpOverload) or twin._schema.is_mutable:
-        return None
-    given, wanted = ([(a.name, str(a.type)) for a in o._schema.arguments] for o in (op, twin))
-    others = (*op._schema.arguments[1:], *twin._schema.returns)
-    aliases = any(value.alias_info for value in others)
-    random = torch.Tag.nondeterministic_seeded in op.tags
-    return twin if given == wanted and not aliases and not random else None

@@ -7,6 +7,7 @@ operations, would see or change whatever a lowering computes.
 
 from __future__ import annotations
 
+import gc
 import linecache
 import threading
 import warnings
@@ -28,6 +29,23 @@ def turn() -> Iterator[None]:
         # torch warns of its own copies of the specs of pytrees.
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
         yield
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Collect only the objects that are made meanwhile; a heap that is frozen already stays so.
+
+    Building hundreds of small graphs sets off collections that walk all of torch and of the
+    program each time.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

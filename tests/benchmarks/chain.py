@@ -20,10 +20,10 @@ from torch.fx import Node
 from etdev import Claim, Group, hookimpl
 from etdev.delegate.compile import Compiler
 from etdev.delegate.split import Split
-from etdev.edge import conversion
 from etdev.graph.nodes import op_name
 from etdev.planner.planner import Planner
 from etdev.registry.selection import from_object
+from etdev.upstream.edge import unverified
 
 LINEAR = ("aten.linear.default", "aten.addmm.default")
 LAYOUT = ("aten.permute_copy.default", "aten.t_copy.default")
@@ -101,7 +101,7 @@ def etdev_loop(manager: EdgeProgramManager) -> EdgeProgramManager:
     taken = Split(program, plan.partitions)
     compiled = Compiler(plugins).compile({"forward": taken})
     programs = {"forward": taken.join(compiled["forward"])}
-    return conversion.rebuilt(programs, conversion.Settings())
+    return EdgeProgramManager(programs, None, unverified(EdgeCompileConfig()))
 
 
 def upstream_loop(manager: EdgeProgramManager) -> EdgeProgramManager:

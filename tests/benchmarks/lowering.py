@@ -26,7 +26,7 @@ from torch.export import ExportedProgram
 
 from etdev import KeepWhole, Lowerer, hookimpl
 from etdev.delegate.split import Split
-from etdev.edge import conversion
+from etdev.runtime.decision import Decision
 
 ROUNDS = 2
 # Most of ExecuTorch's own time, for a cold lowering in one process.
@@ -233,14 +233,14 @@ def stopwatch() -> Iterator[dict[str, float]]:
 
         return run
 
-    preprocess, join, rebuilt = XnnpackByStructure.preprocess, Split.join, conversion.rebuilt
+    preprocess, join, rebuilt = XnnpackByStructure.preprocess, Split.join, Decision.rebuilt
     XnnpackByStructure.preprocess = staticmethod(timed(preprocess, "preprocess"))
-    Split.join, conversion.rebuilt = timed(join, "join"), timed(rebuilt, "join")
+    Split.join, Decision.rebuilt = timed(join, "join"), timed(rebuilt, "join")
     try:
         yield seconds
     finally:
         XnnpackByStructure.preprocess = staticmethod(preprocess)
-        Split.join, conversion.rebuilt = join, rebuilt
+        Split.join, Decision.rebuilt = join, rebuilt
 
 
 def _print(rows: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:

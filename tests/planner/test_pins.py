@@ -193,7 +193,7 @@ def several():
     expander = PluginExpander(plugins=lowerer.plugins)
     program = torch.export.export(Several(), PAIR[:1])
     conversion = Conversion(Settings(), expander)
-    edge = conversion.to_edge({"forward": program}).exported_program()
+    edge = conversion.to_edge({"forward": program})["forward"]
     whole = take_marks(edge)
 
     def planned(chosen):

@@ -58,6 +58,10 @@ assert not gc.get_freeze_count()
     ],
 )
 def test_the_collector_is_as_it_was(code):
-    start = "import gc, sys\nfrom etdev.upstream.process import loading, settled_heap\n"
+    start = "import gc, sys\n"
+    if "settled_heap" in code:
+        start += "from etdev.upstream.tracing import settled_heap\n"
+    if "loading" in code:
+        start += "from etdev.delegate.executors.processes import loading\n"
     done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -168,7 +168,6 @@ def test_nothing_of_the_callers_is_changed():
 
 
 def test_the_callers_compile_config_is_not_changed():
-    from executorch.exir import EdgeCompileConfig
 
     from etdev import Settings
 
@@ -405,11 +404,6 @@ def test_an_option_of_another_type_is_named(options, said):
 
 def test_arguments_of_another_type_are_named(tmp_path):
     lowerer, inputs = Lowerer([]), (torch.ones(2),)
-    with pytest.raises(EtdevError) as caught:
-        lowerer.lower(nn.ReLU(), inputs, settings=EdgeCompileConfig())
-    assert str(caught.value) == (
-        "settings: is EdgeCompileConfig; give Settings(compile_config=...)"
-    )
     with pytest.raises(EtdevError) as caught:
         lowerer.lower(nn.ReLU(), inputs, settings=Settings(constant_methods={"forward": 1}))
     assert str(caught.value) == (

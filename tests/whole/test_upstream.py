@@ -22,8 +22,10 @@ from etdev.upstream.decompositions import executorch_table, quick_decompositions
 PRIVATE = {
     "a .pte is read and written": (
         "executorch.exir._serialize._named_data_store.NamedDataStoreOutput",
-        "executorch.exir._serialize._program",
         "executorch.exir._serialize._program.PTEFile",
+        "executorch.exir._serialize._program._flatbuffer_to_program",
+        "executorch.exir._serialize._program._get_extended_header",
+        "executorch.exir._serialize._program._restore_segments",
         "executorch.exir._serialize.data_serializer.DataEntry",
     ),
     "programs become edge programs as in to_edge, once for all plugins": (
@@ -54,10 +56,7 @@ PRIVATE = {
     "a mode of the caller's is off while etdev works": (
         "torch.utils._python_dispatch._disable_current_modes",
     ),
-    "code that torch generates is not kept, and its logs are": (
-        "torch._logging",
-        "torch.fx.graph_module._loader",
-    ),
+    "code that torch generates is not kept": ("torch.fx.graph_module._loader",),
     "etdev_cuda.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
         "torch._inductor",
         "torch.export.pt2_archive._package_weights.TensorProperties",
@@ -85,20 +84,11 @@ NAMES = sorted(name for names in PRIVATE.values() for name in names)
 ATTRIBUTES = {
     # EdgeCompileConfig
     *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
-    *("_edge_programs", "_etrecord", "_named_data_store"),  # EdgeProgramManager
-    *("_flatbuffer_to_program", "_get_extended_header", "_restore_segments"),  # reading a .pte
+    *("_etrecord", "_named_data_store"),  # EdgeProgramManager
     "_dispatch_get_registrations_for_dispatch_key",
     *("_generate_edge_program", "_get_aten_to_edge_passes", "_instruction_id", "_tensor_data"),
     *("_collect_all_valid_cia_ops_for_namespace", "_override_composite_implicit_decomp"),
-    *(
-        "_DropoutNd",
-        "_NormBase",
-        "_expr",
-        "_is_param",
-        "_op",
-        "_schema",
-        "_version",
-    ),  # torch
+    *("_expr", "_is_param", "_op", "_schema", "_version"),  # torch
 }
 # Where the host reads one elsewhere, and why it can't be helped.
 ACCEPTED = {
@@ -107,6 +97,9 @@ ACCEPTED = {
     "schema/report/sheet.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
+    # torch's documentation has a page about it.
+    "cli/progress.py": {"_logging"},
+    "delegate/executors/processes.py": {"_logging"},
 }
 
 
@@ -133,8 +126,9 @@ def reached(tree):
     """The private parts of torch that a file reaches as attributes, such as torch._ops."""
     for node in ast.walk(tree):
         name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
-        # Documented, in spite of its name.
-        if name.count(".") == 1 and name.startswith("torch._") and name != "torch._check":
+        # Some are documented, in spite of their names.
+        known = ("torch._check", "torch._logging")
+        if name.count(".") == 1 and name.startswith("torch._") and name not in known:
             yield name
 
 

@@ -7,6 +7,7 @@ name and shape; weights travel apart, as the bytes of the storages that they lie
 from __future__ import annotations
 
 import io
+import operator
 import pickle
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -29,9 +30,11 @@ from etdev.graph.rebuild import extracted
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device
 from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
-from etdev.upstream.operators import described_op, op_of
+from etdev.upstream.operators import edge_ops, overload_of
 
 _KINDS = ("placeholder", "call_function", "output")
+# The ops of ATen and of the edge dialect, by the class that they have.
+_OPS = {"OpOverload": torch.ops, "EdgeOpOverload": edge_ops.edge}
 
 
 class LocalOnly(Exception):
@@ -133,7 +136,8 @@ class _Packer(pickle.Pickler):
             return self._tensor(value)
         if isinstance(value, (SymInt, SymFloat, SymBool)):
             raise LocalOnly("has a dynamic size, which means nothing in another process")
-        return ("op", *op) if (op := described_op(value)) else None
+        kind = type(value).__name__
+        return ("op", kind, str(overload_of(value))) if kind in _OPS else None
 
     def _tensor(self, value: Tensor) -> tuple[Any, ...]:
         if value.layout != torch.strided or value.is_conj() or value.is_neg():
@@ -188,8 +192,8 @@ class _Unpacker(pickle.Unpickler):
     def _node(self, number: int) -> Node:
         return self._nodes[number]
 
-    def _op(self, dialect: str, name: str) -> Any:
-        return op_of(dialect, name)
+    def _op(self, kind: str, name: str) -> Any:
+        return operator.attrgetter(name)(_OPS[kind])
 
     def _fake(self, device: torch.device, dtype: torch.dtype, grad: bool, geometry: Any) -> Tensor:
         shape, stride, offset = geometry

@@ -11,8 +11,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from etdev.graph.ops import is_functional
-from etdev.upstream.fake_tensors import FakeTensor, FakeTensorMode
-from etdev.upstream.operators import OpOverload, base_name, overload_of
+from etdev.upstream.fake_tensors import FakeTensorMode
+from etdev.upstream.operators import base_name, overload_of
 
 # A node to read in place of another, or a simpler op to call in its place, with its arguments.
 Simpler = Node | tuple[Any, tuple[Any, ...]]
@@ -72,9 +72,7 @@ class Folding:
         except Exception:  # It fails at run time too, or has no kernel here.
             return False
         expected = node.meta["val"]
-        if type(result) is not torch.Tensor or isinstance(result, FakeTensor):
-            return False
-        if result.dtype != expected.dtype or result.shape != expected.shape:
+        if (result.dtype, result.shape) != (expected.dtype, expected.shape):
             return False
         # A copy, since a view would keep the storage of its base.
         self._values[node] = result.clone(memory_format=torch.contiguous_format)
@@ -97,10 +95,6 @@ class Folding:
         content = value.reshape(-1).view(torch.uint8).numpy().tobytes()
         return value.dtype, tuple(value.shape), content
 
-    def knows(self, node: Node) -> bool:
-        """Return True if a node of the program was computed here."""
-        return node in self._values and not _is_own(node)
-
     def place(self, first: Node) -> None:
         """Put constants, before a first node, in place of computed nodes that other nodes read."""
         same: dict[Any, Node] = {}
@@ -121,7 +115,8 @@ class Folding:
         """Yield the nodes that only ops read: outputs and inputs of branches stay computed."""
         for node in self._values:
             users = list(node.users)
-            if all(map(op_of, users)) and any(user not in self._values for user in users):
+            read = any(user not in self._values for user in users)
+            if read and all(overload_of(user.target) for user in users):
                 yield node
 
     def _room(self) -> float:
@@ -137,11 +132,6 @@ class Folding:
         placeholder.meta = {"val": _fake(value, node.meta["val"].fake_mode)}
         self.placed[placeholder.name] = value
         return placeholder
-
-
-def evaluated(node: Node, folding: Folding) -> Node | None:
-    """Return the node itself, if it could be computed from known values."""
-    return node if folding.evaluate(node) else None
 
 
 def _constant() -> None:
@@ -161,9 +151,7 @@ def _can_be_known(node: Node) -> bool:
     value = node.meta["val"]
     if not is_static(value) or not value.is_contiguous() or value.device.type != "cpu":
         return False
-    if value.numel() > MOST_ELEMENTS or not value.numel():
-        return False
-    if not is_plain(node) or is_random(node) or _is_viewed_weight(node):
+    if not 0 < value.numel() <= MOST_ELEMENTS or is_random(node) or _is_viewed_weight(node):
         return False
     # A backend may compute in float64 and not take such a value from outside.
     return value.dtype != torch.float64 or any(
@@ -189,21 +177,15 @@ def _is_exact(node: Node, value: torch.Tensor) -> bool:
     return exact or value.numel() <= MOST_ELEMENTS or moves_only
 
 
-def op_of(node: Node) -> OpOverload | None:
-    """Return the overload that a node calls, in either dialect, or None."""
-    return overload_of(node.target) if node.op == "call_function" else None
-
-
 def is_random(node: Node) -> bool:
     """Return True if the inputs of an op don't decide its result: it is random, or not set."""
-    op = op_of(node)
-    assert op
-    return torch.Tag.nondeterministic_seeded in op.tags or "empty" in base_name(op)
+    op = overload_of(node.target)
+    return bool(op) and (torch.Tag.nondeterministic_seeded in op.tags or "empty" in base_name(op))
 
 
 def is_plain(node: Node) -> bool:
     """Return True if a node is an op of PyTorch's that computes a tensor and does nothing else."""
-    op = op_of(node)
+    op = overload_of(node.target)
     return (
         op is not None
         and op.namespace in _NAMESPACES

@@ -146,9 +146,7 @@ def _fits(number: object, dtype: torch.dtype) -> TypeGuard[int | float]:
     """Return True if a dtype is of floats and has a number; kernels differ about larger ones."""
     if not dtype.is_floating_point or isinstance(number, bool):
         return False
-    if not isinstance(number, (int, float)):
-        return False
-    return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
+    return isinstance(number, int | float) and not torch.finfo(dtype).max < abs(number) < math.inf
 
 
 def _is_bool(node: Any) -> TypeGuard[Node]:

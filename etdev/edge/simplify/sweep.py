@@ -7,39 +7,34 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from attrs import define, field
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Node
 
-from etdev.edge.simplify import folding, rewrites
+from etdev.edge.simplify import rewrites
 from etdev.edge.simplify.folding import Folding, Simpler, is_plain, is_random
 from etdev.graph.nodes import CALLS, NO_CALL
 from etdev.graph.rebuild import copy_graph, note_simplified, rebuilt, simplified_in
 from etdev.graph.signature import first_input, unwritten_constants
 
 
-@define(eq=False)
 class Sweep:
     """Simplifies an edge-dialect program without delegates, which is not changed.
 
     With `pieces` it is the pieces of an op, whose results the rest of a method reads.
     """
 
-    program: ExportedProgram
-    pieces: bool = False
-    # Why a node was removed or changed, by its name.
-    _kinds: dict[str, str] = field(factory=dict)
-    _graph: Graph = field(init=False)
-    _folding: Folding = field(init=False)
-    _known: dict[Any, Node] = field(factory=dict)
-    _written: frozenset[str] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._graph = copy_graph(self.program.graph)
-        self._folding = Folding(self._graph, self._constants())
-        written = set(self.program.graph_signature.buffers_to_mutate.values())
-        inputs = self.program.graph_signature.inputs_to_buffers.items()
-        self._written = frozenset(name for name, target in inputs if target in written)
+    def __init__(self, program: ExportedProgram, pieces: bool) -> None:
+        self.program, self.pieces = program, pieces
+        # Why a node was removed or changed, by its name.
+        self._kinds: dict[str, str] = {}
+        self._known: dict[Any, Node] = {}
+        self._graph = copy_graph(program.graph)
+        # The inputs that the method never writes, and the buffers that it does.
+        self._constants = unwritten_constants(program)
+        self._written = program.graph_signature.inputs_to_buffers.keys() - self._constants.keys()
+        values = {**program.constants, **program.state_dict}
+        known = {name: values[key] for name, key in self._constants.items() if key in values}
+        self._folding = Folding(self._graph, known)
 
     def simplified(self) -> ExportedProgram:
         """Return the program without redundant work; the same object if nothing changes."""
@@ -55,12 +50,6 @@ class Sweep:
         program = self._rebuilt(unread)
         note_simplified(program, simplified_in(self.program) + Counter(self._kinds.values()))
         return program
-
-    def _constants(self) -> dict[str, Any]:
-        """Return the values of the constants that the method never writes, by input."""
-        values = {**self.program.constants, **self.program.state_dict}
-        targets = unwritten_constants(self.program)
-        return {name: values[target] for name, target in targets.items() if target in values}
 
     def _try(self, node: Node) -> None:
         if not node.users:
@@ -91,23 +80,15 @@ class Sweep:
 
     def _share(self, node: Node) -> None:
         """Replace a node by an earlier one that computes the same."""
-        key = self._key(node)
-        if key is None:
+        if is_random(node):
             return
-        first = self._known.setdefault(key, node)
+        key = (node.target, *map(self._frozen, (node.args, sorted(node.kwargs.items()))))
+        try:
+            first = self._known.setdefault(key, node)
+        except TypeError:  # An argument without a hash, such as a symbolic size.
+            return
         if first is not node:
             self._replace(node, first, "duplicates")
-
-    def _key(self, node: Node) -> Any:
-        """Return a key that nodes share which compute the same; None for a node without one."""
-        if is_random(node):
-            return None
-        try:
-            key = (node.target, *map(self._frozen, (node.args, sorted(node.kwargs.items()))))
-            hash(key)
-        except TypeError:
-            return None
-        return key
 
     def _frozen(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -126,7 +107,7 @@ class Sweep:
             if node.users:
                 continue
             if is_plain(node):
-                constant = self._folding.knows(node) and node not in unread
+                constant = self._folding.value(node) is not None and node not in unread
                 self._kinds[node.name] = "constants" if constant else "unused"
             elif node.target is not operator.getitem or node in unread:
                 continue
@@ -144,9 +125,8 @@ class Sweep:
 
     def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
         """Return the program of the graph, without constants that are not read any more."""
-        unwritten = unwritten_constants(self.program)
         for node in self._graph.find_nodes(op="placeholder"):
-            if node.name in unwritten and not node.users and node not in unread:
+            if node.name in self._constants and not node.users and node not in unread:
                 self._graph.erase_node(node)
         return rebuilt(self.program, self._graph, constants=self._folding.placed)
 
@@ -157,7 +137,7 @@ Rule = Callable[[Node, Folding], Simpler | None]
 _RULES: tuple[tuple[str, Rule], ...] = (
     # A copy of a constant is that constant, not another one.
     ("copies", rewrites.source_of),
-    ("constants", folding.evaluated),
+    ("constants", lambda node, folding: node if folding.evaluate(node) else None),
     ("copies", rewrites.merged),
     ("copies", rewrites.source_of),
     ("masks", rewrites.mask),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from etdev.portable.decompositions import kernels, sampling
 from etdev.portable.decompositions.sizes import in_range, least, unless
-from etdev.upstream.decompositions import further_tables
+from etdev.upstream.decompositions import further_pieces
 
 aten = torch.ops.aten
 _LINEAR = (aten.upsample_linear1d.vec, aten.upsample_trilinear3d.vec)
@@ -126,8 +126,8 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[Any], dim: int = 0) -> Any:
 
 def _known(op: Any, *args: Any, **options: Any) -> Tensor:
     """Return the result of torch's own decomposition."""
-    reference, _ = further_tables()
-    return reference[op](*args, **options)
+    pieces: Any = further_pieces(op)
+    return pieces(*args, **options)
 
 
 # In place of what torch's tables have for them. For multilabel_margin_loss that is wrong; for

@@ -215,9 +215,8 @@ class Builder:
 
 def _planned(lowerer: Lowerer, known: Decision) -> Decision:
     """Decide about programs that another lowerer converted for the same plugins."""
-    programs = {name: known.manager.exported_program(name) for name in known.manager.methods}
     with untouched_random_state(), forgotten_code():
-        plan, decided = lowerer.composition.plan(programs, known.whole, known.expander)
+        plan, decided = lowerer.composition.plan(known.converted, known.whole, known.expander)
     return evolve(known, plan=plan, programs=decided, stages=Stages())
 
 
