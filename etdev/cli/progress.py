@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from etdev.cli.options import given
 from etdev.cli.streams import plain
-from etdev.delegate.executors.processes import loading
+from etdev.delegate.executors.processes import hide_logs, loading
 from etdev.errors import EtdevWarning
 from etdev.schema.stages import Listener, Step
 
@@ -104,11 +103,6 @@ def working(runs: bool = False) -> Iterator[Listener]:
 def import_torch() -> None:
     """Import PyTorch and ExecuTorch without their logs, unless with --debug."""
     if not given("debug"):
-        # With a handler on the root logger, the libraries' calls of basicConfig have no effect.
-        logging.getLogger().addHandler(logging.NullHandler())
-        # Before ExecuTorch is imported, since its imports log. Errors are hidden, too: torch logs
-        # the traceback of each exception that it raises.
-        import torch
-
-        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+        # Before ExecuTorch is imported, since its imports log.
+        hide_logs()
     import executorch.exir  # noqa: F401

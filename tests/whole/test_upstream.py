@@ -97,9 +97,7 @@ ACCEPTED = {
     "schema/report/sheet.py": {"_repr_mimebundle_"},  # IPython's, too
     "delegate/cache/canonical.py": {"_fields"},  # Python's own, of named tuples
     "quirks/sizes.py": {"_check"},  # torch.export's documentation names it
-    # torch's documentation has a page about it.
-    "cli/progress.py": {"_logging"},
-    "delegate/executors/processes.py": {"_logging"},
+    "delegate/executors/processes.py": {"_logging"},  # torch's documentation has a page about it
 }
 
 

@@ -33,6 +33,16 @@ def loading() -> Iterator[None]:
         atexit.register(gc.unfreeze)
 
 
+def hide_logs() -> None:
+    """Hide the logs of torch and other libraries; imports torch."""
+    # With a handler on the root logger, the libraries' calls of basicConfig have no effect.
+    logging.getLogger().addHandler(logging.NullHandler())
+    import torch
+
+    # Errors are hidden, too: torch logs the traceback of each exception that it raises.
+    torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+
+
 def start_processes(count: int) -> Executor:
     """Return an executor whose processes import torch and ExecuTorch; they start with a first call.
 
@@ -54,9 +64,6 @@ def _prepare(path: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path[:] = path
     warnings.simplefilter("ignore")
-    logging.getLogger().addHandler(logging.NullHandler())
     with loading():
-        import torch
-
-        torch._logging.set_logs(all=logging.CRITICAL)  # type: ignore[attr-defined]
+        hide_logs()
         import etdev.delegate.executors.request  # noqa: F401

@@ -180,7 +180,8 @@ def _is_exact(node: Node, value: torch.Tensor) -> bool:
 def is_random(node: Node) -> bool:
     """Return True if the inputs of an op don't decide its result: it is random, or not set."""
     op = overload_of(node.target)
-    return bool(op) and (torch.Tag.nondeterministic_seeded in op.tags or "empty" in base_name(op))
+    seeded = op is not None and torch.Tag.nondeterministic_seeded in op.tags
+    return seeded or "empty" in base_name(op)
 
 
 def is_plain(node: Node) -> bool:
