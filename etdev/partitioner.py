@@ -161,10 +161,10 @@ class ComposedPartitioner(Partitioner):  # type: ignore[misc]
     def _warn(self, plan: MethodPlan) -> None:
         """Warn of kernels that are wrong for some values, or refuse them under `strict`."""
         for entry in plan.ledger:
-            if not entry.reluctance:
+            if not (entry.falls_back and entry.caveat):
                 continue
             place = f" at {entry.line}" if entry.line else ""
-            what = f"{entry.op} ({entry.node}){place}: {entry.reluctance}"
+            what = f"{entry.op} ({entry.node}){place}: {entry.caveat}"
             error = LoweringError("partitioner", what, "etdev.Lowerer writes it with other ops")
             if self._composition.rules.strict:
                 raise error

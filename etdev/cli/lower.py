@@ -129,6 +129,7 @@ def _lines(lowered: Lowered, output: Path, verification: Verification | None) ->
     for method in lowered.plan.methods:
         owners = ", ".join(f"{name} {count}" for name, count in method.ledger.owned().items())
         yield f"method {method.method}, {len(method.partitions)} delegates, nodes: {owners}"
+        yield from (f"method {method.method}, {caveat}" for caveat in method.caveats)
     yield from tables.outcomes(lowered.outcomes)
     yield size(output.stat().st_size)
     yield from tables.verification(verification) if verification else ["not verified: --no-verify"]

@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from etdev.edge.source import Method
 from etdev.errors import SourceError
 from etdev.graph.ops import written_by
+from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.trees import pytree
 
 
@@ -90,6 +91,39 @@ def written(program: ExportedProgram) -> Iterator[str]:
             while argument.op == "call_function" and argument.all_input_nodes:
                 argument = argument.all_input_nodes[0]
             yield constants.get(argument.name, "")
+
+
+@frozen
+class Shared:
+    """A buffer that the method `writer` writes, and that another method has, too."""
+
+    target: str
+    writer: str
+    other: str
+
+
+def shared_buffers(programs: Mapping[str, ExportedProgram]) -> Iterator[Shared]:
+    """Yield the first written buffer that each two exported methods share."""
+    places = {method: _places(program) for method, program in programs.items()}
+    seen = set()
+    for writer, program in programs.items():
+        for target in places[writer].keys() & {*written(program)}:
+            for other, held in places.items():
+                pair = frozenset((writer, other))
+                if other != writer and pair not in seen and places[writer][target] in held.values():
+                    seen.add(pair)
+                    yield Shared(target, writer, other)
+
+
+def _places(program: ExportedProgram) -> dict[str, int]:
+    """Return where the buffers of a program are in memory, by target."""
+    values = {**program.constants, **program.state_dict}
+    found = {name: values.get(name) for name in program.graph_signature.inputs_to_buffers.values()}
+    return {
+        name: value.untyped_storage().data_ptr()
+        for name, value in found.items()
+        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel()
+    }
 
 
 def duplicate(module: torch.nn.Module, mutated: Mapping[str, Any]) -> torch.nn.Module:

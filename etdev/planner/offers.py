@@ -44,6 +44,7 @@ class Offering:
         """Return the rest of a claim."""
         for refusal in claim.refusals:
             self.reporter.refused(self.plugin, refusal)
+        self.reporter.caveats.update({(self.plugin, c.node): c.text for c in claim.caveats})
         constants: set[str] = set()
         # Groups that share a node are one.
         groups = joined(self._offered(claim, constants))

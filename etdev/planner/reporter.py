@@ -21,7 +21,13 @@ from etdev.schema.reasons import Reason
 
 @define
 class Reporter:
-    """The verdict of each plugin on each node; the last one counts."""
+    """The verdict of each plugin on each node; the last one counts.
+
+    Args:
+        caveats: What a plugin computes otherwise than PyTorch, by its name and that of the node.
+    """
+
+    caveats: dict[tuple[str, str], str] = field(factory=dict)
 
     _verdicts: dict[str, dict[str, Verdict]] = field(factory=dict)
     # The plugin and the partition of each node that has one; the program itself doesn't count.
@@ -42,7 +48,8 @@ class Reporter:
         """Note that a plugin has the nodes of a partition."""
         for node in draft.nodes:
             self._owners[node] = draft.plugin, draft.name
-            self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code))
+            caveat = self.caveats.get((draft.plugin, node), "")
+            self._say(node, Verdict(draft.plugin, reasons.CLAIMED.code, caveat))
 
     def kept(self, plugin: str, nodes: Iterable[str], why: str) -> None:
         """Note that a plugin has nodes that stay in the method's program."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,11 +11,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, OutputSpec
 from torch.fx import Node
 
+from etdev.edge.reference import shared_buffers
 from etdev.graph.nodes import op_name
 from etdev.graph.rebuild import copy_graph, without_inputs
 from etdev.graph.signature import argument
 from etdev.schema.quirk import Quirk, Refusal, Since, Stage
-from etdev.upstream.fake_tensors import FakeTensor
 from etdev.upstream.operators import edge_ops
 
 _WRITES = (
@@ -116,47 +116,6 @@ def of_kind(kind: OutputKind) -> Callable[[ExportedProgram], list[Result]]:
     return lambda program: [each for each in _results(program) if each.spec.kind is kind]
 
 
-@frozen
-class Shared:
-    """A buffer that the method `writer` writes, and that another method has, too."""
-
-    target: str
-    writer: str
-    other: str
-
-
-def shared_buffers(
-    edge: Mapping[str, ExportedProgram], sources: Mapping[str, ExportedProgram]
-) -> Iterator[Shared]:
-    """Yield the first written buffer that each two methods share.
-
-    Args:
-        edge: Edge-dialect programs, whose signatures say what is written.
-        sources: The programs that they were converted from, whose values share memory.
-    """
-    places = {method: _places(program) for method, program in sources.items()}
-    seen = set()
-    for writer, program in edge.items():
-        for target in program.graph_signature.buffers_to_mutate.values():
-            place = places[writer].get(target)
-            for other, held in places.items():
-                pair = frozenset((writer, other))
-                if other != writer and pair not in seen and place in held.values():
-                    seen.add(pair)
-                    yield Shared(target, writer, other)
-
-
-def _places(program: ExportedProgram) -> dict[str, int]:
-    """Return where the buffers of a program are in memory, by target."""
-    values = {**program.constants, **program.state_dict}
-    places = {}
-    for target in program.graph_signature.inputs_to_buffers.values():
-        value = values.get(target)
-        if isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and value.numel():
-            places[target] = value.untyped_storage().data_ptr()
-    return places
-
-
 UNKEPT = Refusal(
     "ExecuTorch would not write {found.name!r} as the model does",
     "lower with etdev.Lowerer, which completes such a program or says what to change",
@@ -217,7 +176,7 @@ SHARED_STATE = Quirk(
     summary="A buffer that several methods share in eager PyTorch becomes one for each method.",
     upstream="not reported; executorch/exir/emit/_emitter.py, placeholder",
     affects="executorch<1.6",
-    find=Since(shared_buffers),
+    find=Since(lambda _, sources: shared_buffers(sources)),
     refusal=Refusal(
         "{found.writer!r} writes buffer {found.target!r}, which {found.other!r} has, too; in a "
         ".pte each method has its own, so that {found.other!r} never sees what {found.writer!r} "

@@ -1,9 +1,9 @@
-"""Bisection: delegates and portable kernels of a .pte run one by one, and compared with eager."""
+"""Bisection: delegates and portable kernels of a .pte run alone, and are compared with eager."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -15,14 +15,13 @@ from executorch.exir import (
     EdgeCompileConfig,
     EdgeProgramManager,
     ExecutorchBackendConfig,
-    to_edge,
 )
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.lowered_backend_module import LoweredBackendModule
-from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import Interpreter, Node
 
+from etdev.delegate.join import Join
 from etdev.delegate.split import Split
 from etdev.edge.source import FORWARD
 from etdev.errors import RunError
@@ -31,9 +30,12 @@ from etdev.pte import ptd
 from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
+from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, mismatch
 from etdev.runtime.decision import Decision
+from etdev.runtime.inputs import check_inputs
 from etdev.runtime.run import run_method
+from etdev.runtime.sessions import Call
 from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
 from etdev.schema.plan import MethodPlan
@@ -50,14 +52,14 @@ class Bisection:
 
     Args:
         compiled: The .pte's delegates by partition name.
-        state: Values of its buffers before the call, by name; the program's for those left out.
+        calls: Consecutive calls of the method, each with the values of its buffers before it.
+        skipped: The delegates and kernels that could not be called alone.
     """
 
     decision: Decision
     plan: MethodPlan
     compiled: Mapping[str, Compiled]
-    inputs: Sequence[Any]
-    state: Mapping[str, Any] = field(factory=dict)
+    calls: Sequence[Call]
     skipped: list[str] = field(factory=list, init=False)
 
     @property
@@ -65,31 +67,52 @@ class Bisection:
         """The method's edge-dialect program, with exactly the plan's nodes."""
         return self.decision.programs[self.plan.method]
 
-    def culprit(self, tolerance: Tolerance) -> str | None:
+    def culprit(self, tolerance: Tolerance, failed: bool = False) -> str | None:
         """Name the first delegate, else the first portable kernel, that is wrong by itself.
 
-        Each gets eager PyTorch's values for its inputs, so none is blamed for an earlier one.
-        `skipped` gets those that can't be called alone.
+        Each is called in one series, with eager PyTorch's values for its inputs, so that none is
+        blamed for an earlier one. One that fails is blamed only if the method itself `failed`: else
+        it can't be called alone.
         """
-        delegates = [partition for partition in self.plan.partitions if partition.outputs]
-        for partition, program in chain(self._split(delegates), self._split(self._kernels())):
-            inputs, expected = (
-                [self.values[tensor.name] for tensor in tensors]
-                for tensors in (partition.inputs, partition.outputs)
-            )
-            if (emitted := self._emit_alone(partition, program, inputs)) is None:
+        for partition, program in chain(self._split(self.delegates), self._split(self.kernels)):
+            try:
+                outcome = self._run_alone(partition, program)
+            # Such as an op that returns its input, or a size that no input has.
+            except Exception:
                 self.skipped.append(self._name(partition))
                 continue
-            (method,) = methods_in(emitted)
+            problem = self._departure(partition, outcome, tolerance)
+            if not problem and outcome.failure and failed:
+                problem = outcome.failure
+            if problem:
+                return f"{self._name(partition)}: {problem}"
+            if outcome.failure:
+                self.skipped.append(self._name(partition))
+        return None
+
+    def _run_alone(self, partition: Partition, program: ExportedProgram) -> Outcome:
+        """Call a partition as a .pte of its own."""
+        if partition.plugin != PORTABLE:
+            program = Join(program, [partition], [self._delegate(partition, program)]).build()
+        emitted = self._emit(_with_sizes(program))
+        (method,) = methods_in(emitted)
+        series = []
+        for values in self.values:
+            inputs = [values[tensor.name] for tensor in partition.inputs]
             # ExecuTorch emits a symbolic size that is an input as None.
             kinds = [value.kind for value in method.inputs]
             given = [None if k == "Null" else v for k, v in zip(kinds, inputs, strict=True)]
-            outcome = run_method(emitted, method, [given])
-            problem = outcome.failure
-            if not problem:
-                problem = mismatch(outcome.values[0].outputs, expected, tolerance)
-            if problem:
-                return f"{self._name(partition)}: {problem}"
+            check_inputs(method, given)
+            series.append(given)
+        return run_method(emitted, method, series)
+
+    def _departure(
+        self, partition: Partition, outcome: Outcome, tolerance: Tolerance
+    ) -> str | None:
+        for ran, values in zip(outcome.values, self.values, strict=False):
+            expected = [values[tensor.name] for tensor in partition.outputs]
+            if problem := mismatch(ran.outputs, expected, tolerance):
+                return problem
         return None
 
     def _split(
@@ -97,8 +120,14 @@ class Bisection:
     ) -> Iterator[tuple[Partition, ExportedProgram]]:
         yield from zip(partitions, Split(self.program, partitions).programs, strict=True)
 
-    def _kernels(self) -> list[Partition]:
-        """Return a partition for each op that no delegate owns."""
+    @property
+    def delegates(self) -> list[Partition]:
+        """The partitions whose results are used."""
+        return [partition for partition in self.plan.partitions if partition.outputs]
+
+    @cached_property
+    def kernels(self) -> list[Partition]:
+        """A partition for each op that no delegate owns."""
         owned = {name for partition in self.plan.partitions for name in partition.nodes}
         return [
             _partition(self.plan.method, node)
@@ -107,21 +136,6 @@ class Bisection:
             if node.name not in owned and node.users
             if not isinstance(node.meta.get("val"), torch.SymInt)
         ]
-
-    def _emit_alone(
-        self, partition: Partition, program: ExportedProgram, inputs: Sequence[Any]
-    ) -> bytes | None:
-        """Emit a partition as a .pte of its own; None for an op that can't stand alone."""
-        if partition.plugin == PORTABLE:
-            try:
-                return self._emit(_with_sizes(program))
-            except Exception:
-                # Such as an op that returns its input.
-                return None
-        with torch.no_grad():
-            caller = _Caller(self._delegate(partition, program))
-            exported = torch.export.export(caller, tuple(inputs))
-            return self._emit(to_edge(exported, compile_config=UNVERIFIED).exported_program())
 
     def _emit(self, program: ExportedProgram) -> bytes:
         """Emit a program as it is, apart from the quirks of emission."""
@@ -144,15 +158,20 @@ class Bisection:
         )
 
     @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """The value of every node in PyTorch."""
-        held = {**self.program.constants, **self.program.state_dict, **self.state}
-        inputs = iter(self.inputs)
+    def values(self) -> Sequence[Mapping[str, Any]]:
+        """The inputs and outputs of all delegates and kernels in PyTorch, in each call."""
         specs = self.program.graph_signature.input_specs
-        recorder = _Recorder(self.program.graph_module)
-        with torch.no_grad():
-            recorder.run(*(held[s.target] if s.target in held else next(inputs) for s in specs))
-        return recorder.values
+        parts = [*self.delegates, *self.kernels]
+        names = {tensor.name for part in parts for tensor in (*part.inputs, *part.outputs)}
+        recorded = []
+        for call in self.calls:
+            held = {**self.program.constants, **self.program.state_dict, **call.state}
+            inputs = iter(call.inputs)
+            recorder = _Recorder(self.program.graph_module, names)
+            with torch.no_grad():
+                recorder.run(*(held[s.target] if s.target in held else next(inputs) for s in specs))
+            recorded.append(recorder.values)
+        return recorded
 
     def _name(self, partition: Partition) -> str:
         if partition.plugin != PORTABLE:
@@ -161,13 +180,7 @@ class Bisection:
         return f"kernel of {op_name(node)} ({node.name}{where(node)})"
 
 
-def bisection(
-    path: Path,
-    decision: Decision,
-    method: str,
-    inputs: Sequence[Any],
-    state: Mapping[str, Any] | None = None,
-) -> Bisection:
+def bisection(path: Path, decision: Decision, method: str, calls: Sequence[Call]) -> Bisection:
     """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
@@ -178,7 +191,7 @@ def bisection(
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
-    return Bisection(decision, plan, delegates, inputs, state or {})
+    return Bisection(decision, plan, delegates, calls)
 
 
 def _partition(method: str, node: Node) -> Partition:
@@ -218,26 +231,17 @@ def _with_sizes(program: ExportedProgram) -> ExportedProgram:
     return program
 
 
-class _Caller(nn.Module):
-    """A module that calls one delegate."""
-
-    def __init__(self, delegate: LoweredBackendModule) -> None:
-        super().__init__()
-        self.delegate = delegate
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.delegate(*inputs)
-
-
 class _Recorder(Interpreter):
-    """An interpreter of a graph that records the value of every node."""
+    """An interpreter of a graph that records the values of some nodes."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, names: Collection[str]) -> None:
         super().__init__(module)
+        self.names = names
         self.values: dict[str, Any] = {}
 
     def run_node(self, node: Node) -> Any:
         value = super().run_node(node)
-        # A parameter that enters a delegate as an input is a plain tensor to the runtime.
-        self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
+        if node.name in self.names:
+            # A parameter that enters a delegate as an input is a plain tensor to the runtime.
+            self.values[node.name] = value.detach() if isinstance(value, torch.Tensor) else value
         return value

@@ -96,6 +96,11 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
                 "executorch.runtime, the Python loader that etdev run uses, plans all memory on "
                 "the host, so load it with ExecuTorch's Module"
             )
+    if len(artifact.methods) > 1:
+        lines.append(
+            "the methods of one Program in Python overwrite each other's state and memory: load it "
+            "with executorch.runtime once for each method, or with ExecuTorch's Module"
+        )
     lines += [
         f"{key} is a shared library, and no plugin here knows whose" for key in sorted(native)
     ]

@@ -42,7 +42,7 @@ def run(
 ) -> Run:
     """Execute a method once to warm up, then `repeat` times with a clock."""
     facts, program = _checked(path, inputs, method, data)
-    outcome = CHILD.run(run_calls, program, [laid_out(facts, inputs)], repeat)
+    outcome = CHILD.run(run_calls, program, [(method, laid_out(facts, inputs))], repeat)
     call = _value(outcome, path, facts)
     return Run(tuple(call.outputs), tuple(call.latency_ms))
 
@@ -52,7 +52,7 @@ def trace(
 ) -> bytes:
     """Execute a method as `run` does, with ExecuTorch's event tracer, and return the ETDump."""
     facts, program = _checked(path, inputs, method, data)
-    outcome = CHILD.run(trace_calls, program, laid_out(facts, inputs), repeat + 1)
+    outcome = CHILD.run(trace_calls, program, method, laid_out(facts, inputs), repeat + 1)
     dump: bytes = _value(outcome, path, facts)
     if not dump:
         cure = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
@@ -62,7 +62,7 @@ def trace(
 
 def refusal(path: Path, facts: MethodArtifact, data: Path | None = None) -> str | None:
     """Return why this machine's runtime can't load a method; None if it can."""
-    return CHILD.run(load_method, _program(path, facts, data)).failure
+    return CHILD.run(load_method, _program(path, [facts], data), facts.name).failure
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
@@ -85,8 +85,18 @@ def run_method(
 
     The values of the outcome are a CallResult for each call that finished.
     """
-    program = _program(source, facts, data)
-    inputs = [laid_out(facts, call) for call in calls]
+    return run_series(source, [(facts, call) for call in calls], data, limit_s)
+
+
+def run_series(
+    source: Path | bytes,
+    calls: Sequence[tuple[MethodArtifact, Sequence[Any]]],
+    data: Path | None = None,
+    limit_s: float = LIMIT_S,
+) -> Outcome:
+    """Load the methods of one program and call them in turn, as `run_method` does with one."""
+    program = _program(source, [facts for facts, _ in calls], data)
+    inputs = [(facts.name, laid_out(facts, call)) for facts, call in calls]
     return CHILD.run(run_calls, program, inputs, 0, limit_s=limit_s)
 
 
@@ -97,15 +107,15 @@ def _checked(
     artifact = read(path)
     facts = method_of(artifact, method)
     check_inputs(facts, inputs)
-    return facts, _program(Path(path), facts, data or ptd.find(artifact, Path(path)))
+    return facts, _program(Path(path), [facts], data or ptd.find(artifact, Path(path)))
 
 
-def _program(source: Path | bytes, facts: MethodArtifact, data: Path | None) -> Program:
-    load_kernels(facts)
+def _program(source: Path | bytes, methods: Sequence[MethodArtifact], data: Path | None) -> Program:
+    load_kernels(*methods)
     # The child process has another working directory.
     source = source.absolute() if isinstance(source, Path) else source
     libraries = sorted(torch.ops.loaded_libraries)
-    return Program(source, facts.name, data.absolute() if data else None, libraries)
+    return Program(source, data.absolute() if data else None, libraries)
 
 
 def _value(outcome: Outcome, path: str | Path, facts: MethodArtifact) -> Any:

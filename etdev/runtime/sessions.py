@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,8 +20,9 @@ from etdev.errors import VerifyError
 from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
 
-# Edge values of every float dtype; its largest, smallest and tiniest numbers are added to them.
-_FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0)
+# The edge values of float dtypes; the first ones are tried by default.
+_EDGES = ("inf", "-inf", "nan", "0", "-0", "max", "min", "tiny")
+_NOT_FINITE = 3
 
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.
 _BOUNDARIES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64)
@@ -31,33 +33,104 @@ _UNBOUNDED = 2**40
 
 @frozen(eq=False)
 class Call:
-    """A call in eager PyTorch: flat inputs, outputs, inputs after it, and the state before it."""
+    """A call in eager PyTorch: flat inputs, outputs, inputs after it, and the state before it.
+
+    Args:
+        edge: The edge value that its inputs have; empty for ordinary inputs.
+    """
 
     inputs: Sequence[Any]
     outputs: Sequence[Any]
     after: Sequence[Any]
     state: Mapping[str, Any]
+    edge: str = ""
 
 
-def sessions_of(
-    reference: Reference, given: Sequence[Sequence[Any]], steps: int, edges: bool
-) -> list[list[Call]]:
-    """Call a method in eager PyTorch, first with the given inputs, then with fresh ones.
+@define(eq=False)
+class Session:
+    """Consecutive calls of a method in eager PyTorch, each with the state that the last one left.
 
-    Return a session whose calls carry the state on, then, with `edges`, one for each edge value.
+    A .pte has to repeat them in one loaded method.
     """
-    example, structure = reference.example()
+
+    reference: Reference
+    samples: Samples
+    calls: list[Call] = field(factory=list, init=False)
+    _module: torch.nn.Module = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._module = self.reference.module()
+
+    def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
+        """Call the method with the first inputs that eager PyTorch takes, if it takes any.
+
+        Each attempt has a copy of the module, because a call that fails may have written to it.
+        """
+        state, (_, structure) = self.reference.state, self.reference.example()
+        held = chain(self._module.named_parameters(), self._module.named_buffers())
+        before = {name: value.detach().clone() for name, value in held if name in state}
+        for inputs in attempts:
+            module = duplicate(self._module, state)
+            try:
+                outputs, after = called(module, inputs, structure)
+            except Exception:
+                continue
+            self.calls.append(Call(inputs, outputs, after, before, edge))
+            self._module = module
+            return
+
+    def repeat(self, call: Call) -> None:
+        """Call the method with the inputs of an earlier call, whose values a state may change."""
+        if self.reference.state:
+            self.call([call.inputs])
+        else:
+            self.calls.append(call)
+
+    def try_edges(self, all_values: bool) -> None:
+        """Call the method with NaN and infinities, or with all edge values, and sizes of 0."""
+        for edge, attempts in self.samples.edges(all_values):
+            self.call(attempts, edge)
+
+
+def session_of(
+    reference: Reference, given: Sequence[Sequence[Any]], steps: int, resized: bool = False
+) -> Session:
+    """Call a method in eager PyTorch with the given inputs, and with fresh ones up to `steps`.
+
+    With `resized`, each fresh call of a method with dynamic sizes is made twice, and the first one
+    again at the end: sizes grow, shrink, and stay as they are after both.
+    """
+    example, _ = reference.example()
     samples = Samples(reference.program, list(given[-1]) if given else example)
-    attempts = [iter([list(inputs)]) for inputs in given]
-    attempts += [samples.attempts(step) for step in range(len(attempts), steps)]
-    first = _session(reference, attempts, structure)
-    if not first:
+    session = Session(reference, samples)
+    for inputs in given:
+        session.call([inputs])
+    for step in range(len(given), steps):
+        session.call(samples.attempts(step))
+        if step and resized and samples.is_dynamic and session.calls:
+            session.repeat(session.calls[-1])
+    if not session.calls:
         which = "the given" if given else "its example"
         what = f"eager PyTorch can't run {which} inputs"
         raise VerifyError(f"method {reference.method.name!r}", what, "give inputs that it takes")
-    others = samples.edges() if edges else ()
-    sessions = [first, *(_session(reference, [iter(values)], structure) for values in others)]
-    return [session for session in sessions if session]
+    if len(session.calls) > max(steps, len(given)):
+        session.repeat(session.calls[0])
+    return session
+
+
+def interleaved(sessions: Mapping[str, Session]) -> list[tuple[str, Call]]:
+    """Return the calls of all methods in a random order that keeps each method's own.
+
+    Calls at edge values come last.
+    """
+    calls = {name: [c for c in s.calls if not c.edge] for name, s in sessions.items()}
+    turns = [name for name, own in calls.items() for _ in own]
+    random.Random(0).shuffle(turns)
+    left = {name: iter(own) for name, own in calls.items()}
+    mixed = [(name, next(left[name])) for name in turns]
+    return mixed + [
+        (name, c) for name, session in sessions.items() for c in session.calls if c.edge
+    ]
 
 
 def is_random(reference: Reference) -> bool:
@@ -76,29 +149,6 @@ def is_random(reference: Reference) -> bool:
                 return False
     first, second = results
     return mismatch(first, second, Tolerance(1e-9)) is not None
-
-
-def _session(
-    reference: Reference, attempts: Sequence[Iterator[list[Any]]], structure: Any
-) -> list[Call]:
-    """Call a method once per step; a step is left out if eager PyTorch takes none of its inputs.
-
-    Each call has a copy of the module, because a call that fails may have written to it.
-    """
-    module, state, calls = reference.module(), reference.state, []
-    for step in attempts:
-        held = chain(module.named_parameters(), module.named_buffers())
-        before = {name: value.detach().clone() for name, value in held if name in state}
-        for inputs in step:
-            trial = duplicate(module, state)
-            try:
-                outputs, after = called(trial, inputs, structure)
-            except Exception:
-                continue
-            calls.append(Call(inputs, outputs, after, before))
-            module = trial
-            break
-    return calls
 
 
 @define(eq=False)
@@ -124,20 +174,32 @@ class Samples:
             yield [self._like(value, integers=False) for value in self.example]
         yield list(self.example)
 
-    def edges(self) -> Iterator[list[list[Any]]]:
-        """Yield attempts for each edge value of the dtypes, whose inputs contain that value.
+    @property
+    def is_dynamic(self) -> bool:
+        """Return True if an input has a dynamic size."""
+        return bool(self._given_sizes())
 
-        In the second attempt, integers are as in the example, since they may be indices. The last
-        inputs have all dynamic sizes at their minimum, if one of them may be 0.
+    def edges(self, all_values: bool) -> Iterator[tuple[str, list[list[Any]]]]:
+        """Yield edge values with attempts at inputs that have them in some places.
+
+        NaN and infinities leave integers as they are in the example, since they may be indices; so
+        does the second attempt at any other value. With the last inputs, all dynamic sizes are at
+        their minimum, if one of them may be 0.
         """
-        for index in range(len(_FLOATS) + 3):
-            yield [
-                [self._sprinkled(value, index, integers) for value in self.example]
-                for integers in (True, False)
-            ]
+        floats = [v for v in self.example if isinstance(v, Tensor) and v.is_floating_point()]
+        first = 0 if all_values else len(_EDGES) - (_NOT_FINITE if floats else 0)
+        for index in range(first, len(_EDGES)):
+            attempts = (True, False) if all_values else (False,)
+            yield (
+                _EDGES[index],
+                [
+                    [self._sprinkled(v, index, integers) for v in self.example]
+                    for integers in attempts
+                ],
+            )
         least = self._least_sizes()
         if 0 in least.values():
-            yield [self._fresh(least)]
+            yield "size 0", [self._fresh(least)]
 
     def _fresh(self, sizes: dict[Any, int]) -> list[Any]:
         values = self._values()
@@ -227,7 +289,7 @@ class Samples:
 def _edges(dtype: torch.dtype) -> tuple[Any, ...]:
     if dtype.is_floating_point:
         facts = torch.finfo(dtype)
-        return (*_FLOATS, facts.max, facts.min, facts.tiny)
+        return (0.0, -0.0, facts.max, facts.min, facts.tiny, math.inf, -math.inf, math.nan)
     bounds = torch.iinfo(dtype)
     return (bounds.min, bounds.max, 0, 1, *((-1,) if bounds.min else ()))
 

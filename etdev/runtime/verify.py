@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
-from etdev.edge.reference import Reference
+from etdev.edge.reference import Reference, shared_buffers
 from etdev.errors import EtdevError, VerifyError, first_line, shown
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
@@ -22,8 +22,8 @@ from etdev.runtime.compare import Tolerance, mismatch, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs, method_of
 from etdev.runtime.kernels import missing
-from etdev.runtime.run import run_method
-from etdev.runtime.sessions import Call, is_random, sessions_of
+from etdev.runtime.run import run_method, run_series
+from etdev.runtime.sessions import Call, Session, interleaved, is_random, session_of
 from etdev.schema.stages import Listener
 
 STEPS = 3
@@ -66,6 +66,30 @@ class Verification:
 
 
 @frozen(eq=False)
+class _Method:
+    """A method of the .pte, and the calls that it has to repeat."""
+
+    facts: MethodArtifact
+    session: Session
+    tolerance: Tolerance
+
+    def inputs(self, call: Call) -> list[Any]:
+        """Return inputs as the .pte takes them: it need not have an input for one that is None."""
+        if len(call.inputs) == len(self.facts.inputs):
+            return list(call.inputs)
+        return [value for value in call.inputs if value is not None]
+
+    def problem(self, outcome: Outcome, step: int, call: Call) -> str | None:
+        """Return how a call departs from eager PyTorch."""
+        if step >= len(outcome.values):
+            return outcome.failure
+        ran = outcome.values[step]
+        return mismatch(ran.outputs, call.outputs, self.tolerance) or mismatch(
+            ran.inputs, call.after, self.tolerance, "input after the call,"
+        )
+
+
+@frozen(eq=False)
 class Verifier:
     """Comparison of a .pte with eager PyTorch; `Lowered.verify` explains the options.
 
@@ -85,55 +109,63 @@ class Verifier:
     plugins: Sequence[Plugin] = ()
 
     def verify(self, inputs: Any = None) -> Verification:
-        """Run all methods and compare them; name those that can't be run or compared here."""
+        """Run all methods, their calls mixed at random, and compare each with its own session."""
         if type(self.steps) is not int or self.steps < 1:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
         data = self.data or ptd.find(artifact, self.path)
-        calls, largest, unverified = 0, 0.0, []
+        methods, unverified = dict[str, _Method](), []
         for name, reference in self.references.items():
             facts = method_of(artifact, name)
             self._say(name)
             given = reference.given(inputs.get(name) if isinstance(inputs, Mapping) else inputs)
-            reason, sessions = _unverifiable(facts, reference), list[list[Call]]()
+            if reason := _unverifiable(facts, reference):
+                unverified.append(f"method {name!r}: {reason}")
+                continue
             try:
-                if not reason:
-                    sessions = sessions_of(reference, given, self.steps, self.edges)
+                session = session_of(reference, given, self.steps, resized=True)
             except EtdevError as error:
                 if given:
                     raise
-                reason = error.what
-            if reason:
-                unverified.append(f"method {name!r}: {reason}")
+                unverified.append(f"method {name!r}: {error.what}")
                 continue
-            tolerance = self._tolerance(facts, reference.program)
-            largest = max(largest, tolerance.relative)
-            calls += self._method(facts, tolerance, sessions, data)
-        return Verification(calls, largest, tuple(unverified))
+            method = _Method(facts, session, self._tolerance(facts, reference.program))
+            check_inputs(facts, method.inputs(session.calls[0]))
+            session.try_edges(self.edges)
+            methods[name] = method
+        unverified += (
+            f"buffer {shared.target!r}, which {shared.writer!r} writes and {shared.other!r} has, "
+            "too: in a .pte each has its own"
+            for shared in shared_buffers({n: r.program for n, r in self.references.items()})
+        )
+        edges = tuple(self._compare(methods, data))
+        calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
+        largest = max((method.tolerance.relative for method in methods.values()), default=0.0)
+        return Verification(calls, largest, tuple(unverified), edges)
 
-    def _method(
-        self,
-        facts: MethodArtifact,
-        tolerance: Tolerance,
-        sessions: Sequence[Sequence[Call]],
-        data: Path | None,
-    ) -> int:
-        """Verify a method; return the number of calls."""
-        name = facts.name
-        check_inputs(facts, _flat(sessions[0][0].inputs, facts))
-        self._say(name, f"{sum(map(len, sessions))} calls")
-        for index, session in enumerate(sessions):
-            inputs = [_flat(call.inputs, facts) for call in session]
-            outcome = run_method(self.path, facts, inputs, data)
-            for step, call in enumerate(session):
-                if problem := _problem(outcome, step, call, tolerance):
-                    where = f"edge values {index - 1}" if index else f"step {step}"
-                    cause = self._cause(facts, call, tolerance)
+    def _compare(self, methods: Mapping[str, _Method], data: Path | None) -> Iterator[EdgeCall]:
+        """Run the calls of all methods in one loaded program; yield those at edge values."""
+        left = interleaved({name: method.session for name, method in methods.items()})
+        while left:
+            self._say(", ".join(methods), f"{len(left)} calls")
+            series = [(methods[name].facts, methods[name].inputs(call)) for name, call in left]
+            outcome = run_series(self.path, series, data)
+            for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
+                problem = methods[name].problem(outcome, step, call)
+                if problem and (self.edges or not call.edge):
+                    own = [c for known, c in left[: step + 1] if known == name]
+                    where = f"at {call.edge}" if call.edge else f"step {len(own) - 1}"
+                    failed = step == len(outcome.values)
+                    cause = self._cause(methods, name, own, failed, data)
                     cure = (
                         "don't ship it; leave out the plugin or op that is at fault, or report this"
                     )
                     raise VerifyError(f"method {name!r}", f"{where}: {problem}{cause}", cure)
-        return sum(map(len, sessions))
+                if call.edge:
+                    yield EdgeCall(name, call.edge, problem or "")
+            # After a failure the states are lost.
+            rest = left[len(outcome.values) + 1 :]
+            left = [(n, call) for n, call in rest if not methods[n].session.reference.state]
 
     def _tolerance(self, facts: MethodArtifact, program: ExportedProgram) -> Tolerance:
         backends = sorted({delegate.backend_id for delegate in facts.delegates})
@@ -141,14 +173,28 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _cause(self, facts: MethodArtifact, call: Call, tolerance: Tolerance) -> str:
+    def _cause(
+        self,
+        methods: Mapping[str, _Method],
+        name: str,
+        calls: Sequence[Call],
+        failed: bool,
+        data: Path | None,
+    ) -> str:
+        """Name what makes the last of some calls of a method wrong or fail."""
+        method = methods[name]
+        inputs = [method.inputs(call) for call in calls]
+        if len(methods) > 1:
+            outcome = run_method(self.path, method.facts, inputs, data)
+            if not any(method.problem(outcome, step, call) for step, call in enumerate(calls)):
+                return "; it is right by itself, so calls of another method disturb it"
         if self.decided is None:
             return ""
-        self._say(facts.name, "search for the cause")
+        self._say(name, "search for the cause")
         try:
-            inputs = _flat(call.inputs, facts)
-            found = bisection(self.path, self.decided, facts.name, inputs, call.state)
-            cause = found.culprit(tolerance)
+            series = [evolve(call, inputs=given) for call, given in zip(calls, inputs, strict=True)]
+            found = bisection(self.path, self.decided, name, series)
+            cause = found.culprit(method.tolerance, failed)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
         alone = "every delegate and every portable kernel is right by itself"
@@ -171,19 +217,3 @@ def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
         if names:
             return f"the runtime has no {kind} {', '.join(names)}"
     return "it draws random numbers" if is_random(reference) else None
-
-
-def _problem(outcome: Outcome, step: int, call: Call, tolerance: Tolerance) -> str | None:
-    if step >= len(outcome.values):
-        return outcome.failure
-    ran = outcome.values[step]
-    return mismatch(ran.outputs, call.outputs, tolerance) or mismatch(
-        ran.inputs, call.after, tolerance, "input after the call,"
-    )
-
-
-def _flat(inputs: Sequence[Any], facts: MethodArtifact) -> list[Any]:
-    """Return inputs as the .pte takes them: it need not have an input for one that is None."""
-    if len(inputs) == len(facts.inputs):
-        return list(inputs)
-    return [value for value in inputs if value is not None]

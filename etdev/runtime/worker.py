@@ -14,10 +14,9 @@ from attrs import frozen
 
 @frozen(eq=False)
 class Program:
-    """A method of a .pte, with its .ptd and the libraries of kernels that it may need."""
+    """A .pte, with its .ptd and the libraries of kernels that it may need."""
 
     source: Path | bytes
-    method: str
     data: Path | None
     libraries: Sequence[str]
 
@@ -43,36 +42,39 @@ class CallResult:
     latency_ms: Sequence[float]
 
 
-def load_method(program: Program) -> Iterator[None]:
+def load_method(program: Program, method: str) -> Iterator[None]:
     """Load a method, and yield nothing if the runtime takes it."""
     # The method reads the program's memory.
     loaded = program.load()
-    loaded.load_method(program.method)
+    loaded.load_method(method)
     yield from ()
 
 
 def run_calls(
-    program: Program, calls: Sequence[Sequence[Any]], repeat: int
+    program: Program, calls: Sequence[tuple[str, Sequence[Any]]], repeat: int
 ) -> Iterator[CallResult]:
-    """Load a method and call it with each of some inputs; state is carried from call to call."""
-    # The method reads the program's memory as long as it runs.
-    loaded = program.load()
-    method = loaded.load_method(program.method)
-    for inputs in calls:
-        outputs, times = method.execute(inputs), []
+    """Load a program and call its methods, each call by name and inputs; their states go on."""
+    # The methods of one Program overwrite each other's memory; those of a Module in C++ don't.
+    loaded = {name: program.load() for name, _ in calls}
+    # They read the program's memory as long as they run.
+    methods = {name: loaded[name].load_method(name) for name in loaded}
+    for name, inputs in calls:
+        outputs, times = methods[name].execute(inputs), []
         for _ in range(repeat):
             start = time.perf_counter()
-            method.execute(inputs)
+            methods[name].execute(inputs)
             times.append((time.perf_counter() - start) * 1000)
         yield CallResult(list(outputs), inputs, times)
 
 
-def trace_calls(program: Program, inputs: Sequence[Any], count: int) -> Iterator[bytes]:
+def trace_calls(
+    program: Program, method: str, inputs: Sequence[Any], count: int
+) -> Iterator[bytes]:
     """Call a method several times and yield its ETDump, empty if the runtime writes none."""
     loaded = program.load(trace=True)
-    method = loaded.load_method(program.method)
+    called = loaded.load_method(method)
     for _ in range(count):
-        method.execute(inputs)
+        called.execute(inputs)
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder) / "run.etdp"
         loaded.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug.bin"))

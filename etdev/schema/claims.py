@@ -99,6 +99,8 @@ class Claim:
         last_resort: Take the groups only where no plugin claims or decomposes their nodes. For
             kernels that are wrong for some values: `Group.why` says so in the ledger. Only without
             a backend.
+        caveats: The nodes it takes though the backend computes some values, such as NaN, otherwise
+            than PyTorch, and how. The plan's summary has a line for all nodes with the same text.
     """
 
     backend_id: str | None = field(validator=optional(one_line))
@@ -118,6 +120,9 @@ class Claim:
     merge: bool = field(default=True, validator=instance_of(bool))
     compiler: str | None = field(default=None, validator=optional(one_line))
     last_resort: bool = field(default=False, validator=[instance_of(bool), _check_last_resort])
+    caveats: tuple[Refusal, ...] = field(
+        default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
+    )
 
 
 @frozen

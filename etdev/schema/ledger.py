@@ -83,8 +83,8 @@ class Entry:
         return self.pin is None or self.pin.plugin == self.holder
 
     @property
-    def reluctance(self) -> str:
-        """The reason why its owner took it only as a last resort; empty if it did not."""
+    def caveat(self) -> str:
+        """What its owner computes otherwise than PyTorch, or why it was a last resort; or empty."""
         own = (verdict for verdict in self.verdicts if verdict.plugin == self.owner)
         return next((verdict.text for verdict in own if verdict.code == CLAIMED.code), "")
 

@@ -55,7 +55,17 @@ class MethodPlan(Displayed):
         """The plan in a few words: `forward: 2 delegates, cpu 3, portable 1`."""
         owners = [f"{owner} {count}" for owner, count in self.ledger.owned().items()]
         count = len(self.partitions)
-        return f"{self.method}: " + ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
+        text = ", ".join([f"{count} delegate{'s' * (count != 1)}", *owners])
+        return "; ".join([f"{self.method}: {text}", *self.caveats])
+
+    @property
+    def caveats(self) -> list[str]:
+        """What plugins compute otherwise than PyTorch, each with its ops, in a line."""
+        ops: dict[tuple[str, str], dict[str, None]] = {}
+        for entry in self.ledger:
+            if entry.caveat:
+                ops.setdefault((entry.holder, entry.caveat), {})[entry.op] = None
+        return [f"{plugin} {text}: {', '.join(of)}" for (plugin, text), of in ops.items()]
 
 
 @frozen(repr=False)

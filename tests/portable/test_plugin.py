@@ -238,7 +238,7 @@ def test_a_last_resort_comes_after_plugins_and_decompositions():
     without = registry("portable = false")
     plan = Lowerer([Kernels()], registry=without).plan(Function(torch.sin), (X,))
     entry = plan["forward"].ledger["aten_sin_default"]
-    assert (entry.owner, entry.reluctance) == ("kernels", "of large numbers")
+    assert (entry.owner, entry.caveat) == ("kernels", "of large numbers")
 
 
 def test_a_last_resort_is_without_a_backend():

@@ -18,6 +18,7 @@ from etdev.errors import RunError
 from etdev.runtime.bisect import bisection
 from etdev.runtime.compare import Tolerance
 from etdev.runtime.decision import Decision
+from etdev.runtime.sessions import Call
 
 
 @frozen(eq=False)
@@ -30,7 +31,13 @@ class Case:
     path: Path
 
     def culprit(self) -> str | None:
-        return bisection(self.path, self.decision, "forward", self.inputs).culprit(Tolerance(1e-4))
+        return bisection(self.path, self.decision, "forward", [call(self.inputs)]).culprit(
+            Tolerance(1e-4)
+        )
+
+
+def call(inputs: Sequence[Any]) -> Call:
+    return Call(inputs, (), (), {})
 
 
 def lowered(model: Callable[[], nets.Model], path: Path) -> Case:
@@ -90,14 +97,14 @@ def test_a_kernel_with_a_symbolic_size_is_called_alone(tmp_path):
     program = torch.export.export(Rows(), (torch.randn(3, 8),), dynamic_shapes=sizes)
     lowerer = Lowerer([])
     path = lowerer.lower(program).save(tmp_path / "net.pte")
-    found = bisection(path, lowerer.decide(program), "forward", (torch.randn(5, 8),))
+    found = bisection(path, lowerer.decide(program), "forward", [call((torch.randn(5, 8),))])
     assert (found.culprit(Tolerance(1e-4)), found.skipped) == (None, [])
 
 
 def test_a_program_of_other_plugins_is_not_bisected(mlp):
     other = Lowerer([]).decide(mlp.module, mlp.inputs)
     with pytest.raises(RunError) as caught:
-        bisection(mlp.path, other, "forward", mlp.inputs)
+        bisection(mlp.path, other, "forward", [call(mlp.inputs)])
     assert str(caught.value) == (
         f"{mlp.path}: is not what this model and these plugins give: method forward, delegate 0: "
         "planned none, found XnnpackBackend on cpu; give the --plugin, --device, --pin it was "

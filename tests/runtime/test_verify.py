@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import warnings
+from itertools import groupby
 
 import pytest
 import torch
+<<<<<<< HEAD
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
+=======
+from attrs import evolve
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
+from executorch.exir import EdgeCompileConfig
+>>>>>>> 5fef412 (Call methods in growing and shrinking sizes and mixed with each other when verifying, report edge values apart, and search causes over the series that failed; list ops that ignore NaN in the plan)
 from models import nets
 from models.small import Function
 from torch import nn
 from torch.export import Dim
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from toys.accelerator import Accelerator
 
 from etdev import Device, EtdevWarning, Lowerer, Settings, hookimpl
 from etdev.errors import RunError, SourceError, VerifyError
 from etdev.pte.read import read
+from etdev.registry.adapted import adapt
+from etdev.runtime.child import Outcome
 from etdev.runtime.inputs import method_of
-from etdev.runtime.run import run_method
+from etdev.runtime.run import run_method, run_series
+from etdev.runtime.sessions import session_of
 
 aten = torch.ops.aten
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -194,45 +209,154 @@ def test_boundaries_stay_sorted_in_fresh_inputs():
     assert Lowerer(["cpu"]).lower(model, inputs).verify(steps=4).calls == 4
 
 
-def test_dynamic_sizes_are_tried_at_their_bounds():
-    sizes = []
-
-    class Seen(nn.Module):
-        def forward(self, x):
-            sizes.append(x.shape[0])
-            return x * 2
-
+def test_dynamic_sizes_grow_shrink_and_stay_in_one_loaded_method():
     shapes = ({0: Dim("rows", max=8)},)
-    lowered = Lowerer([]).lower(Seen(), (torch.ones(3, 4),), dynamic_shapes=shapes)
-    sizes.clear()
-    lowered.verify(steps=3)
-    assert sizes[-3:] == [3, 8, 1]
+    lowered = Lowerer([]).lower(nn.ReLU(), (torch.ones(3, 4),), dynamic_shapes=shapes)
+    reference = lowered.decision.references["forward"]
+    for given, sizes in ((), [3, 8, 8, 1, 1, 3]), ([[torch.ones(2, 4)]], [2, 8, 8, 1, 1, 2]):
+        calls = session_of(reference, given, 3, resized=True).calls
+        assert [len(call.inputs[0]) for call in calls] == sizes
+    assert lowered.verify().calls == 6
+    # Sizes that a user gives are called as they are given.
+    assert lowered.verify([(torch.ones(rows, 4),) for rows in (2, 6, 6)]).calls == 3
 
 
-def test_a_size_that_may_be_0_is_tried_with_the_edges():
+def test_the_delegate_that_is_wrong_in_a_series_is_named_and_no_other():
+    """Each delegate is right in its first call; a larger batch after it is wrong."""
+    shapes, x = ({0: Dim("rows", min=1, max=8)},), torch.randn(2, 4, 8, 8)
+    net = nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    program = torch.export.export(net.eval(), (x,), dynamic_shapes=shapes)
+    quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    prepared = prepare_pt2e(program.module(), quantiser)
+    prepared(x)
+    theirs = adapt(XnnpackPartitioner(), name="theirs")
+    lowered = Lowerer([theirs]).lower(convert_pt2e(prepared), (x,), dynamic_shapes=shapes)
+    what = refused(lowered).what
+    assert what.startswith("step 1: output 0 is off by ")
+    assert "; delegate theirs_0 (theirs, XnnpackBackend): output 0 is off by " in what
+    assert "view_copy" not in what
+
+
+def at_edges(verification):
+    """The edge values, each with the beginning of its problem."""
+    return {call.value: call.problem.partition(" by ")[0] for call in verification.edges}
+
+
+def test_a_size_that_may_be_0_is_reported_apart():
     rows, x = Dim("rows", max=8), torch.ones(3, 1, 4, 4)
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).eval()
     lowered = Lowerer(["cpu"]).lower(net, (x,), dynamic_shapes=({0: rows},))
-    assert lowered.verify().calls == 3
-    assert "failed" in refused(lowered, edges=True).what
+    done = lowered.verify()
+    assert done.calls == 6
+    assert done.edges[-1].value == "size 0"
+    # XNNPACK fails, or returns memory that nobody wrote.
+    assert done.edges[-1].problem
+    assert refused(lowered, edges=True).what.startswith("at ")
     others = Lowerer([]).lower(net, (x,), dynamic_shapes=({0: rows},))
-    assert others.verify(edges=True).calls == 3 + 8 + 1
+    assert at_edges(others.verify()) == dict.fromkeys(("inf", "-inf", "nan", "size 0"), "")
+    assert len(others.verify(edges=True).edges) == 8 + 1
 
 
 def test_indices_stay_in_range_at_edge_values_too():
     lowered = Lowerer(["cpu"]).lower(nn.Embedding(10, 4), (torch.tensor([1, 9, 3]),))
-    assert lowered.verify(steps=4, edges=True).calls == 4 + 8
+    assert lowered.verify().edges == ()
+    done = lowered.verify(steps=4, edges=True)
+    assert (done.calls, len(done.edges)) == (4, 8)
 
 
-def test_what_nan_becomes_is_compared_on_request():
-    # relu(nan) is nan in PyTorch; this maximum is not.
+def test_nan_that_is_lost_is_reported_apart_and_an_error_on_request():
     class Drops(nn.Module):
         def forward(self, x):
             return torch.nan_to_num(x, 0.0) if torch.compiler.is_exporting() else x
 
     lowered = Lowerer([]).lower(Drops(), (X,))
-    assert lowered.verify().calls == 3
-    assert "is off by nan" in refused(lowered, edges=True).what
+    done = lowered.verify()
+    assert done.calls == 3
+    assert at_edges(done) == dict.fromkeys(("inf", "-inf", "nan"), "output 0 is off")
+    assert refused(lowered, edges=True).what.startswith("at inf: output 0 is off by ")
+
+
+def test_a_program_that_dies_at_an_edge_value_is_called_at_the_next_ones(monkeypatch):
+    dies = Outcome([], "the process died of SIGFPE")
+
+    def run(path, calls, data):
+        first = next((i for i, (_, inputs) in enumerate(calls) if inputs[0][0].isinf()), None)
+        done = run_series(path, calls[:first], data)
+        return done if first is None else evolve(dies, values=done.values)
+
+    lowered, module = Lowerer([]).lower(nn.ReLU(), (X,)), Lowerer([]).lower(Sum(), (X,))
+    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    edges = lowered.verify().edges
+    assert [call.problem for call in edges] == [dies.failure, dies.failure, ""]
+    # The state is lost, so that nothing can be compared with later calls.
+    assert [call.value for call in module.verify().edges] == ["inf"]
+
+
+class Methods(nn.Module):
+    """Two methods with a state each, and one that reads another's."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.register_buffer("count", torch.zeros(3))
+
+
+class Adds(Methods):
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+
+class Counts(Methods):
+    def forward(self, x):
+        self.count.add_(1)
+        return self.count + x
+
+
+def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
+    lowered = Lowerer([]).lower({"adds": (Adds(), (X,)), "counts": (Counts(), (X,))})
+    names = []
+
+    def run(path, calls, data):
+        names.extend(facts.name for facts, _ in calls)
+        return run_series(path, calls, data)
+
+    monkeypatch.setattr("etdev.runtime.verify.run_series", run)
+    assert lowered.verify(steps=4).calls == 8
+    ordinary = names[:8]
+    assert sorted(ordinary) == ["adds"] * 4 + ["counts"] * 4
+    assert len(list(groupby(ordinary))) > 3
+    assert names[8:] == ["adds"] * 3 + ["counts"] * 3
+
+    def disturbed(path, calls, data):
+        done = run_series(path, calls, data)
+        done.values[-1].outputs[0].add_(1)
+        return done
+
+    monkeypatch.setattr("etdev.runtime.verify.run_series", disturbed)
+    what = refused(lowered, edges=True).what
+    assert what.startswith("at nan: output 0 is off by ")
+    assert what.endswith("; it is right by itself, so calls of another method disturb it")
+
+
+def test_state_that_crosses_methods_is_said_to_be_unverified():
+    class Reads(nn.Module):
+        def __init__(self, other):
+            super().__init__()
+            self.register_buffer("total", other.total)
+
+        def forward(self, x):
+            return self.total + x
+
+    writer = Adds()
+    with pytest.warns(EtdevWarning, match="in a .pte each method has its own"):
+        lowered = Lowerer([]).lower({"adds": (writer, (X,)), "reads": (Reads(writer), (X,))})
+    done = lowered.verify()
+    text = "buffer 'total', which 'adds' writes and 'reads' has, too: in a .pte each has its own"
+    assert (done.calls, done.unverified) == (6, (text,))
+    assert refused(lowered, strict=True).what == text
 
 
 def test_a_backend_that_is_not_here_is_said_and_refused_under_strict():

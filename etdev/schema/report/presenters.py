@@ -56,6 +56,7 @@ def method(method: MethodPlan) -> Iterator[Sheet]:
     yield from _filled(
         Sheet(("pin", "nodes", "not taken by its plugin"), pins),
         Sheet(("copy", "from", "to", "size"), copies),
+        Sheet(("otherwise than PyTorch",), [(caveat,) for caveat in method.caveats]),
         _simplified([method]),
         _missed(Explanation(Plan((method,))), every=False),
     )

@@ -43,6 +43,7 @@ _ACTIVATIONS = ("relu", "hardtanh")
 _RANK = 6
 # exp(NaN) is 0, the square root of inf and the sigmoid of 1e30 are NaN, the sine of 1e10 is -4891,
 # and so on.
+OTHERWISE = "computes NaN, infinite or huge values otherwise than PyTorch"
 _WRONG_FLOAT32 = {
     *("exp", "sqrt", "rsqrt", "maximum", "minimum", "avg_pool2d", "upsample_bilinear2d"),
     *("max_pool2d", "max_pool2d_with_indices", "sigmoid", "sin", "cos", "log"),
@@ -133,14 +134,17 @@ def _of_values(node: Node, op: str, options: CpuPlugin) -> Iterator[Reason]:
     tanh = op == "gelu" and node.kwargs.get("approximate") == "tanh"
     if tanh and not options.approximate and torch.float32 in dtypes([node]):
         yield "precision", "has a tanh GELU that is off by up to 5e-4; see approximate"
-    if options.nan != "exact":
-        return
-    read = dtypes(node.all_input_nodes)
+    if options.nan == "exact" and loses_nan(node):
+        yield "nan", OTHERWISE
+
+
+def loses_nan(node: Node) -> bool:
+    """Return True if XNNPACK's result is not PyTorch's at NaN, infinities or huge values."""
+    op, read = short(node), dtypes(node.all_input_nodes)
     wrong = {torch.float32: _WRONG_FLOAT32, torch.float16: _WRONG_FLOAT16}
-    if any(op in wrong.get(dtype, ()) for dtype in read):
-        yield "nan", f"computes {op} of NaN, infinite or huge values otherwise than PyTorch"
-    if op == CONVOLUTION and _fills_up(*node.args):
-        yield "nan", "spreads NaN and infinite values in a convolution of single channels"
+    # A convolution of single channels spreads them.
+    spreads = op == CONVOLUTION and _fills_up(*node.args)
+    return spreads or any(op in wrong.get(dtype, ()) for dtype in read)
 
 
 def _starts_before(sizes: Sequence[Any], dim: int = 0, start: Any = None, *_: Any) -> bool:

@@ -16,6 +16,7 @@ from torch.fx import Graph, Node
 
 import etdev_cpu.compiler  # noqa: F401  Loads the compiler.
 from etdev import Group, KeepWhole, Refusal
+from etdev_cpu.constraints import OTHERWISE, loses_nan
 from etdev_cpu.layers import CONVOLUTION, NORM, is_layer, short
 from etdev_cpu.matching import catch_failures, reasons_told
 from etdev_cpu.notes import Notes, implicit, untagged
@@ -61,7 +62,7 @@ class Support:
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]
-    ) -> tuple[list[Group], list[Refusal]]:
+    ) -> tuple[list[Group], list[Refusal], list[Refusal]]:
         """Match a program, and set `notes`.
 
         Args:
@@ -69,7 +70,7 @@ class Support:
             taken: Owners of the nodes that others have; float32 matches do without those nodes.
 
         Returns:
-            Atomic groups in graph order, and the reasons for refusing the other nodes.
+            Atomic groups in graph order, the reasons for refusing the other nodes, and caveats.
         """
         with _notes(program.graph) as notes, reasons_told() as reasons:
             hidden = hide_sources(program.graph)
@@ -90,7 +91,15 @@ class Support:
             for node in program.graph.nodes
             if node.op == "call_function" and node not in matched and node.name not in taken
         ]
-        return [Group(group, _why(notes[node] for node in group)) for group in groups], refusals
+        # Integers are never NaN.
+        floats = (node for group in groups if not any(map(is_dequant, group)) for node in group)
+        caveats = [
+            Refusal(node, "nan", OTHERWISE)
+            for node in floats
+            if node.op == "call_function" and loses_nan(node)
+        ]
+        named = [Group(group, _why(notes[node] for node in group)) for group in groups]
+        return named, refusals, caveats
 
     def _sound(
         self,

@@ -93,7 +93,7 @@ class Soundness:
                 return reason
         if node.name in self.unpacking:
             return None
-        if self.exact and (reason := edges.nan_problem(short(node), node, inputs, outputs)):
+        if self.exact and (reason := self.nan_problem(node)):
             return reason
         if is_quantiser(node) or is_dequantiser(node):
             return _quantiser_problem(node)
@@ -114,6 +114,12 @@ class Soundness:
             or edges.bool_problem(short(node), node, inputs, outputs)
             or _dtype_problem(node, [*inputs, *fixed], outputs)
         )
+
+    def nan_problem(self, node: Node) -> Reason | None:
+        """Return why OpenVINO returns something else where a value is NaN or infinite; or None."""
+        sources = [source for source in node.all_input_nodes if source.name not in self.constants]
+        inputs = [tensor for source in sources for tensor in _tensors(source)]
+        return edges.nan_problem(short(node), node, inputs, list(_outputs(node)))
 
     def is_scalar(self, node: Node) -> bool:
         """Return True if a node makes a constant scalar for one op, such as the 1.0 of `x + 1`.

@@ -69,7 +69,7 @@ class Support:
 
     def match(
         self, program: ExportedProgram, taken: Mapping[str, str]
-    ) -> tuple[list[Group], list[Refusal]]:
+    ) -> tuple[list[Group], list[Refusal], list[Refusal]]:
         """Match what the partitioner would take, judging each node as if a delegate ended there.
 
         Args:
@@ -77,7 +77,7 @@ class Support:
             taken: Not looked at; the host drops a group that lost a node.
 
         Returns:
-            Atomic groups in graph order, and the reasons for refusing the other nodes.
+            Atomic groups in graph order, the reasons for refusing the other nodes, and caveats.
         """
         unpacking = _unpacking(program)
         sound = Soundness(program, unpacking, self._exact)
@@ -90,7 +90,9 @@ class Support:
             if node not in reasons:
                 groups.add(node)
         refusals = [Refusal(node, *reasons[node]) for node in ops if node in reasons]
-        return [Group(nodes, why) for nodes, why in groups.opened if nodes], refusals
+        kept = [node for node in ops if node not in reasons and not self._exact]
+        caveats = [Refusal(node, *caveat) for node in kept if (caveat := sound.nan_problem(node))]
+        return [Group(nodes, why) for nodes, why in groups.opened if nodes], refusals, caveats
 
     def _reasons(
         self, ops: Collection[Node], sound: Soundness, unpacking: Collection[str]

@@ -18,7 +18,7 @@ from etdev.errors import RunError, TuneError, VerifyError
 from etdev.quirks import QUIRKS
 from etdev.quirks.table import Table
 from etdev.runtime.compare import Tolerance, compare
-from etdev.runtime.sessions import Call, is_random, sessions_of
+from etdev.runtime.sessions import Call, is_random, session_of
 
 # Calls of each method that are compared, or as many as are given.
 _CALLS = 3
@@ -118,7 +118,7 @@ def _case(reference: Reference, inputs: Any) -> Case:
         for call in calls
     ]
     try:
-        session = sessions_of(reference, given, max(_CALLS, len(given)), edges=False)[0]
+        session = session_of(reference, given, max(_CALLS, len(given))).calls
     except VerifyError as error:
         raise TuneError(who, error.what, _CURE) from error
     # Calls that PyTorch refuses are missing.
