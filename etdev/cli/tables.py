@@ -38,14 +38,16 @@ def verification(verification: Verification | None) -> Iterator[str]:
     if verification:
         most, calls = verification.tolerance, verification.calls
         within = f"within {most:g} of the largest value" if most else "exactly"
-        done = [f"verified over {calls} call{'s' * (calls > 1)} {within}"] if calls else []
-        yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
-        problems: dict[tuple[str, str], list[str]] = {}
+        found: dict[tuple[str, str], list[str]] = {}
         for call in verification.edges:
-            problems.setdefault((call.method, call.problem), []).append(call.value)
-        for (method, problem), values in problems.items():
-            told = f"departs from PyTorch: {problem}" if problem else "agrees with PyTorch"
-            yield f"at edge values ({', '.join(values)}) method {method!r} {told}"
+            found.setdefault((call.method, call.problem), []).append(call.value)
+        right = dict.fromkeys(v for (_, why), own in found.items() if not why for v in own)
+        also = f", also at {', '.join(right)}" if right else ""
+        done = [f"verified over {calls} call{'s' * (calls > 1)} {within}{also}"] if calls else []
+        yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
+        for (method, problem), values in found.items():
+            if problem:
+                yield f"method {method!r} departs from PyTorch at {', '.join(values)}: {problem}"
 
 
 def run_lines(result: Run, differences: Sequence[Difference]) -> Iterator[str]:

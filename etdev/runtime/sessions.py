@@ -20,8 +20,8 @@ from etdev.errors import VerifyError
 from etdev.graph.nodes import graph_modules
 from etdev.runtime.compare import Tolerance, mismatch
 
-# The edge values of float dtypes; the first ones are tried by default.
-_EDGES = ("inf", "-inf", "nan", "0", "-0", "max", "min", "tiny")
+# The edge values of float dtypes. The last ones are tried by default; a state may keep a NaN.
+_EDGES = ("0", "-0", "max", "min", "tiny", "inf", "-inf", "nan")
 _NOT_FINITE = 3
 
 # The dtypes that boundaries of `bucketize` and `searchsorted` usually have.

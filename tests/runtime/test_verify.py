@@ -7,17 +7,13 @@ from itertools import groupby
 
 import pytest
 import torch
-<<<<<<< HEAD
-from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
-=======
 from attrs import evolve
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from executorch.exir import EdgeCompileConfig
->>>>>>> 5fef412 (Call methods in growing and shrinking sizes and mixed with each other when verifying, report edge values apart, and search causes over the series that failed; list ops that ignore NaN in the plan)
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig
 from models import nets
 from models.small import Function
 from torch import nn

@@ -67,3 +67,13 @@ def test_ignored_nan_takes_exp_and_exact_names_the_reason():
         "nan",
         "XNNPACK computes NaN, infinite or huge values otherwise than PyTorch",
     )
+
+
+def test_the_plan_names_the_ops_that_ignore_nan_in_a_line():
+    affected, x = nn.Sequential(nn.Linear(8, 8), Function(torch.exp)), (torch.randn(2, 8),)
+    line = "cpu computes NaN, infinite or huge values otherwise than PyTorch: aten.exp.default"
+    plan = Lowerer(["cpu"]).plan(affected, x)
+    assert plan["forward"].caveats == [line]
+    assert plan.summary.endswith(f"; {line}")
+    assert not Lowerer([CpuPlugin(nan="exact")]).plan(affected, x)["forward"].caveats
+    assert not Lowerer(["cpu"]).plan(nn.Linear(8, 8), x)["forward"].caveats

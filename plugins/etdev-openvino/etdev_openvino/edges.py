@@ -99,7 +99,7 @@ def nan_problem(
     # Channels are convolved with zeros of other groups.
     grouped = op == "convolution" and cast("int", node.args[8]) > 1
     if op in _LOSES_NAN or rounded or to_bool or grouped:
-        return "nan", "OpenVINO treats NaN or infinite values otherwise than PyTorch"
+        return "nan", "treats NaN or infinite values otherwise than PyTorch"
     return None
 
 

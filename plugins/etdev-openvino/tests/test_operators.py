@@ -93,11 +93,14 @@ def test_ignored_nan_takes_relu_and_exact_names_the_reason():
     module, x = nn.ReLU(), (torch.ones(2, 3),)
     taken = Lowerer([OpenVinoPlugin()]).plan(module, x)["forward"]
     assert taken.owner("aten_relu_default") == "OpenVinoPlugin"
+    assert taken.caveats == [
+        "OpenVinoPlugin treats NaN or infinite values otherwise than PyTorch: aten.relu.default"
+    ]
     left = Lowerer([OpenVinoPlugin(nan="exact")]).plan(module, x)["forward"]
     verdict = left.ledger["aten_relu_default"].verdicts[0]
     assert (verdict.code, verdict.text) == (
         "nan",
-        "OpenVINO treats NaN or infinite values otherwise than PyTorch",
+        "treats NaN or infinite values otherwise than PyTorch",
     )
 
 
