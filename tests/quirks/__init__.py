@@ -38,6 +38,7 @@ class Repro:
         exceptions: Ops outside Core ATen that the runtime has kernels for.
         quantised: Load the portable kernels of quantised ops.
         undefined: It may be right by luck, as of memory that nothing was written to.
+        affects: The versions with the fault, of a repro without a row in the table.
         tolerance: The largest difference from eager PyTorch, absolute and relative.
     """
 
@@ -53,6 +54,7 @@ class Repro:
     exceptions: Sequence[Any] = ()
     quantised: bool = False
     undefined: bool = False
+    affects: str = "executorch<1.6"
     tolerance: float = 1e-4
 
     @property

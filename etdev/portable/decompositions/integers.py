@@ -11,6 +11,8 @@ from torch import Tensor
 
 # Of an exponent whose powers are all multiplied; the largest that does not overflow has six.
 _BITS = 16
+# From torch 2.14 on, a range of integers has as many as its unrounded numbers give.
+_ROUNDS_FIRST = torch.arange(0, 5, 1.5, dtype=torch.int64).numel() == 5
 
 
 def remainder(x: Tensor, y: Any) -> Tensor:
@@ -123,7 +125,8 @@ def steps(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: 
         whole = (int(n) if isinstance(n, bool) else n for n in (start, end, step))
         return torch.arange(*whole, dtype=dtype)
     count = math.ceil((end - start) / step)
-    if dtype == torch.int64 or all(isinstance(number, int) for number in (start, end, step)):
+    whole_numbers = all(isinstance(number, int) for number in (start, end, step))
+    if whole_numbers or (_ROUNDS_FIRST and dtype == torch.int64):
         count = len(range(int(start), int(end), int(step)))
     numbers = torch.arange(count, dtype=torch.int64)
     values = numbers * int(step) + int(start)
