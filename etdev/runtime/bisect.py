@@ -31,7 +31,7 @@ from etdev.pte.audit import differences
 from etdev.pte.emit import EmissionPass
 from etdev.pte.read import Compiled, compiled, methods_in, read
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance, mismatch
+from etdev.runtime.compare import Tolerance, mismatch, steps_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs
 from etdev.runtime.run import run_method
@@ -109,9 +109,11 @@ class Bisection:
     def _departure(
         self, partition: Partition, outcome: Outcome, tolerance: Tolerance
     ) -> str | None:
+        names = [tensor.name for tensor in partition.outputs]
+        steps = steps_of(self.program, names)
         for ran, values in zip(outcome.values, self.values, strict=False):
-            expected = [values[tensor.name] for tensor in partition.outputs]
-            if problem := mismatch(ran.outputs, expected, tolerance):
+            expected = [values[name] for name in names]
+            if problem := mismatch(ran.outputs, expected, tolerance, steps=steps):
                 return problem
         return None
 

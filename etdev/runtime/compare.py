@@ -4,17 +4,18 @@
     float32, complex64                    1e-4
     float16                               1e-2
     bfloat16                              3e-2
-    int8 and other quantised ops          2e-2, and 1 where the output is int8 or uint8
+    int8 and other quantised ops          2e-2, and a step of an output that is quantised
     integers and bools                    none
 
 A tolerance is multiplied by the largest finite value of eager's output, or by 1e-3 if that is more.
+A step is 1 if the output is int8 or uint8, and the scale of the op that dequantises it.
 The coarsest dtype of all values in the method counts, because a float32 output may have been
 bfloat16 before; so does a dtype that one of the method's backends rounds float32 to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from attrs import frozen
 from torch.export import ExportedProgram
 
 from etdev.errors import RunError
-from etdev.graph.nodes import dtype_name, graph_modules
+from etdev.graph.nodes import dtype_name, graph_modules, op_name
 from etdev.upstream.trees import pytree
 
 _RELATIVE = {
@@ -35,6 +36,9 @@ _RELATIVE = {
 }
 _QUANTISED = 2e-2
 _SMALLEST = 1e-3
+# A step in float32.
+_ROUNDED = 1.001
+_DEQUANTISER = "quantized_decomposed.dequantize_per_tensor.default"
 _NAMESPACES = ("quantized_decomposed", "torchao")
 _CURE = "check that --check names the model this .pte was lowered from"
 
@@ -67,13 +71,13 @@ class Tolerance:
     relative: float
     steps: int = 0
 
-    def allowed(self, expected: torch.Tensor) -> float:
-        """Return the absolute error that an output may have."""
+    def allowed(self, expected: torch.Tensor, step: float = 0.0) -> float:
+        """Return the absolute error that an output may have, which has steps of this size."""
         if not (expected.is_floating_point() or expected.is_complex()):
             return self.steps if expected.dtype in (torch.int8, torch.uint8) else 0
         finite = expected[expected.isfinite()].abs()
         largest = float(finite.max()) if finite.numel() else 0.0
-        return self.relative * max(largest, _SMALLEST)
+        return max(self.relative * max(largest, _SMALLEST), _ROUNDED * step)
 
 
 def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tolerance:
@@ -87,6 +91,13 @@ def tolerance_of(program: ExportedProgram, rounded: Collection[str] = ()) -> Tol
     if quantised:
         relative = max(relative, _QUANTISED)
     return Tolerance(relative, int(quantised))
+
+
+def steps_of(program: ExportedProgram, names: Iterable[Any]) -> list[float]:
+    """Return the scales of the values that ops of a program dequantise; 0 for other values."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    found = [nodes.get(name) for name in names]
+    return [float(n.args[1]) if n and op_name(n) == _DEQUANTISER else 0.0 for n in found]
 
 
 def flat(value: Any) -> list[Any]:
@@ -109,19 +120,27 @@ def compare(outputs: Sequence[Any], expected: Sequence[Any]) -> list[Difference]
 
 
 def mismatch(
-    values: Sequence[Any], expected: Sequence[Any], tolerance: Tolerance, kind: str = "output"
+    values: Sequence[Any],
+    expected: Sequence[Any],
+    tolerance: Tolerance,
+    kind: str = "output",
+    steps: Sequence[float] = (),
 ) -> str | None:
-    """Describe how values depart from eager PyTorch's; None if they are within the tolerance."""
+    """Describe how values depart from eager PyTorch's; None if they are within the tolerance.
+
+    Each may be off by its step, if there are some.
+    """
     values = [value for value in values if value is not None]
     if len(values) != len(expected):
         return f"{len(values)} {kind}s against {len(expected)} of eager PyTorch"
     for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-        if problem := _mismatch(value, wanted, tolerance):
+        step = steps[index] if index < len(steps) else 0.0
+        if problem := _mismatch(value, wanted, tolerance, step):
             return f"{kind} {index} {problem}"
     return None
 
 
-def _mismatch(value: Any, wanted: Any, tolerance: Tolerance) -> str | None:
+def _mismatch(value: Any, wanted: Any, tolerance: Tolerance, step: float) -> str | None:
     if isinstance(wanted, str) or isinstance(value, str):
         return None if value == wanted else f"is {value!r}, in eager PyTorch {wanted!r}"
     a, b = torch.as_tensor(value), torch.as_tensor(wanted)
@@ -130,7 +149,7 @@ def _mismatch(value: Any, wanted: Any, tolerance: Tolerance) -> str | None:
         return f"has shape {tuple(a.shape)}, in eager PyTorch {tuple(b.shape)}"
     if tensors and a.dtype != b.dtype:
         return f"is {dtype_name(a.dtype)}, in eager PyTorch {dtype_name(b.dtype)}"
-    difference, allowed = _difference(a, b), tolerance.allowed(b)
+    difference, allowed = _difference(a, b), tolerance.allowed(b, step)
     if not difference.exceeds(allowed):
         return None
     largest = f"largest value {difference.max_value:.3g}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
 from etdev.edge.reference import Reference, shared_buffers
@@ -18,7 +18,7 @@ from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.runtime.bisect import bisection
 from etdev.runtime.child import Outcome
-from etdev.runtime.compare import Tolerance, mismatch, tolerance_of
+from etdev.runtime.compare import Tolerance, mismatch, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs, method_of
 from etdev.runtime.kernels import missing
@@ -72,6 +72,7 @@ class _Method:
     facts: MethodArtifact
     session: Session
     tolerance: Tolerance
+    steps: Sequence[float]
 
     def inputs(self, call: Call) -> list[Any]:
         """Return inputs as the .pte takes them: it need not have an input for one that is None."""
@@ -84,7 +85,7 @@ class _Method:
         if step >= len(outcome.values):
             return outcome.failure
         ran = outcome.values[step]
-        return mismatch(ran.outputs, call.outputs, self.tolerance) or mismatch(
+        return mismatch(ran.outputs, call.outputs, self.tolerance, steps=self.steps) or mismatch(
             ran.inputs, call.after, self.tolerance, "input after the call,"
         )
 
@@ -107,6 +108,7 @@ class Verifier:
     decided: Decision | None = None
     listener: Listener | None = None
     plugins: Sequence[Plugin] = ()
+    sessions: dict[str, Session] = field(factory=dict, init=False)
 
     def verify(self, inputs: Any = None) -> Verification:
         """Run all methods, their calls mixed at random, and compare each with its own session."""
@@ -129,7 +131,11 @@ class Verifier:
                     raise
                 unverified.append(f"method {name!r}: {error.what}")
                 continue
-            method = _Method(facts, session, self._tolerance(facts, reference.program))
+            self.sessions[name] = session
+            program = reference.program
+            outputs = [name for name in program.graph_signature.user_outputs if name is not None]
+            steps = steps_of(program, outputs) if self.tolerance is None else []
+            method = _Method(facts, session, self._tolerance(facts, program), steps)
             check_inputs(facts, method.inputs(session.calls[0]))
             session.try_edges(self.edges)
             methods[name] = method

@@ -41,7 +41,7 @@ def test_lower_writes_the_file_and_says_what_is_in_it(lowered):
         f"{path}: method forward, 2 delegates, nodes: cpu 3, portable 1",
         f"{path}: partitions: compiled 2",
         f"{path}: {path.stat().st_size / 1024:.1f} KiB",
-        f"{path}: verified over 3 calls within 0.0001 of the largest value, also at inf, -inf, nan",
+        f"{path}: verified over 3 calls within 0.0001 of the largest value, also at inf, nan",
     ]
     (method,) = read(path).methods
     assert [delegate.backend_id for delegate in method.delegates] == ["XnnpackBackend"] * 2
@@ -59,7 +59,7 @@ def test_lower_writes_what_agrees_with_pytorch(here):
     done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == (
-        "mlp.pte: verified over 2 calls within 0.0001 of the largest value, also at inf, -inf, nan"
+        "mlp.pte: verified over 2 calls within 0.0001 of the largest value, also at inf, nan"
     )
     assert [file.name for file in here.iterdir()] == ["mlp.pte"]
 
