@@ -145,5 +145,4 @@ def _keeps_all(node: Node) -> bool:
     op = overload_of(node.target)
     names = [argument.name for argument in schema_of(op).arguments] if op else []
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    switch = next((name for name in ("train", "dropout_p") if name in names), None)
-    return switch is not None and not given.get(switch)
+    return given.get("train") is False or ("dropout_p" in names and not given.get("dropout_p"))
