@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from attrs import define, evolve, field
+from attrs import evolve
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -22,32 +22,27 @@ _MARK = "etdev.kept_whole"
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 
-@define(eq=False)
 class Wishes:
     """The ops of one ATen program that the plugins want whole; they are asked in claim order."""
 
-    program: ExportedProgram
-    method: str
-    plugins: Sequence[Plugin]
-    # Ops that stay whole in branches too, since a kernel of the runtime computes them.
-    inside: dict[OpOverload, None] = field(init=False, factory=dict)
-    # Ops for which plugins have other formulas than torch and ExecuTorch.
-    decomposed: dict[OpOverload, None] = field(init=False, factory=dict)
-    # Those of all wishes, each once.
-    ops: list[OpOverload] = field(init=False)
-    _by_plugin: dict[str, KeepWhole] = field(init=False, factory=dict)
-
-    def __attrs_post_init__(self) -> None:
+    def __init__(self, program: ExportedProgram, method: str, plugins: Sequence[Plugin]) -> None:
+        self._graph = program.graph
+        self._by_plugin: dict[str, KeepWhole] = {}
+        # Ops that stay whole in branches too, since a kernel of the runtime computes them.
+        self.inside: dict[OpOverload, None] = {}
+        # Ops for which plugins have other formulas than torch and ExecuTorch.
+        self.decomposed: dict[OpOverload, None] = {}
         # In branches of control flow these aren't shown to plugins.
         shown: dict[OpOverload, None] = {}
-        for plugin in self.plugins:
-            wish = answers.keep_whole(plugin, self.program, self.method)
+        for plugin in plugins:
+            wish = answers.keep_whole(plugin, program, method)
             if wish is None:
                 continue
             ops = tuple(op for op in wish.ops if not _becomes_another(op))
             self._by_plugin[plugin.name] = evolve(wish, ops=ops)
             (self.inside if plugin.builtin else shown).update(dict.fromkeys(ops))
             self.decomposed.update(dict.fromkeys(wish.decomposes))
+        # Those of all wishes, each once.
         self.ops = list({**shown, **self.inside, **self.decomposed})
 
     def mark(self, node: Node) -> bool:
@@ -56,7 +51,7 @@ class Wishes:
             return False
         stays = node.target in self.inside or node.target in self.decomposed
         # Branches of control flow have their own graphs, and plugins claim nothing in them.
-        if node.graph is not self.program.graph:
+        if node.graph is not self._graph:
             return stays
         wishers = [name for name, wish in self._by_plugin.items() if wish.wants(node)]
         if wishers:

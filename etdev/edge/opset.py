@@ -98,7 +98,6 @@ def _is_unknown_of_numbers(node: Node) -> bool:
     It has ops for torch's own functions of symbolic numbers, but refuses programs that call them.
     """
     op = node.target
-    known = op is operator.getitem or is_sym_op(op)
-    return isinstance(op, types.FunctionType) or (
-        isinstance(op, types.BuiltinFunctionType) and not known
-    )
+    if isinstance(op, types.BuiltinFunctionType):
+        return op is not operator.getitem and not is_sym_op(op)
+    return isinstance(op, types.FunctionType)

@@ -98,17 +98,18 @@ class Folding:
     def place(self, first: Node) -> None:
         """Put constants, before a first node, in place of computed nodes that other nodes read."""
         same: dict[Any, Node] = {}
-        room = self._room()
+        known = map(self.value, self.graph.find_nodes(op="placeholder"))
+        room = max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in known if v is not None))
         for node in list(self._read()):
             value, key = self._values[node], self.identity(node)
             if key not in same:
-                if not _is_own(node) and value.nbytes > room:
+                if node.target is not _constant and value.nbytes > room:
                     continue
                 room -= value.nbytes
                 same[key] = self._placeholder(node, value, first)
             node.replace_all_uses_with(same[key])
         for node in self._values:
-            if _is_own(node):
+            if node.target is _constant:
                 self.graph.erase_node(node)
 
     def _read(self) -> Iterator[Node]:
@@ -118,10 +119,6 @@ class Folding:
             read = any(user not in self._values for user in users)
             if read and all(overload_of(user.target) for user in users):
                 yield node
-
-    def _room(self) -> float:
-        values = (self.value(node) for node in self.graph.find_nodes(op="placeholder"))
-        return max(MOST_BYTES, MOST_PART * sum(v.nbytes for v in values if v is not None))
 
     def _placeholder(self, node: Node, value: torch.Tensor, first: Node) -> Node:
         name = _PREFIX + node.name.removeprefix("_")
@@ -136,10 +133,6 @@ class Folding:
 
 def _constant() -> None:
     """Stand for a constant until the graph is done."""
-
-
-def _is_own(node: Node) -> bool:
-    return node.target is _constant
 
 
 def _fake(value: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:

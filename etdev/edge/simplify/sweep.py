@@ -47,7 +47,11 @@ class Sweep:
         if not self._kinds:
             return self.program
         self._forget_calls()
-        program = self._rebuilt(unread)
+        # Constants that are not read any more go, too.
+        for node in self._graph.find_nodes(op="placeholder"):
+            if node.name in self._constants and not node.users and node not in unread:
+                self._graph.erase_node(node)
+        program = rebuilt(self.program, self._graph, constants=self._folding.placed)
         note_simplified(program, simplified_in(self.program) + Counter(self._kinds.values()))
         return program
 
@@ -122,13 +126,6 @@ class Sweep:
         for node in self._graph.nodes:
             if node.op == "call_function" and before.get(node.name) != _neighbours(node):
                 node.meta = {**node.meta, CALLS: NO_CALL}
-
-    def _rebuilt(self, unread: set[Node]) -> ExportedProgram:
-        """Return the program of the graph, without constants that are not read any more."""
-        for node in self._graph.find_nodes(op="placeholder"):
-            if node.name in self._constants and not node.users and node not in unread:
-                self._graph.erase_node(node)
-        return rebuilt(self.program, self._graph, constants=self._folding.placed)
 
 
 # A rule returns a node to read in place of another, the node itself if no other rule should see it,
