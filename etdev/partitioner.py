@@ -19,7 +19,6 @@ from torch.export import ExportedProgram
 
 from etdev.delegate.backends import check_compiler
 from etdev.delegate.split import Split
-from etdev.edge.keep_whole import Wishes, wishers
 from etdev.errors import EtdevWarning, LoweringError, PluginError
 from etdev.graph.nodes import op_name
 from etdev.graph.ops import edge_name
@@ -29,6 +28,7 @@ from etdev.planner.rules import Options, check_claimed
 from etdev.quirks.buffers import initial_values, is_zero, mark_initial
 from etdev.quirks.sizes import narrowed_ranges, widen
 from etdev.registry import Registry
+from etdev.registry.keep_whole import Wishes, wishers
 from etdev.runtime.kernels import has_kernel
 from etdev.schema.limits import Budget, Limits
 from etdev.schema.pins import Pin

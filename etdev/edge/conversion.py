@@ -12,7 +12,6 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from etdev.edge.functional import functional
-from etdev.edge.keep_whole import Wishes, wishers
 from etdev.edge.opset import Opset
 from etdev.edge.simplify.sweep import simplified
 from etdev.errors import SourceError
@@ -23,6 +22,7 @@ from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
+from etdev.registry.keep_whole import Wishes, wishers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
 from etdev.upstream import edge as upstream

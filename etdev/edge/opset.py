@@ -18,10 +18,10 @@ from executorch.exir.verification.verifier import EXIRATenDialectVerifier
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etdev.edge.keep_whole import wishers
 from etdev.errors import LoweringError
 from etdev.graph.nodes import calls_in, ops_with_lines
 from etdev.graph.ops import is_functional
+from etdev.registry.keep_whole import wishers
 from etdev.upstream.decompositions import Table, further_pieces
 from etdev.upstream.operators import OpOverload, overload_of
 
