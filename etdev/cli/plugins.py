@@ -24,7 +24,8 @@ from etdev.schema.report.sheet import Sheet
 def command(registry: Path | None) -> None:
     """List plugins in claim order, with their status and hooks.
 
-    The status of a plugin that can't be used is the reason. Imports torch only where the registry
+    The status of a plugin that can't be used is the reason; one whose hook `probe` names no device
+    is not probed. Imports torch only where the registry
     names an ExecuTorch Partitioner.
 
     \b
@@ -58,7 +59,9 @@ def command(registry: Path | None) -> None:
 def _row(finding: Finding) -> dict[str, Any]:
     # A plugin that the registry leaves out was probed, and is still not available.
     probed = finding.probed if finding.plugin else None
-    status = (probed.unfit or "ready") if probed else finding.problem
+    # Without the hook, and of a Partitioner, nothing is known.
+    known = "ready" if probed and probed.devices else "not probed"
+    status = (probed.unfit or known) if probed else finding.problem
     return {
         "name": finding.name,
         "distribution": finding.distribution,

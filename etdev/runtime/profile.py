@@ -12,7 +12,7 @@ from attrs import evolve
 from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps
-from etdev.runtime.run import trace
+from etdev.runtime.run import NO_TRACE, trace
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile
@@ -46,6 +46,8 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
     planned = next((m for m in plan.methods if m.method == method), None) if plan else None
     calls = [event for event in events if event.name in _CALLS]
     timed = [(known[instruction_of(e)], _median_ms(e)) for e in sorted(calls, key=instruction_of)]
+    if not timed and any(step.kind != "control" for step in known):
+        raise RunError(f"{path}, method {method!r}", "the runtime's trace has no events", NO_TRACE)
     costs = list(_costs(timed, planned))
     total = sum(cost.ms for cost in costs) or 1.0
     shares = [evolve(cost, share=cost.ms / total) for cost in costs]

@@ -19,6 +19,8 @@ from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
 from etdev.runtime.worker import Program, load_method, run_calls, trace_calls
 
+NO_TRACE = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
+
 
 @frozen(eq=False)
 class Run:
@@ -55,8 +57,7 @@ def trace(
     outcome = CHILD.run(trace_calls, program, method, laid_out(facts, inputs), repeat + 1)
     dump: bytes = _value(outcome, path, facts)
     if not dump:
-        cure = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
-        raise RunError(str(path), "the runtime writes no trace", cure)
+        raise RunError(str(path), "the runtime writes no trace", NO_TRACE)
     return dump
 
 

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from attrs.validators import deep_iterable, in_, instance_of, min_len, optional
 
 from etdev.errors import ClaimError
-from etdev.schema.converters import frozen_tuple, node_name, node_names, one_line
+from etdev.schema.converters import frozen_tuple, node_name, node_names, one_line, refusing
 from etdev.schema.device import DEVICE_TYPES
 from etdev.schema.partition import CompileSpec, compile_specs
 
@@ -44,6 +44,7 @@ def _check_last_resort(claim: Claim, _: object, value: bool) -> None:
         raise ClaimError("claim", f"is a last resort for {claim.backend_id}", "leave out one")
 
 
+@refusing(ClaimError, "claim")
 @frozen
 class Group:
     """Nodes that one partition takes all of or none, such as a quantised pattern.
@@ -58,6 +59,7 @@ class Group:
     why: str = field(default="", validator=instance_of(str))
 
 
+@refusing(ClaimError, "claim")
 @frozen
 class Refusal:
     """A plugin's reason not to want a node.
@@ -73,6 +75,7 @@ class Refusal:
     text: str = field(default="", validator=instance_of(str))
 
 
+@refusing(ClaimError, "claim")
 @frozen
 class Claim:
     """The nodes of one method that a plugin wants for a backend, or keeps in the program.
@@ -125,6 +128,7 @@ class Claim:
     )
 
 
+@refusing(ClaimError, "claim")
 @frozen
 class KeepWhole:
     """ATen ops that a plugin wants to see whole, not decomposed.

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import Attribute
 
-from etdev.errors import ClaimError
+from etdev.errors import ClaimError, EtdevError
 
 if TYPE_CHECKING:
     from torch.fx import Node
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def refusing(error: type[EtdevError], who: str) -> Callable[[Kind], Kind]:
+    """Return a decorator of value classes, which raise that error where attrs refuses a value."""
+
+    def decorate(kind: Kind) -> Kind:
+        make: Any = kind.__init__  # type: ignore[misc]
+
+        @wraps(make)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                make(self, *args, **kwargs)
+            except (TypeError, ValueError, AttributeError) as refusal:
+                # attrs' validators put field and value into their first argument.
+                raise error(who, str((*refusal.args, "")[0])) from refusal
+
+        kind.__init__ = init  # type: ignore[misc]
+        return kind
+
+    return decorate
 
 
 def node_name(value: Node | str) -> str:

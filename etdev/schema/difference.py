@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ class Gained:
     """A method, a partition, a plugin or a file's contents that was added, removed or changed.
 
     Args:
-        kind: `method`, `partition`, `plugins`, or `contents` of a file.
+        kind: `method`, `partition`, `plugins`, `contents` of a file, or the first `field` that
+            differs of plans whose nodes, parts and figures are the same.
         method: Its method; empty for plugins and contents.
         before: The first side's in words; None if it has none.
         after: The second side's in words; None if it has none.
@@ -102,7 +104,22 @@ def diff(first: Plan, second: Plan) -> Difference:
     if plugins[0] != plugins[1]:
         parts.append(Gained("plugins", "", *plugins))
     figures = changed(_figures(first), _figures(second))
+    if not (nodes or parts or figures):
+        plain = (CONVERTER.unstructure(plan) for plan in (first, second))
+        parts += itertools.islice(_fields(*plain), 1)
     return Difference("before", "after", tuple(nodes), tuple(parts), figures)
+
+
+def _fields(before: Any, after: Any, path: str = "") -> Iterator[Gained]:
+    """Yield the values that differ of two plans as plain data, with their paths."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys([*before, *after]):
+            yield from _fields(before.get(key), after.get(key), f"{path}.{key}".removeprefix("."))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _fields(old, new, f"{path}[{index}]")
+    elif before != after:
+        yield Gained("field", "", f"{path}: {before}", f"{path}: {after}")
 
 
 def changed(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Figure, ...]:

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from attrs.validators import and_, instance_of, min_len, optional
 
 from etdev.errors import PinError, shown
+from etdev.schema.converters import refusing
 from etdev.schema.structuring import structured
 
 # The built-in plugin of portable kernels, in pins and in counts.
@@ -18,6 +19,7 @@ CRITERIA = ("module", "op", "node")
 _TEXT = and_(instance_of(str), min_len(1))
 
 
+@refusing(PinError, "pin")
 @frozen
 class Pin:
     """A rule that only one plugin may take some nodes.
@@ -35,7 +37,7 @@ class Pin:
         method: The only method that it applies to; None for all.
 
     Raises:
-        PinError: It has no criterion.
+        PinError: It has no criterion, or a wrong one.
 
     Example:
         Lowerer(pins=[Pin("portable", op="aten._softmax.*")])
@@ -57,7 +59,9 @@ class Pin:
         """Read what `str` writes: `module=encoder.layer.0:plugin=cpu`."""
         try:
             return cls(**dict(item.partition("=")[::2] for item in text.split(":")))
-        except (TypeError, ValueError) as error:
+        except PinError as error:
+            if error.__cause__ is None:
+                raise
             cure = "write module=encoder.layer.0:plugin=cpu"
             raise PinError("pin", f"can't read {text!r}", cure) from error
 

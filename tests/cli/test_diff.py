@@ -7,6 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
+from attrs import evolve
 from models import nets
 from shell import cells, fails, invoke, succeeds
 
@@ -41,6 +42,20 @@ def test_the_same_is_no_change(files):
     assert fails("diff", files / "one.json", files / "one.pte").endswith(
         "holds no ledger; lower it with --with-ledger, or name the model or its plan instead"
     )
+
+
+def test_plans_that_differ_elsewhere_are_no_same(files, tmp_path, mlp_lowered):
+    plan = mlp_lowered.plan
+    (tmp_path / "other.json").write_text(evolve_first(plan, simplified={"copies": 1}).to_json())
+    document = difference(files, "one.json", tmp_path / "other.json")
+    (part,) = document["parts"]
+    assert part["kind"] == "field"
+    assert part["before"] == "methods[0].simplified.copies: None"
+    assert part["after"] == "methods[0].simplified.copies: 1"
+
+
+def evolve_first(plan, **changes):
+    return evolve(plan, methods=(evolve(plan.methods[0], **changes), *plan.methods[1:]))
 
 
 @pytest.mark.parametrize("kind", [".json", "_ledger.pte"])

@@ -285,8 +285,8 @@ def test_a_wrong_value_in_a_claim_is_one_line_with_the_plugin(graph):
     with pytest.raises(PluginError) as caught:
         answers.claim_nodes(from_object(Hasty), graph, {}, {}, CONFIG)
     assert str(caught.value).startswith(
-        "Hasty: claim_nodes raised TypeError: 'groups' must be <class 'etdev.schema.claims.Group'> "
-        "(got 'add' that is a <class 'str'>)"
+        "Hasty: claim_nodes for method 'forward': 'groups' must be "
+        "<class 'etdev.schema.claims.Group'> (got 'add' that is a <class 'str'>)"
     )
 
 

@@ -348,7 +348,7 @@ def raising(*items):
         ("claim_nodes", lambda: raising(Claim("B", [])), "claim_nodes raised KeyError: 'aten.add'"),
         ("claim_nodes", lambda: 3, "claim_nodes returned 3"),
         ("claim_nodes", lambda: True, "claim_nodes returned True"),
-        ("claim_nodes", lambda: [Group([])], "claim_nodes raised ValueError: Length of"),
+        ("claim_nodes", lambda: [Group([])], "claim_nodes for method 'forward': Length of"),
         ("claim_nodes", lambda: Device("cuda", 300), "claim_nodes for method 'forward': index 300"),
         ("claim_nodes", lambda: Device("gpu"), "claim_nodes for method 'forward': unknown type"),
         ("keep_whole", lambda: KeepWhole(["aten.mm"]), "keep_whole returned 'aten.mm'"),

@@ -140,3 +140,9 @@ def test_the_document_has_it_on_request(pte):
     profiled(pte, repeat=1)
     document = json.loads(invoke("run --profile --json", pte).stdout)
     assert {cost["kind"] for cost in document["profile"]["costs"]} == {"delegate", "kernel"}
+
+
+def test_a_trace_without_events_is_no_profile(pte, monkeypatch):
+    monkeypatch.setattr("etdev.runtime.profile._events", lambda dump: [])
+    with pytest.raises(RunError, match="the runtime's trace has no events; use ExecuTorch"):
+        profile(pte, [torch.ones(2, 8)])
