@@ -15,6 +15,7 @@ from etdev.graph.layout import is_known_order
 from etdev.graph.nodes import graph_modules, op_name
 from etdev.graph.ops import ORDERED
 from etdev.schema.quirk import Nodes, Quirk, Refusal, Stage
+from etdev.upstream.operators import EdgeOpOverload
 from etdev.upstream.trees import pytree
 
 aten = torch.ops.aten
@@ -28,6 +29,17 @@ def unknown_orders(module: GraphModule) -> list[TensorSpec]:
     """Return the memory specs that are neither contiguous nor channels last."""
     nodes = (node for inner in graph_modules(module) for node in inner.graph.nodes)
     return [s for node in nodes for s in _specs(node) if not is_known_order(s.dim_order)]
+
+
+def _has_no_out_variant(node: Node) -> bool:
+    """Return True if an op of another library than torch's has nothing that a kernel can be."""
+    op = node.target
+    if not isinstance(op, EdgeOpOverload) or op.namespace == "aten":
+        return False
+    try:
+        return op.to_out_variant() is None
+    except RuntimeError:
+        return True
 
 
 def make_contiguous(module: GraphModule, specs: Sequence[TensorSpec]) -> GraphModule:
@@ -156,9 +168,23 @@ OPS_WITH_EFFECTS = Quirk(
         "leave it out of the model",
     ),
 )
+OPS_WITHOUT_OUT_VARIANTS = Quirk(
+    name="ops-without-out-variants",
+    stage=Stage.PLANNED,
+    summary="An op of another library without an out variant fails without its line.",
+    upstream="not reported; exir/passes/__init__.py, ToOutVarPass",
+    affects="executorch<1.6",
+    find=Nodes(only=_has_no_out_variant, branches=True),
+    refusal=Refusal(
+        "no plugin took {ops}, and ExecuTorch can't call an op without an out variant",
+        "register one with a kernel, or give the op to a plugin",
+    ),
+)
 QUIRKS: tuple[Quirk, ...] = (
     QUANTISED_KERNELS,
     OPS_WITH_EFFECTS,
+    # After the kernels that bring such variants.
+    OPS_WITHOUT_OUT_VARIANTS,
     UNKNOWN_ORDERS,
     # After the orders are settled, since it compares with them.
     UNWRITTEN_ORDERS,

@@ -26,6 +26,16 @@ def quantised_kernels() -> Repro:
 
 
 @repro
+def ops_without_out_variants() -> Repro:
+    @torch.library.custom_op("etdev_repros::halved", mutates_args=())
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    halved.register_fake(torch.empty_like)
+    return Repro(model(lambda _, x: halved(x)), [random(3)], expects="error")
+
+
+@repro
 def ops_with_effects() -> Repro:
     def told(_, x):
         torch.ops.aten._print("told")
