@@ -59,7 +59,6 @@ def command(registry: Path | None) -> None:
 def _row(finding: Finding) -> dict[str, Any]:
     # A plugin that the registry leaves out was probed, and is still not available.
     probed = finding.probed if finding.plugin else None
-    # Without the hook, and of a Partitioner, nothing is known.
     known = "ready" if probed and probed.devices else "not probed"
     status = (probed.unfit or known) if probed else finding.problem
     return {

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import re
 import traceback
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from etdev.errors import first_line
+from etdev.upstream.tracing import restricting_frames
 
 _LOGS = re.compile(r' For more information, run with TORCH_LOGS="[^"]*"\.')
 # The dimensions that a method constrains; what follows each is about torch's own functions.
@@ -17,21 +21,37 @@ _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 _OWN = os.path.join(Path(__file__).parents[1], "")
 # Torch's frames, and those of code that it generates.
 _OTHERS = re.compile(r"^<|site-packages[/\\](torch|executorch)[/\\]")
+# An error names this many lines.
+_NAMED = 3
 _CURE = "see the cause, or export it yourself and give the ExportedProgram"
 
 
-def problem_of(error: BaseException) -> str:
-    """Return the error of torch.export in one line, with the user's line that raised it."""
+def problem_of(error: BaseException, *export: Any, **options: Any) -> str:
+    """Return the error of torch.export in one line, with the user's lines that raised it.
+
+    torch.export is called with the other arguments again where it forgets the lines.
+    """
     head, others = _LOGS.sub("", first_line(error)), _VIOLATION.findall(str(error))
     if others:
         more = f", and {len(others) - 1} more such" if others[1:] else ""
         head = f"{head} {others[0]}{more}"
-    lines = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_OWN) and not _OTHERS.search(frame.filename)
-    ]
-    return f"{head} at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else head
+    frames = traceback.extract_tb(error.__traceback__)
+    stacks = [[(frame.filename, frame.lineno) for frame in frames]]
+    if others:
+        with suppress(Exception):
+            stacks += restricting_frames(*export, **options)
+    lines = dict.fromkeys(line for stack in stacks if (line := _line_of(stack)))
+    return f"{head} at {', '.join([*lines][:_NAMED])}" if lines else head
+
+
+def _line_of(stack: Iterable[tuple[str, int | None]]) -> str:
+    """Return the innermost line that is neither of torch nor of etdev; empty if none is."""
+    own = (
+        f"{Path(file).name}:{line}"
+        for file, line in reversed([*stack])
+        if not file.startswith(_OWN) and not _OTHERS.search(file)
+    )
+    return next(own, "")
 
 
 def cure_of(error: BaseException) -> str:

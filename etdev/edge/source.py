@@ -57,17 +57,17 @@ class Method:
         if any(module.training and isinstance(module, _MODAL) for module in self.model.modules()):
             what = "dropout or batch norm is in training mode; call .eval() on the module first"
             warnings.warn(f"{self.name}: {what}", EtdevWarning, stacklevel=2)
+        shapes = {"dynamic_shapes": self.dynamic_shapes}
         try:
             # With gradients, a method that writes a buffer would fail much later, in to_executorch.
             with torch.no_grad(), quirks.during(Stage.EXPORT, method) as checks:
-                program = torch.export.export(
-                    self.model, method.inputs, method.kwargs, dynamic_shapes=self.dynamic_shapes
-                )
+                program = torch.export.export(self.model, method.inputs, method.kwargs, **shapes)
         except SourceError:
             raise
         # A model that calls sys.exit would end the caller's process.
         except (Exception, SystemExit) as error:
-            what = f"torch.export failed: {problem_of(error)}"
+            problem = problem_of(error, self.model, method.inputs, method.kwargs, **shapes)
+            what = f"torch.export failed: {problem}"
             raise SourceError(self.name, what, cure_of(error)) from error
         for check in checks:
             check(program)

@@ -24,7 +24,7 @@ class Reporter:
     """The verdict of each plugin on each node; the last one counts.
 
     Args:
-        caveats: What a plugin computes otherwise than PyTorch, by its name and that of the node.
+        caveats: Texts of claims' caveats, by plugin and node.
     """
 
     caveats: dict[tuple[str, str], str] = field(factory=dict)

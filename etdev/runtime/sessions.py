@@ -50,6 +50,18 @@ class Session:
     def __attrs_post_init__(self) -> None:
         self._module = self.reference.module()
 
+    @property
+    def tells(self) -> bool:
+        """Return True if a call returns a finite value or text, which a wrong program may not."""
+        values = [value for call in self.calls for value in call.outputs]
+        tensors = [torch.as_tensor(value) for value in values if not isinstance(value, str)]
+        floats = [t for t in tensors if t.is_floating_point() or t.is_complex()]
+        return (
+            len(tensors) < len(values)
+            or any(bool(tensor.isfinite().any()) for tensor in floats)
+            or any(tensor.numel() for tensor in tensors if not tensor.is_floating_point())
+        )
+
     def call(self, attempts: Iterable[Sequence[Any]], edge: str = "") -> None:
         """Call the method with the first inputs that eager PyTorch takes, if it takes any.
 

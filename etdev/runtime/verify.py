@@ -135,6 +135,9 @@ class Verifier:
             program = reference.program
             outputs = [name for name in program.graph_signature.user_outputs if name is not None]
             steps = steps_of(program, outputs) if self.tolerance is None else []
+            if not session.tells:
+                unverified.append(f"method {name!r}: it returns no finite value")
+                continue
             method = _Method(facts, session, self._tolerance(facts, program), steps)
             check_inputs(facts, method.inputs(session.calls[0]))
             session.try_edges(self.edges)

@@ -84,7 +84,7 @@ class Entry:
 
     @property
     def caveat(self) -> str:
-        """What its owner computes otherwise than PyTorch, or why it was a last resort; or empty."""
+        """The difference of its owner from PyTorch, or the reason of a last resort; or empty."""
         own = (verdict for verdict in self.verdicts if verdict.plugin == self.owner)
         return next((verdict.text for verdict in own if verdict.code == CLAIMED.code), "")
 

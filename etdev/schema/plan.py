@@ -60,7 +60,7 @@ class MethodPlan(Displayed):
 
     @property
     def caveats(self) -> list[str]:
-        """What plugins compute otherwise than PyTorch, each with its ops, in a line."""
+        """A line for each way in which a plugin computes some ops otherwise than PyTorch."""
         ops: dict[tuple[str, str], dict[str, None]] = {}
         for entry in self.ledger:
             if entry.caveat:

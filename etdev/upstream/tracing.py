@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import gc
 import linecache
+import logging
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch._logging.structured import INTERN_TABLE
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.graph_module import _loader
 from torch.utils._python_dispatch import _disable_current_modes
@@ -67,3 +70,21 @@ def forgotten_code() -> Iterator[None]:
         for call in list(FakeTensorMode.cache)[known:]:
             if any(isinstance(value, torch.nn.Module) for value in call.key):
                 del FakeTensorMode.cache[call]
+
+
+def restricting_frames(*export: Any, **options: Any) -> list[list[tuple[str, int | None]]]:
+    """Return the stacks, as files and lines, of the code that restricts dynamic sizes of a model.
+
+    `torch.export.export` keeps none of them. Takes its arguments, and runs the model once more.
+    """
+    logs = logging.getLogger("torch.export._draft_export")
+    level = logs.level
+    logs.setLevel(logging.CRITICAL)
+    try:
+        program: Any = torch.export.draft_export(*export, **options)
+    finally:
+        logs.setLevel(level)
+    stacks = (failure.data.get("user_stack") or () for failure in program._report.failures)
+    # The report lacks files that torch named before.
+    files = {number: name for name, number in INTERN_TABLE.items()}
+    return [[(files[f["filename"]], f["line"]) for f in stack] for stack in stacks]

@@ -218,12 +218,13 @@ def test_torchs_advice_on_a_dimension_is_kept():
                          width=Dim("width"))  # fmt: skip
     assert (fixed.what, fixed.cure) == (
         "torch.export failed: UserError: Constraints violated (width)! You marked width as dynamic "
-        "but your code specialized it to be a constant (4)",
+        "but your code specialized it to be a constant (4) at test_source.py:217",
         "torch suggests width = 4",
     )
     bounded = export_error(halves, torch.ones(4, 3), batch=Dim("batch", max=16))
     assert bounded.cure == "torch suggests batch = Dim('batch', max=6)"
     assert "(batch)! Not all values of batch = " in bounded.what
+    assert bounded.what.endswith(" <= 6 at test_source.py:215")
     even = export_error(
         lambda x: x.view(x.shape[0] // 2, 2, -1), torch.ones(4, 3), batch=Dim("batch", max=16)
     )

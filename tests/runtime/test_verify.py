@@ -386,6 +386,12 @@ def test_random_numbers_cannot_be_compared():
     assert lowered.verify().unverified == ("method 'forward': it draws random numbers",)
 
 
+@pytest.mark.parametrize("function", [lambda x: x[:0] + 1, lambda x: x * float("nan")])
+def test_nothing_is_verified_where_nothing_could_differ(function):
+    done = lower(function, X).verify()
+    assert (done.calls, done.unverified) == (0, ("method 'forward': it returns no finite value",))
+
+
 def test_attention_in_eval_mode_draws_none():
     def attend(x):
         return nn.functional.scaled_dot_product_attention(x, x, x)

@@ -13,19 +13,21 @@ BUDGETS = {
     "(root)": (1_300, 1_300),
     "cli": (1_900, 1_900),
     "delegate": (2_890, 2_900),
-    "edge": (1_320, 1_400),
+    "edge": (1_335, 1_400),
     "graph": (2_150, 1_800),
     "lowering": (900, 900),
-    "planner": (1_290, 1_400),
+    "planner": (1_295, 1_400),
     "portable": (3_200, 3_200),
     "pte": (1_500, 1_500),
     "quirks": (2_365, 2_300),
     "registry": (1_870, 1_900),
-    "runtime": (1_900, 1_900),
+    # Issue 32: series of calls, calls of several methods, edge values; bisection over a series.
+    "runtime": (2_020, 1_900),
     "scaffold": (170, 200),
-    "schema": (2_300, 2_300),
+    # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
+    "schema": (2_350, 2_300),
     "testing": (1_555, 1_500),
-    "upstream": (360, 400),
+    "upstream": (380, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
 PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (695, 700), "etdev-cpu": (1_630, 1_600)}

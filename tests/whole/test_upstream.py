@@ -57,6 +57,7 @@ PRIVATE = {
         "torch.utils._python_dispatch._disable_current_modes",
     ),
     "code that torch generates is not kept": ("torch.fx.graph_module._loader",),
+    "where a model restricts a dynamic size": ("torch._logging.structured.INTERN_TABLE",),
     "etdev_cuda.testing: AOTInductor under CudaBackend, as a fake and for the CPU": (
         "torch._inductor",
         "torch.export.pt2_archive._package_weights.TensorProperties",
@@ -82,6 +83,7 @@ PRIVATE = {
 NAMES = sorted(name for names in PRIVATE.values() for name in names)
 # Attributes of torch's and ExecuTorch's objects that etdev/upstream/ reads or writes.
 ATTRIBUTES = {
+    "_report",
     # EdgeCompileConfig
     *("_check_ir_validity", "_core_aten_ops_exception_list", "_skip_dim_order"),
     *("_etrecord", "_named_data_store"),  # EdgeProgramManager
