@@ -84,6 +84,9 @@ def _compare(options: argparse.Namespace) -> int:
         {key: value for key, value in record["cases"].items() if _is_chosen(key, options.only)}
         for record in records
     )
+    if not before and not after:
+        print("no case has such a name", file=sys.stderr)
+        return 2
     old, new = (record["versions"] for record in records)
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):

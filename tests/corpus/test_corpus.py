@@ -100,6 +100,10 @@ def test_differences_are_counted():
     )
 
 
+def test_comparing_no_case_fails(records):
+    assert main(["compare", *records, "--only", "nowhere.*"]) == 2
+
+
 def test_compare_prints_differences_and_fails(records, capsys):
     assert main(["compare", *records, "--only", "bytes", "refused", "same"]) == 1
     assert capsys.readouterr().out.splitlines() == [

@@ -72,10 +72,11 @@ def _report(
     search: Search, outputs: Outputs, chosen: Attempt, confirmation: Confirmation | None
 ) -> Report:
     measurer = search.contest.measurer
+    trials = _trials(search.attempts, search.contest.tolerance)
     return Report(
         program=outputs.program.name,
         chosen=chosen.candidate.name,
-        verdict=_verdict(chosen.candidate.name, confirmation, search.finished),
+        verdict=_verdict(chosen.candidate.name, confirmation, search.finished, trials),
         objective=search.contest.objective,
         tolerance=search.contest.tolerance,
         target=measurer.runner.name,
@@ -89,15 +90,20 @@ def _report(
         measured=measurer.taken,
         reused=measurer.reused,
         disturbed=measurer.sentinel.disturbed,
-        trials=_trials(search.attempts, search.contest.tolerance),
+        trials=trials,
         confirmation=confirmation,
     )
 
 
-def _verdict(name: str, confirmation: Confirmation | None, finished: bool) -> str:
+def _verdict(
+    name: str, confirmation: Confirmation | None, finished: bool, trials: Sequence[Trial]
+) -> str:
     """Return the decision in a sentence."""
     if confirmation is None and finished:
-        return f"{name}: nothing that was tried is better"
+        others = any(trial.state == RAN and trial.name != name for trial in trials)
+        return (
+            f"{name}: {'nothing that was tried is better' if others else 'nothing else ran right'}"
+        )
     if confirmation is None:
         return f"{name}: the budget was spent before another was confirmed; give more to go on"
     if confirmation.ratio is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from etdev_tune.finish import _verdict
 from etdev_tune.report import TUNING, Confirmation, Estimate, Report, Trial
 from shell import succeeds
 from shell.outlines import outline
@@ -60,3 +61,10 @@ def test_the_document_has_the_shape_of_its_version(here):
     assert list(document)[:2] == ["schema", "version"]
     assert outline("tune", document) + "\n" == GOLDEN.read_text(), "raise the version"
     assert document["schema"] == TUNING.name
+
+
+def test_nothing_is_better_only_where_something_else_ran():
+    chosen, failed = Trial("untuned", "ran"), Trial("other", "failed")
+    assert _verdict("untuned", None, True, [chosen, failed]) == "untuned: nothing else ran right"
+    ran = Trial("other", "ran")
+    assert _verdict("untuned", None, True, [chosen, ran]).endswith("that was tried is better")
