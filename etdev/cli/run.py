@@ -18,7 +18,6 @@ from etdev.schema.report.sheet import Sheet
 from etdev.schema.structuring import CONVERTER
 
 if TYPE_CHECKING:
-    from etdev.edge.source import Method
     from etdev.runtime.verify import Verifier
 
 
@@ -112,7 +111,7 @@ def command(
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
             settings = {"steps": steps or 1, "tolerance": tolerance, "data": data}
-            verifier = _verifier(program, model, decided=decided, listener=say, **settings)
+            verifier = _verifier(program, methods, decided, method=method, listener=say, **settings)
         if inputs:
             values = load_inputs(inputs)
         else:
@@ -156,7 +155,7 @@ def command(
         raise failure
 
 
-def _verifier(program: Path, model: Method, decided: Any, **settings: Any) -> Verifier:
+def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Verifier:
     from etdev.edge.reference import Reference
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
@@ -164,7 +163,8 @@ def _verifier(program: Path, model: Method, decided: Any, **settings: Any) -> Ve
     from etdev.registry.selection import discover
     from etdev.runtime.verify import Verifier
 
-    known = decided.references[model.name] if decided else None
-    references = {model.name: known or Reference.of(model, model.export(Table(QUIRKS)))}
+    # The state of a method may cross to any other one.
+    references = {n: Reference.of(m, m.export(Table(QUIRKS))) for n, m in methods.items()}
+    references.update(decided.references if decided else {})
     plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
     return Verifier(program, references, plugins=plugins, decided=decided, **settings)

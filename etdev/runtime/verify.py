@@ -97,6 +97,7 @@ class Verifier:
     Args:
         decided: Decision of the .pte, which is used to name the delegate or kernel that is wrong.
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
+        method: Verify this method alone; None verifies all.
     """
 
     path: Path
@@ -108,6 +109,7 @@ class Verifier:
     decided: Decision | None = None
     listener: Listener | None = None
     plugins: Sequence[Plugin] = ()
+    method: str | None = None
     sessions: dict[str, Session] = field(factory=dict, init=False)
 
     def verify(self, inputs: Any = None) -> Verification:
@@ -118,6 +120,8 @@ class Verifier:
         data = self.data or ptd.find(artifact, self.path)
         methods, unverified = dict[str, _Method](), []
         for name, reference in self.references.items():
+            if self.method not in (None, name):
+                continue
             facts = method_of(artifact, name)
             self._say(name)
             given = reference.given(inputs.get(name) if isinstance(inputs, Mapping) else inputs)
@@ -146,6 +150,7 @@ class Verifier:
             f"buffer {shared.target!r}, which {shared.writer!r} writes and {shared.other!r} has, "
             "too: in a .pte each has its own"
             for shared in shared_buffers({n: r.program for n, r in self.references.items()})
+            if self.method in (None, shared.writer, shared.other)
         )
         edges = tuple(self._compare(methods, data))
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
