@@ -22,7 +22,7 @@ BUDGETS = {
     "quirks": (2_365, 2_300),
     "registry": (1_870, 1_900),
     # Issue 32: series of calls, calls of several methods, edge values; bisection over a series.
-    "runtime": (2_020, 1_900),
+    "runtime": (2_025, 1_900),
     "scaffold": (170, 200),
     # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
     "schema": (2_350, 2_300),
@@ -30,7 +30,7 @@ BUDGETS = {
     "upstream": (380, 400),
 }
 HOST = (25_750, 24_000)  # without portable/
-PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (695, 700), "etdev-cpu": (1_630, 1_600)}
+PLUGINS = {"etdev-tune": (3_180, 3_200), "etdev-page": (695, 700), "etdev-cpu": (1_640, 1_600)}
 LOOSE_FILES = 6
 LONGEST_FILE = 300
 
