@@ -156,8 +156,9 @@ class Lowered:
         Args:
             inputs: Instead of the example inputs: the arguments of a call as a tuple, or a list of
                 such tuples for the first calls; by method in a dict if there are several.
-            steps: Calls of each method.
-            edges: Also call it with NaN, infinities and the edge values of each dtype.
+            steps: Calls of each method with different inputs; those in other sizes are repeated.
+            edges: Raise if a call at NaN, infinities, the edge values of each dtype or a size of 0
+                differs; by default the first ones and the size are tried, and reported apart.
             tolerance: Largest error relative to the largest value of an output; by default what
                 etdev/runtime/compare.py says for the dtypes and backends.
             strict: Raise if something can't be verified here, such as a delegate whose backend this

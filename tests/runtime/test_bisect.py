@@ -16,6 +16,7 @@ from torch.export import Dim
 from etdev import Lowerer
 from etdev.errors import RunError
 from etdev.runtime.bisect import bisection
+from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance
 from etdev.runtime.decision import Decision
 from etdev.runtime.sessions import Call
@@ -84,6 +85,16 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
     found = lowered(nets.mlp, tmp_path / "net.pte").culprit()
     # Each is given eager's values, so that it isn't blamed for an earlier one.
     assert found.startswith(f"delegate {guilty} (cpu, XnnpackBackend): output 0 is off by ")
+
+
+def test_parts_that_fail_by_themselves_are_blamed_only_for_a_failure(mlp, monkeypatch):
+    fails = Outcome([], "the runtime failed with set_inputs")
+    monkeypatch.setattr("etdev.runtime.bisect.run_method", lambda *_: fails)
+    found = bisection(mlp.path, mlp.decision, "forward", [call(mlp.inputs)])
+    assert found.culprit(Tolerance(1e-4)) is None
+    assert len(found.skipped) == 3
+    named = found.culprit(Tolerance(1e-4), failed=True)
+    assert named == f"delegate cpu_0 (cpu, XnnpackBackend): {fails.failure}"
 
 
 def test_a_kernel_with_a_symbolic_size_is_called_alone(tmp_path):
