@@ -18,7 +18,7 @@ from etdev.delegate.backends import compiler_of, find_backend, has_own
 from etdev.delegate.results import checked, checked_together
 from etdev.delegate.split import Split
 from etdev.errors import CompileError, PluginError, first_line
-from etdev.graph.nodes import modules_of
+from etdev.graph.nodes import module_paths
 from etdev.graph.symbols import fake_mode, settled
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
@@ -241,7 +241,8 @@ def _guarded(job: Job, call: Callable[[], Any]) -> Any:
 def compile_error(job: Job, what: str) -> CompileError:
     """Return an error that names plugin, partition, method and the user's modules."""
     partition = job.partition
-    modules = [path for path in modules_of(job.program.graph.nodes) if path]
+    paths = (path for node in job.program.graph.nodes for path in module_paths(node)[-1:])
+    modules = list(dict.fromkeys(filter(None, paths)))
     more = [f"{len(modules) - _NAMED} more"] if len(modules) > _NAMED else []
     of = f" of {', '.join([*modules[:_NAMED], *more])}" if modules else ""
     return CompileError(

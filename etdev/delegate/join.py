@@ -127,7 +127,5 @@ class Join:
         program = self.program
         names = {node.name: copy.name for node, copy in self.copies.items()}
         specs = [s for s in program.graph_signature.input_specs if s.arg.name in kept]
-        signature = ExportGraphSignature(
-            input_specs=specs, output_specs=[renamed(spec, names) for spec in outputs]
-        )
+        signature = ExportGraphSignature(specs, [renamed(spec, names) for spec in outputs])
         return rebuilt(program, self.graph, signature, self.root)

@@ -21,10 +21,12 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 
 from etdev.delegate.join import Join
-from etdev.graph.interpreted import InterpretedGraph
+from etdev.errors import LoweringError
+from etdev.graph.passes import InterpretedGraph
 from etdev.graph.rebuild import extracted
-from etdev.graph.signature import argument
+from etdev.graph.signature import argument, unwritten_constants
 from etdev.registry.answers import Annotations
+from etdev.registry.snapshot import TensorWas
 from etdev.schema.partition import Partition
 from etdev.upstream.edge import unverified
 
@@ -109,3 +111,22 @@ def unchecked() -> type[Any]:
     """Return a verifier of the edge dialect for partitions, whose program was verified whole."""
     verifier: type[Any] = EXIREdgeDialectVerifier(unverified(EdgeCompileConfig()), class_only=True)
     return verifier
+
+
+class Weights:
+    """The weights of a model, which a .pte takes in part when delegates are compiled."""
+
+    def __init__(self, programs: Mapping[str, ExportedProgram]) -> None:
+        # As they are now, by method and target, but for those that the method writes.
+        self._known: dict[tuple[str, str], TensorWas] = {}
+        for method, program in programs.items():
+            values = {**program.constants, **program.state_dict}
+            for target in unwritten_constants(program).values():
+                self._known[method, target] = TensorWas.of(values[target])
+
+    def refuse_changes(self) -> None:
+        """Refuse to emit weights that were changed since delegates took theirs."""
+        for (method, target), was in self._known.items():
+            if TensorWas.of(was.value) != was:
+                what = f"{target!r} was changed after the model was lowered"
+                raise LoweringError(method, what, "lower it again, or change a copy of the model")

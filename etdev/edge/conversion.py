@@ -22,7 +22,7 @@ from etdev.graph.ops import aten_op, edge_name, own_pieces
 from etdev.graph.passes import generate
 from etdev.graph.symbols import unbound
 from etdev.registry import answers
-from etdev.registry.keep_whole import Wishes, wishers
+from etdev.registry.keep_whole import MARK, Wishes, wishers
 from etdev.registry.plugin import Plugin
 from etdev.schema.quirk import Apply, Stage, unchanged
 from etdev.upstream import edge as upstream
@@ -181,3 +181,19 @@ class Conversion:
             if rewritten is not prepared:
                 prepared = apply(Stage.SOURCE, rewritten, method)
         return apply(Stage.FUNCTIONAL, functional(prepared, method, apply), method)  # type: ignore[no-any-return]
+
+
+def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
+    """Remove the marks; return the ops that were kept whole, with the plugins that wanted them.
+
+    Ops of other libraries stay whole for every plugin. Some backends recognise a layer by the ops
+    that quantise for it, and could not once another plugin has one of their pieces.
+    """
+    kept = {}
+    for node in program.graph.nodes:
+        if (names := wishers(node)) and own_pieces(aten_op(node.target)) is None:
+            kept[node.name] = names
+        if MARK in node.meta.get("custom", {}):
+            rest = {key: value for key, value in node.meta["custom"].items() if key != MARK}
+            node.meta["custom"] = rest
+    return kept

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import networkx
 from attrs import frozen
 
 T = TypeVar("T", bound=Hashable)
@@ -49,9 +50,9 @@ def find_partitions(
         blocks: Disjoint sets of other nodes that are one unit already (earlier partitions).
         merge: False leaves each group a partition of its own.
     """
-    unit_of = list(range(len(inputs)))
+    unit_of = {node: node for node in range(len(inputs))}
     for nodes in (*blocks, *groups):
-        _join(unit_of, nodes)
+        unit_of |= dict.fromkeys(nodes, min(nodes))
     torn, reads, order = _join_groups(inputs, groups, unit_of)
     joinable = {unit_of[node] for i, group in enumerate(groups) if i not in torn for node in group}
     if merge:
@@ -60,7 +61,7 @@ def find_partitions(
     else:
         levels, causes = {unit: place for place, unit in enumerate(order)}, {}
     by_level: dict[int, list[int]] = {}
-    for node, unit in enumerate(unit_of):
+    for node, unit in unit_of.items():
         if unit in joinable:
             by_level.setdefault(levels[unit], []).append(node)
     ranks = sorted(by_level)
@@ -71,15 +72,9 @@ def find_partitions(
     )
 
 
-def _join(unit_of: list[int], nodes: Sequence[int]) -> None:
-    first = min(nodes)
-    for node in nodes:
-        unit_of[node] = first
-
-
-def _reads(inputs: Sequence[Sequence[int]], unit_of: Sequence[int]) -> Reads:
-    reads: dict[int, dict[int, None]] = {unit: {} for unit in unit_of}
-    for node, unit in enumerate(unit_of):
+def _reads(inputs: Sequence[Sequence[int]], unit_of: Mapping[int, int]) -> Reads:
+    reads: dict[int, dict[int, None]] = {unit: {} for unit in unit_of.values()}
+    for node, unit in unit_of.items():
         for source in inputs[node]:
             if unit_of[source] != unit:
                 reads[unit][unit_of[source]] = None
@@ -87,46 +82,19 @@ def _reads(inputs: Sequence[Sequence[int]], unit_of: Sequence[int]) -> Reads:
 
 
 def components(reads: Reads) -> list[list[int]]:
-    """Return the strongly connected components, sources first (Tarjan, without recursion)."""
-    number: dict[int, int] = {}
-    low: dict[int, int] = {}
-    path: list[int] = []
-    components: list[list[int]] = []
-    for root in reads:
-        work = [] if root in number else [(root, iter(reads[root]))]
-        while work:
-            unit, sources = work[-1]
-            if unit not in number:
-                number[unit] = low[unit] = len(number)
-                path.append(unit)
-            for source in sources:
-                if source not in number:
-                    work.append((source, iter(reads[source])))
-                    break
-                low[unit] = min(low[unit], low[source])
-            else:
-                work.pop()
-                if work:
-                    above = work[-1][0]
-                    low[above] = min(low[above], low[unit])
-                if low[unit] == number[unit]:
-                    component = [path.pop()]
-                    while component[-1] != unit:
-                        component.append(path.pop())
-                    components.append(sorted(component))
-                    # Units that read it later are in components of their own.
-                    low.update(dict.fromkeys(component, len(reads)))
-    return components
+    """Return the strongly connected components, each after those that it reads."""
+    # The order is that of Tarjan's algorithm.
+    graph = networkx.from_dict_of_lists(reads, networkx.DiGraph)
+    return [sorted(part) for part in networkx.strongly_connected_components(graph)]
 
 
 def _join_groups(
-    inputs: Sequence[Sequence[int]], groups: Sequence[Sequence[int]], unit_of: list[int]
+    inputs: Sequence[Sequence[int]], groups: Sequence[Sequence[int]], unit_of: dict[int, int]
 ) -> tuple[dict[int, int], Reads, list[int]]:
     """Merge or refuse groups that wait for each other.
 
-    A cycle of groups only becomes one bigger group. A cycle through other nodes tears a group:
-    groups that another unit both reads and feeds are refused, else the one with the widest span,
-    until no cycle is left.
+    A cycle of groups only becomes one bigger group. A cycle through other nodes tears groups: those
+    that another unit both reads and feeds, else all groups of several nodes in the cycle.
 
     Returns:
         The refused groups, what each unit reads, and the units, each after what it reads.
@@ -142,14 +110,16 @@ def _join_groups(
         mixed = [part for part in cycles if not group_of.keys() >= {*part}]
         for part in mixed:
             others = [unit for unit in part if unit not in group_of]
-            wide = {unit: groups[group_of[unit]] for unit in part if unit in group_of}
-            lost = _between(reads, others, wide) or {_widest(wide): others[0]}
+            claimed = {unit: groups[group_of[unit]] for unit in part if unit in group_of}
+            wide = {unit: nodes for unit, nodes in claimed.items() if len(nodes) > 1}
+            assert wide, "single nodes form no cycle, not even with the blocks"
+            lost = _between(reads, others, wide) or dict.fromkeys(wide, others[0])
             for unit, blocker in lost.items():
                 torn[group_of.pop(unit)] = blocker
-                for node in wide[unit]:
-                    unit_of[node] = node
+                unit_of.update(zip(wide[unit], wide[unit], strict=True))
         for part in cycles if not mixed else ():
-            _join(unit_of, [node for unit in part for node in groups[group_of[unit]]])
+            # The smallest of its units is the number of the smallest node.
+            unit_of |= {node: part[0] for unit in part for node in groups[group_of[unit]]}
         reads = _reads(inputs, unit_of)
         parts = components(reads)
     return torn, reads, [unit for part in parts for unit in part]
@@ -166,18 +136,6 @@ def _between(reads: Reads, others: list[int], groups: Container[int]) -> dict[in
         for unit in reads[other]
         if unit in groups and other in reads[unit]
     }
-
-
-def _widest(groups: Mapping[int, Sequence[int]]) -> int:
-    """Return the group with the widest span; among several, the one in the middle.
-
-    Where groups overlap like tiles, the rest then falls into halves. Taking them off one end would
-    need as many rounds as there are groups.
-    """
-    spans = {unit: max(nodes) - min(nodes) for unit, nodes in groups.items()}
-    most = max(spans.values())
-    widest = [unit for unit in sorted(spans) if spans[unit] == most]
-    return widest[len(widest) // 2]
 
 
 def _levels(
@@ -219,20 +177,9 @@ def joined(groups: Iterable[Sequence[T]]) -> list[list[T]]:
     Groups are returned in the order of their first members, and members in the order in which they
     were given.
     """
-    leader: dict[T, T] = {}
-
-    def find(member: T) -> T:
-        while leader[member] != member:
-            # Each walk shortens the path for the next one.
-            leader[member] = leader[leader[member]]
-            member = leader[member]
-        return member
-
+    graph = networkx.Graph()
     for group in groups:
-        for member in group:
-            leader.setdefault(member, member)
-            leader[find(member)] = find(group[0])
-    members: dict[T, list[T]] = {}
-    for member in leader:
-        members.setdefault(find(member), []).append(member)
-    return list(members.values())
+        networkx.add_path(graph, group)
+    place = {member: index for index, member in enumerate(graph)}
+    parts = networkx.connected_components(graph)
+    return [sorted(part, key=place.__getitem__) for part in parts]

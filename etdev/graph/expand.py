@@ -20,7 +20,6 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from etdev.errors import LoweringError
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.nodes import PIECES_OF, op_name, pieces_of
 from etdev.graph.ops import aten_op
@@ -64,11 +63,6 @@ class Expander:
     def finish(self, program: ExportedProgram, table: Table) -> ExportedProgram:
         """Complete the decomposition of a program that was decomposed by a table."""
         return program
-
-    def decomposable(self, program: ExportedProgram, names: Iterable[str]) -> list[str]:
-        """Return those of some nodes that have a decomposition."""
-        nodes = {node.name: node for node in program.graph.nodes}
-        return [name for name in names if self.pieces(nodes[name], program)]
 
     def expand(self, program: ExportedProgram, names: Iterable[str]) -> Expanded:
         """Decompose some whole ops of a program; the program itself is not changed.
@@ -124,12 +118,6 @@ class Expander:
         with unbound(decomposed):
             # A custom op outside Core ATen stays as it is, so the program is not verified.
             edge = generate(unverified(config), decomposed, config.preserve_ops)
-        if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
-            raise LoweringError(
-                op_name(node),
-                "its pieces have side effects, and no plugin took it whole",
-                "write it with other ops",
-            )
         unify(edge, node.meta["val"])
         calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
         computing = [piece for piece in calls if piece.target is not operator.getitem]
@@ -151,7 +139,8 @@ def _key(node: Node) -> Hashable:
 
     def look(value: Any) -> Hashable:
         if isinstance(value, Node):
-            value = value.meta["val"]
+            # A node that reads one tensor twice is not like one that reads two tensors.
+            return node.all_input_nodes.index(value), look(value.meta["val"])
         if isinstance(value, torch.Tensor):
             sizes = (*map(str, value.shape), "|", *map(str, value.stride()))
             return ("tensor", str(value.dtype), sizes, str(value.device))
@@ -159,13 +148,10 @@ def _key(node: Node) -> Hashable:
             return tuple(look(item) for item in value)
         return (type(value).__name__, str(value))
 
-    # A node that reads one tensor twice is not like one that reads two tensors.
-    leaves = pytree.tree_leaves((node.args, dict(node.kwargs)))
-    reads = [node.all_input_nodes.index(n) for n in leaves if isinstance(n, Node)]
     kwargs = tuple((name, look(value)) for name, value in sorted(node.kwargs.items()))
     # Sizes that depend on data have symbols of their own at each place.
     own = look(node.meta["val"]) if unbacked(node.meta["val"]) else None
-    return (_mode(node), node.target, look(node.args), kwargs, tuple(reads), own)
+    return (_mode(node), node.target, look(node.args), kwargs, own)
 
 
 def _mode(node: Node) -> FakeTensorMode | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import frozen
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
@@ -66,10 +65,10 @@ def inline_in_branch(branch: GraphModule, pieces: Mapping[Node, ExportedProgram]
 def _constants(pieces: ExportedProgram) -> Iterator[tuple[Node, Any]]:
     """Yield the placeholder and the value of each constant that pieces bring along."""
     values = {**pieces.constants, **pieces.state_dict}
-    inputs = {node.name: node for node in pieces.graph.find_nodes(op="placeholder")}
-    for spec in pieces.graph_signature.input_specs:
-        if spec.kind != InputKind.USER_INPUT:
-            yield inputs[spec.arg.name], values[str(spec.target)]
+    inputs = pieces.graph.find_nodes(op="placeholder")
+    for spec, node in zip(pieces.graph_signature.input_specs, inputs, strict=True):
+        if spec.target is not None:
+            yield node, values[spec.target]
 
 
 def _inline(pieces: Mapping[Node, ExportedProgram], placed: Placed) -> dict[str, str]:

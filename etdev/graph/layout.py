@@ -55,11 +55,7 @@ def with_contiguous_weights(program: ExportedProgram) -> ExportedProgram:
 
 
 def channels_last_weights(program: ExportedProgram) -> list[Node]:
-    """Return the constants, stored channels last, that weights of convolutions are made of.
-
-    Args:
-        program: An ATen program.
-    """
+    """Return an ATen program's constants, stored channels last, that make convolution weights."""
     sources: set[Node] = set()
     work = [weight for _, _, weight in _convolutions(program.graph)]
     while work:
@@ -86,11 +82,7 @@ def is_channels_last(value: object) -> bool:
 
 def is_known_order(order: Sequence[Any]) -> bool:
     """Return True if ExecuTorch's kernels know an order: contiguous or channels last."""
-    return _is_ascending(order) or tuple(order) == _LAST
-
-
-def _is_ascending(order: Sequence[Any]) -> bool:
-    return tuple(order) == tuple(range(len(order)))
+    return list(order) == sorted(order) or tuple(order) == _LAST
 
 
 def has_plain_order(value: object) -> bool:
@@ -106,7 +98,7 @@ def has_plain_order(value: object) -> bool:
     if not contiguous and any(isinstance(s, int) and s == 0 for s in value.stride()):
         return False
     order = dim_order_from_stride(value.stride())
-    return _is_ascending(order) if contiguous else is_known_order(order)
+    return list(order) == sorted(order) if contiguous else is_known_order(order)
 
 
 def _convolutions(graph: Graph) -> Iterator[tuple[Node, Any, Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+import networkx
 from attrs import define, field
 from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
@@ -14,7 +15,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 from torch.types import PySymType
 
-from etdev.graph.nodes import dtype_name, line_of, module_paths, op_name, source_op
+from etdev.graph.nodes import dtype_name, op_name
 from etdev.schema.partition import Partition
 from etdev.schema.tensors import Constant
 
@@ -58,7 +59,7 @@ class MethodGraph:
             for node in self.nodes
         ]
         self.placeholders = {node.name: node for node in graph.find_nodes(op="placeholder")}
-        self.constants = dict(_constants(self.program))
+        self.constants = {each.name: each for each in _constants(self.program)}
         self.foreign = set(_foreign(self.nodes))
 
     @cached_property
@@ -68,19 +69,6 @@ class MethodGraph:
             node.name: op_name(node)
             for node in self.nodes
             if node.op == "call_function" and node.target is not operator.getitem
-        }
-
-    def facts(self, name: str) -> dict[str, Any]:
-        """Return a node's origin, inputs and values, as an entry of the ledger has them."""
-        node = self.nodes[self.number[name]]
-        read = (n for n in node.all_input_nodes if n.op != "get_attr")
-        items = (self.number[n.name] for n in node.users if n.target is operator.getitem)
-        return {
-            "module": "".join(module_paths(node)[-1:]),
-            "source_op": source_op(node) or "",
-            "line": line_of(node),
-            "inputs": tuple(n.name for n in read if n.name not in self.constants),
-            "values": tuple(self.nodes[number].name for number in sorted(items)),
         }
 
     def with_followers(self, numbers: Iterable[int]) -> list[int]:
@@ -99,12 +87,6 @@ class MethodGraph:
             complete |= new
             work += new
         return sorted(complete)
-
-    def orphan(self, numbers: Iterable[int]) -> Node | None:
-        """Return the first getitem whose op is not among the nodes, or None."""
-        inside = set(numbers)
-        items = (n for n in sorted(inside) if self.nodes[n].target is operator.getitem)
-        return next((self.nodes[n] for n in items if not inside.issuperset(self.inputs[n])), None)
 
     def reads(self, numbers: Iterable[int]) -> list[Node]:
         """Return the values that nodes read from outside, constants too, in order of first use."""
@@ -126,24 +108,21 @@ class MethodGraph:
         ]
 
 
-def _constants(program: ExportedProgram) -> Iterable[tuple[str, Constant]]:
+def _constants(program: ExportedProgram) -> Iterable[Constant]:
     updates = {v: k for k, v in program.graph_signature.buffers_to_mutate.items()}
     for spec in program.graph_signature.input_specs:
         if spec.kind not in _KINDS:
             continue
         target = str(spec.target)
         value: Any = program.state_dict.get(target, program.constants.get(target))
-        yield (
-            spec.arg.name,
-            Constant(
-                name=spec.arg.name,
-                target=target,
-                kind=_KINDS[spec.kind],
-                dtype=dtype_name(value.dtype),
-                shape=tuple(int(size) for size in value.shape),
-                size_bytes=value.numel() * value.element_size(),
-                update=updates.get(target),
-            ),
+        yield Constant(
+            name=spec.arg.name,
+            target=target,
+            kind=_KINDS[spec.kind],
+            dtype=dtype_name(value.dtype),
+            shape=tuple(int(size) for size in value.shape),
+            size_bytes=value.numel() * value.element_size(),
+            update=updates.get(target),
         )
 
 
@@ -173,23 +152,10 @@ def run_order(graph: Graph, partitions: Sequence[Partition]) -> list[Unit]:
             read = [*unit.all_input_nodes, *asserted.get(unit, ())]
         return [home.get(node.name, node) for node in read if node.op != "placeholder"]
 
-    order: list[Unit] = []
-    finished: dict[Unit, bool] = {}
-    for root in graph.nodes:
-        if root.op in ("placeholder", "output"):
-            continue
-        work = [home.get(root.name, root)]
-        while work:
-            unit = work[-1]
-            if unit not in finished:
-                finished[unit] = False
-                work.extend(reversed([u for u in sources(unit) if u not in finished]))
-            else:
-                work.pop()
-                if not finished[unit]:
-                    finished[unit] = True
-                    order.append(unit)
-    return order
+    units = (home.get(n.name, n) for n in graph.nodes if n.op not in ("placeholder", "output"))
+    reads = {unit: sources(unit) for unit in units}
+    reading = networkx.from_dict_of_lists(reads, networkx.DiGraph)
+    return list(networkx.dfs_postorder_nodes(reading))
 
 
 def _assertions(graph: Graph) -> dict[Node, list[Node]]:
@@ -210,12 +176,3 @@ def _assertions(graph: Graph) -> dict[Node, list[Node]]:
             # One that needs more numbers may depend on a partition that needs this reader.
             readers[node] = [a for a, about in asserted.items() if about <= known]
     return readers
-
-
-def delegates_of(order: Sequence[Unit], partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield the names of all delegates in run order: partitions, and calls of the program."""
-    for unit in order:
-        if isinstance(unit, int):
-            yield partitions[unit].name
-        elif unit.target is executorch_call_delegate:
-            yield unit.name

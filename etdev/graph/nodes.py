@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from executorch.exir.backend.compile_spec_schema import CompileSpec
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.sym_util import eval_upper_bound
 from torch.fx import Graph, GraphModule, Node
 
@@ -29,7 +28,6 @@ from etdev.upstream.trees import pytree
 FOREIGN_META = ("nn_module_stack", "source_fn_stack")
 # Key of `node.meta`: the ops that plugins decomposed into the node and others; outermost first.
 PIECES_OF = "etdev.pieces_of"
-_KEPT = "EDGE_DO_NOT_DECOMP."
 _TORCH = re.compile(r"site-packages[/\\](torch|executorch)[/\\]")
 # torch numbers generated code through the process, so that its names are not the same twice.
 _FRAME = re.compile(r'File "(?!<eval_with_key>)(?P<file>[^"]+)", line (?P<line>[0-9]+)')
@@ -47,10 +45,9 @@ def graph_modules(root: GraphModule) -> list[GraphModule]:
 
 
 def calls_in(module: GraphModule) -> Iterator[Node]:
-    """Yield the computing nodes of a graph and of the branches that it calls."""
-    yield from (node for node in module.graph.nodes if node.op == "call_function")
-    for _, branch, _ in get_control_flow_submodules(module):
-        yield from calls_in(branch)
+    """Yield the computing nodes of a graph and of its branches."""
+    for inner in graph_modules(module):
+        yield from (node for node in inner.graph.nodes if node.op == "call_function")
 
 
 def fingerprint(graph: Graph) -> list[str]:
@@ -69,18 +66,6 @@ def op_name(node: Node) -> str:
 def module_paths(node: Node) -> list[str]:
     """Return the paths of a node's source modules, the model itself (empty) first."""
     return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-
-
-def modules_of(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the paths of the innermost source modules of nodes, in their order."""
-    return tuple(dict.fromkeys(path for node in nodes for path in module_paths(node)[-1:]))
-
-
-def source_op(node: Node) -> str | None:
-    """Return the op of the exported program that a node comes from, or None."""
-    sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
-    # ExecuTorch replaces an op that it keeps whole by one of its own for a while.
-    return next((source for source in sources if not source.startswith(_KEPT)), None)
 
 
 def pieces_of(node: Node) -> tuple[str, ...]:
@@ -137,10 +122,8 @@ def upper_bound(size: Any) -> int | None:
     return bound if isinstance(bound, int) and bound <= _LARGEST else None
 
 
-def is_unbounded(size: Any) -> bool:
-    """Return True if a size is dynamic and nothing bounds it; an example may be known."""
-    if not isinstance(size, torch.SymInt):
-        return False
+def is_unbounded(size: torch.SymInt) -> bool:
+    """Return True if nothing bounds a dynamic size; an example may be known."""
     return bool(size.node.shape_env.bound_sympy(size.node.expr).upper > _LARGEST)
 
 
@@ -152,12 +135,9 @@ def where(node: Node) -> str:
 
 def ops_with_lines(nodes: Iterable[Node]) -> str:
     """Return the ops of nodes and their lines, each once: `aten.add.Tensor at net.py:12, ...`."""
-    return ", ".join(dict.fromkeys(f"{_called(node)}{where(node)}" for node in nodes))
-
-
-def _called(node: Node) -> object:
-    """Return the op that a node calls, also through a call that keeps the order of effects."""
-    return node.args[1] if node.target is ORDERED else op_name(node)
+    # An op with effects is called through another, which keeps the order of effects.
+    ops = [(n.args[1] if n.target is ORDERED else op_name(n), n) for n in nodes]
+    return ", ".join(dict.fromkeys(f"{op}{where(node)}" for op, node in ops))
 
 
 def line_of(node: Node) -> str:

@@ -72,8 +72,7 @@ def own_pieces(op: Any) -> Callable[..., Any] | None:
     """
     if not isinstance(op, OpOverload) or op.namespace in ("aten", "prims"):
         return None
-    overloads = op.overloadpacket.overloads()
-    if any(name.endswith("out") for name in overloads):
+    if any(name.endswith("out") for name in op.overloadpacket.overloads()):
         return None
     table = torch.export.default_decompositions()
     # The table's `get` is that of dict, which doesn't find entries made on demand.

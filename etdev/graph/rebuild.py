@@ -67,11 +67,11 @@ def with_changed(
     copied = with_own_graphs(program)
     modules = dict(copied.graph_module.named_modules())
     copies: dict[Node, Node] = {}
-    # A branch that nothing calls any more is not copied.
     for name, module in program.graph_module.named_modules():
-        if isinstance(module, GraphModule) and name in modules:
-            own: Any = modules[name].graph
-            copies.update(zip(module.graph.nodes, own.nodes, strict=True))
+        own = modules.get(name)
+        # A branch that nothing calls any more is not copied.
+        if isinstance(module, GraphModule) and isinstance(own, GraphModule):
+            copies.update(zip(module.graph.nodes, own.graph.nodes, strict=True))
     for each in found:
         if node := copies.get(getattr(each, "node", each)):
             with node.graph.inserting_before(node):

@@ -62,10 +62,7 @@ def folded_integers(program: ExportedProgram) -> set[str]:
     """Return the names of integer constants without dimensions that quotients or items read.
 
     Leave them out in `claim_constants` if your backend's compiler folds constants into numbers:
-    it would compute wrong results.
-
-    Args:
-        program: Edge-dialect program.
+    it would compute wrong results from an edge-dialect program.
     """
     names = set()
     for node in program.graph.find_nodes(op="placeholder"):
@@ -106,48 +103,3 @@ def first_input(graph: Graph, program: ExportedProgram) -> Node:
     users = set(program.graph_signature.user_inputs)
     first: Node = next(n for n in graph.nodes if n.op != "placeholder" or n.name in users)
     return first
-
-
-def name_inputs(program: ExportedProgram) -> None:
-    """Give a deep copy's inputs the names that its signature has; torch calls `input` `input_1`."""
-    nodes = program.graph.find_nodes(op="placeholder")
-    taken = {node.name for node in program.graph.nodes}
-    for spec, node in zip(program.graph_signature.input_specs, nodes, strict=False):
-        name = getattr(spec.arg, "name", None)
-        if node.name == f"{name}_1" and name not in taken:
-            node.name = str(name)
-
-
-def defect(program: ExportedProgram) -> Exception | None:
-    """Return the error of torch's verifier about a program, or None."""
-    try:
-        program.validate()  # type: ignore[no-untyped-call]
-    except Exception as error:
-        # Tensors in attributes, such as engines that a compiler built, become constants later.
-        return None if "Invalid get_attr type" in str(error) else error
-    return None
-
-
-def interface_change(before: ExportedProgram, after: ExportedProgram) -> str:
-    """Return `inputs` or `outputs` if a program takes or returns others than before; else ""."""
-    for side in ("inputs", "outputs"):
-        old, new = (_interface(program, f"user_{side}") for program in (before, after))
-        # A deep copy of a program has no values for its inputs.
-        pairs = zip(old, new, strict=False)
-        if len(old) != len(new) or any(a and b and a != b for a, b in pairs):
-            return side
-    return ""
-
-
-def _interface(program: ExportedProgram, side: str) -> list[Any]:
-    """Return dtype and sizes of the values that a method takes or returns, if they are known.
-
-    Symbols have other names in a program that was exported anew.
-    """
-    known = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    values = [known.get(str(name)) for name in getattr(program.graph_signature, side)]
-    return [
-        isinstance(value, torch.Tensor)
-        and (value.dtype, [size if isinstance(size, int) else "?" for size in value.shape])
-        for value in values
-    ]

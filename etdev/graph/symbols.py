@@ -7,12 +7,11 @@ for values that depend on data. So a program that is traced here gets a shape en
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, MutableSet
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from attrs import field, frozen
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
@@ -49,10 +48,15 @@ def with_own_symbols(program: ExportedProgram) -> ExportedProgram:
     mode = fake_mode(program.graph.nodes)
     if mode is None or mode.shape_env is None or not mode.shape_env.var_to_range:
         return program
-    own = _Values.copied(mode)
+    own, converter = copy.copy(mode), mode.fake_tensor_converter
+    own.shape_env = _copied(mode.shape_env)
+    own.enter_stack = []
+    own.fake_tensor_converter = type(converter)(
+        copy_data=mode.propagate_real_tensors, export=converter.export
+    )
     copied = with_own_graphs(program)
     for module in graph_modules(copied.graph_module):
-        own.renew(module.graph)
+        _renew(module.graph, own)
     return copied
 
 
@@ -99,14 +103,11 @@ def unify(program: ExportedProgram, wanted: Any) -> None:
     """
     results = [result.meta["val"] for result in program.graph.output_node().args[0]]
     new = unbacked(results) - unbacked(wanted)
-    renamed = {
-        ours: theirs
-        for ours, theirs in zip(_expressions(results), _expressions(wanted), strict=True)
-        if ours in new
-    }
+    pairs = zip(_expressions(results), _expressions(wanted), strict=True)
+    renamed = {ours: theirs for ours, theirs in pairs if ours in new}
     mode = fake_mode(program.graph.nodes)
-    if renamed and mode is not None and mode.shape_env is not None:
-        _Values(mode, mode.shape_env, renamed).renew(program.graph)
+    if renamed and mode is not None:
+        _renew(program.graph, mode, renamed)
 
 
 def _expressions(values: Any) -> list[Any]:
@@ -117,57 +118,36 @@ def _expressions(values: Any) -> list[Any]:
     return [size.node.expr if isinstance(size, PySymType) else size for size in sizes]
 
 
-@frozen(eq=False)
-class _Values:
-    """Copies the values of nodes into another fake mode with its shape env, and renames symbols."""
+def _renew(graph: Graph, mode: FakeTensorMode, renamed: Mapping[Any, Any] | None = None) -> None:
+    """Copy the values of a graph's nodes into a fake mode, some symbols by other names."""
+    env: Any = mode.shape_env
 
-    mode: FakeTensorMode
-    env: ShapeEnv
-    renamed: Mapping[Any, Any] = field(factory=dict)
+    def size(value: Any) -> Any:
+        return in_shape_env(value, env, renamed or {}) if isinstance(value, PySymType) else value
 
-    @classmethod
-    def copied(cls, mode: FakeTensorMode) -> _Values:
-        """Copy values into a copy of a fake mode, with a copy of its shape env."""
-        assert mode.shape_env is not None
-        env = _copied(mode.shape_env)
-        own = copy.copy(mode)
-        own.shape_env = env
-        own.enter_stack = []
-        own.fake_tensor_converter = type(mode.fake_tensor_converter)(
-            copy_data=mode.propagate_real_tensors, export=mode.fake_tensor_converter.export
-        )
-        return cls(own, env)
-
-    def renew(self, graph: Graph) -> None:
-        """Replace the values of a graph's nodes by copies."""
-        for node in graph.nodes:
-            if "val" in node.meta:
-                node.meta["val"] = pytree.tree_map(self._again, node.meta["val"])
-
-    def _again(self, value: Any) -> Any:
+    def again(value: Any) -> Any:
         if isinstance(value, FakeTensor) and value.layout == torch.strided:
-            return self._tensor(value)
+            return remade(value, mode, _strided(value, size))
         if is_traceable_wrapper_subclass(value):
             # A quantised weight, for one, in a program that Dynamo traced.
-            return transform_subclass(value, lambda _, inner: self._again(inner))  # type: ignore[no-untyped-call]
-        return self._size(value)
+            return transform_subclass(value, lambda _, inner: again(inner))  # type: ignore[no-untyped-call]
+        return size(value)
 
-    def _size(self, value: Any) -> Any:
-        symbolic = isinstance(value, PySymType)
-        return in_shape_env(value, self.env, self.renamed) if symbolic else value
+    for node in graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(again, node.meta["val"])
 
-    def _tensor(self, value: FakeTensor) -> FakeTensor:
-        sizes = [self._size(size) for size in value.shape]
-        strides = [self._size(stride) for stride in value.stride()]
-        data = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
-        offset, size_bytes = value.storage_offset(), value.untyped_storage().nbytes()
-        # A trace computes offsets again, except for those of weights, which are known.
-        if isinstance(offset, int) and offset and isinstance(size_bytes, int):
-            storage = torch.empty(
-                size_bytes // value.element_size(), dtype=value.dtype, device="meta"
-            )
-            data = storage.as_strided(sizes, strides, offset)
-        return remade(value, self.mode, data)
+
+def _strided(value: torch.Tensor, size: Callable[[Any], Any]) -> torch.Tensor:
+    """Return a meta tensor with the dtype, sizes and strides of another."""
+    sizes, strides = ([size(each) for each in many] for many in (value.shape, value.stride()))
+    offset, size_bytes = value.storage_offset(), value.untyped_storage().nbytes()
+    # A trace computes offsets again, except for those of weights, which are known.
+    if not isinstance(offset, int) or not offset or not isinstance(size_bytes, int):
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+    count = size_bytes // value.element_size()
+    storage = torch.empty(count, dtype=value.dtype, device="meta")
+    return storage.as_strided(sizes, strides, offset)
 
 
 def _copied(env: ShapeEnv) -> ShapeEnv:

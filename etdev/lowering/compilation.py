@@ -15,9 +15,8 @@ from etdev.delegate.compiler_calls import Done
 from etdev.delegate.executors.dispatch import Dispatcher
 from etdev.delegate.executors.processes import start_processes
 from etdev.delegate.executors.request import WorkerError
-from etdev.delegate.split import Split
+from etdev.delegate.split import Split, Weights
 from etdev.errors import CompileError, EtdevError, first_line
-from etdev.graph.snapshot import Weights
 from etdev.lowering.composition import Composition
 from etdev.lowering.lowered import Lowered
 from etdev.planner.partitioning import Verdicts
@@ -82,7 +81,7 @@ class Compilation:
                     break
                 decision = self._again(decision, compiler.failures, barred)
         strict = self.composition.rules.strict
-        weights = Weights.of(decision.programs)
+        weights = Weights(decision.programs)
         outcomes, plugins = tuple(compiler.outcomes), self.composition.plugins
         return Lowered(decision, strict, outcomes, weights, plugins, build)
 

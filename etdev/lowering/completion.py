@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch.export import ExportedProgram
 
-from etdev.edge.conversion import Conversion, PluginExpander, Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.errors import EtdevWarning
 from etdev.graph.nodes import graph_modules
 from etdev.graph.ops import aten_op
@@ -15,7 +15,6 @@ from etdev.graph.rebuild import copy_graph, rebuilt
 from etdev.graph.symbols import fake_mode, settled, unbacked, with_own_symbols
 from etdev.lowering.composition import NO_PLUGIN, Composition, guarded
 from etdev.planner.rules import check_claimed
-from etdev.registry.keep_whole import take_marks
 from etdev.schema.quirk import Stage
 from etdev.upstream.decompositions import quick_decompositions
 from etdev.upstream.edge import Verifier, with_parts, without_dim_order

@@ -7,12 +7,11 @@ from functools import partial
 
 import torch
 
-from etdev.edge.conversion import Conversion, PluginExpander, Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.edge.reference import Reference
 from etdev.edge.simplify.sweep import simplified
 from etdev.edge.source import Method, refuse_without_values
 from etdev.lowering.composition import Composition, guarded
-from etdev.registry.keep_whole import take_marks
 from etdev.runtime.decision import Decision
 from etdev.schema.quirk import Stage
 from etdev.schema.stages import Listener, Stages

@@ -12,9 +12,9 @@ from typing import Any
 from attrs import define, field
 from executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, ExecutorchProgramManager
 
+from etdev.delegate.split import Weights
 from etdev.errors import ArtifactError, shown
 from etdev.files import check_program, publish, scratch, unseen
-from etdev.graph.snapshot import Weights
 from etdev.lowering.composition import guarded
 from etdev.pte.embedded_plan import embed
 from etdev.pte.emit import Emitted, add_etrecord, emit

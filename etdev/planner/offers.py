@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define, field, frozen
@@ -67,12 +68,13 @@ class Offering:
         wanted = [graph.number[name] for name in group.nodes if name in graph.number]
         numbers = graph.with_followers(wanted)
         names = [graph.nodes[number].name for number in numbers]
-        if orphan := graph.orphan(numbers):
-            source = graph.nodes[graph.inputs[graph.number[orphan.name]][0]]
-            if source.name not in graph.foreign:
-                self.reporter.lost(
-                    names, self.plugin, reasons.GROUP, node=orphan.name, source=source.name
-                )
+        items = (graph.nodes[n] for n in numbers if graph.nodes[n].target is operator.getitem)
+        inside = set(names)
+        for item in items:
+            source = item.all_input_nodes[0].name
+            if source not in inside and source not in graph.foreign:
+                lost = reasons.GROUP
+                self.reporter.lost(names, self.plugin, lost, node=item.name, source=source)
                 return []
         return names
 

@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from etdev.graph.convex import find_partitions
 from etdev.graph.method import MethodGraph
+from etdev.planner.claims import check_claims
 from etdev.planner.offers import Offer, Offering
 from etdev.planner.reporter import Reporter, pinned
 from etdev.planner.views import View, Views
@@ -86,7 +87,7 @@ class Partitioning:
         decided = self._decided
         graph = decided.graph
         left = (n for n in graph.ops if not self._has_owner(n) and n not in graph.foreign)
-        found = self.views.expander.decomposable(graph.program, left)
+        found = self.views.decomposable(left, decided)
         return list(dict.fromkeys(decided.pieces.get(name, name) for name in found))
 
     def resort(self) -> None:
@@ -126,6 +127,7 @@ class Partitioning:
         partitions = {name: f"pinned_{_op(graph, name)}" for name in elsewhere.keys() - taken}
         partitions |= {name: home.name for name in taken if (home := self._home(view, name))}
         claims = answers.claim_nodes(plugin, graph, elsewhere | taken, partitions, self.config)
+        check_claims(plugin, graph, claims)
         barred = {n: said[plugin.name] for n, said in self.barred.items() if plugin.name in said}
         barred |= {name: pinned(plugin.name, pin) for name, pin in against.items()}
         offering = Offering(plugin.name, view, taken, barred, self.reporter)

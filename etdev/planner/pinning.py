@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from attrs import define, field
 from torch.fx import Graph, Node
 
-from etdev.graph.nodes import module_paths, op_name, source_op
+from etdev.graph.nodes import module_paths, op_name
 from etdev.schema.ledger import DELEGATE
 from etdev.schema.pins import Pin
+
+# ExecuTorch replaces an op that it keeps whole by one of its own for a while.
+_KEPT = "EDGE_DO_NOT_DECOMP."
 
 
 @define(eq=False)
@@ -66,3 +69,9 @@ class Pinning:
             for index, pin in enumerate(self.pins)
             if index in inherited or pin.matches(node.name, ops, modules)
         ]
+
+
+def source_op(node: Node) -> str | None:
+    """Return the op of the exported program that a node comes from, or None."""
+    sources = (str(source.target) for source in reversed(node.meta.get("from_node") or ()))
+    return next((source for source in sources if not source.startswith(_KEPT)), None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attrs import define, field
+from executorch.exir.delegate import executorch_call_delegate
 from torch.export import ExportedProgram
 
 from etdev.graph.expand import Expander
-from etdev.graph.method import MethodGraph, delegates_of, run_order
+from etdev.graph.method import MethodGraph, run_order
 from etdev.graph.rebuild import simplified_in
 from etdev.planner.boundary_copies import plan_copies
 from etdev.planner.constants import settle
@@ -77,7 +78,11 @@ class Planner:
         plan = MethodPlan(
             method=method,
             partitions=ordered,
-            delegates=tuple(delegates_of(order, partitions)),
+            delegates=tuple(
+                partitions[unit].name if isinstance(unit, int) else unit.name
+                for unit in order
+                if isinstance(unit, int) or unit.target is executorch_call_delegate
+            ),
             copies=plan_copies(graph, ordered),
             fallback=partitioning.in_program(),
             ledger=partitioning.reporter.ledger(

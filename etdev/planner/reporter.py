@@ -5,12 +5,15 @@ Codes and texts are in etdev/schema/reasons.py.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from attrs import define, evolve, field
 
 from etdev.graph.method import MethodGraph
-from etdev.planner.pinning import Pinning
+from etdev.graph.nodes import line_of, module_paths
+from etdev.planner.pinning import Pinning, source_op
 from etdev.schema import reasons
 from etdev.schema.claims import Refusal
 from etdev.schema.ledger import Entry, Ledger, Offered, Verdict
@@ -95,7 +98,7 @@ class Reporter:
                 for plugin in plugins
                 if plugin in said or plugin not in builtin
             )
-            facts = graph.facts(node)
+            facts = _facts(graph, node)
             entries.append(Entry(node, op, owner, partition, verdicts, pin=pin, **facts))
         # Without nodes that the final method doesn't have.
         groups = [
@@ -127,3 +130,17 @@ def _unsaid(plugin: str, owner: str | None, pin: Pin | None) -> Verdict:
 def pinned(plugin: str, pin: Pin) -> Verdict:
     """Return the verdict for a plugin on a node that is pinned to another."""
     return Verdict(plugin, reasons.PINNED.code, reasons.PINNED.say(pin=pin))
+
+
+def _facts(graph: MethodGraph, name: str) -> dict[str, Any]:
+    """Return a node's origin, inputs and values, as an entry of the ledger has them."""
+    node = graph.nodes[graph.number[name]]
+    read = (n for n in node.all_input_nodes if n.op != "get_attr")
+    items = (graph.number[n.name] for n in node.users if n.target is operator.getitem)
+    return {
+        "module": "".join(module_paths(node)[-1:]),
+        "source_op": source_op(node) or "",
+        "line": line_of(node),
+        "inputs": tuple(n.name for n in read if n.name not in graph.constants),
+        "values": tuple(graph.nodes[number].name for number in sorted(items)),
+    }

@@ -70,9 +70,11 @@ class Views:
             self._forms[key] = View(MethodGraph(shown.program, self.method), shown.pieces)
         return self._forms[key]
 
-    def decomposable(self, ops: Iterable[str]) -> list[str]:
+    def decomposable(self, names: Iterable[str], form: View | None = None) -> list[str]:
         """Return those of some nodes that have a decomposition."""
-        return self.expander.decomposable(self.program, ops)
+        program = form.graph.program if form else self.program
+        nodes = {node.name: node for node in program.graph.nodes}
+        return [name for name in names if self.expander.pieces(nodes[name], program)]
 
     def decompose(self, ops: Collection[str]) -> Mapping[str, str]:
         """Expand some ops for good, as no plugin has them whole; return the op of each piece."""

@@ -116,7 +116,7 @@ def untouched(
     if program is None or not asked:
         yield
         return
-    from etdev.graph.snapshot import Snapshot
+    from etdev.registry.snapshot import Snapshot
 
     before = Snapshot.of(program)
     yield

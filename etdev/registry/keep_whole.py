@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from etdev.graph.nodes import op_name
-from etdev.graph.ops import aten_op, edge_name, own_pieces
+from etdev.graph.ops import edge_name
 from etdev.registry import answers
 from etdev.registry.plugin import Plugin
 from etdev.schema.claims import KeepWhole
@@ -18,7 +18,7 @@ from etdev.upstream.operators import OpOverload, schema_of
 
 # Key of the mark: the node's edge op, then the plugins that want it whole. It is in `custom`, the
 # metadata that torch.export preserves through decompositions.
-_MARK = "etdev.kept_whole"
+MARK = "etdev.kept_whole"
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
 
 
@@ -55,7 +55,7 @@ class Wishes:
             return stays
         wishers = [name for name, wish in self._by_plugin.items() if wish.wants(node)]
         if wishers:
-            mark = {_MARK: (edge_name(node.target), *wishers)}
+            mark = {MARK: (edge_name(node.target), *wishers)}
             node.meta["custom"] = {**node.meta.get("custom", {}), **mark}
         return stays or bool(wishers)
 
@@ -73,22 +73,6 @@ def _becomes_another(op: OpOverload) -> bool:
 
 def wishers(node: Node) -> tuple[str, ...]:
     """Return the plugins that want an edge-dialect op whole at this place."""
-    op, *names = node.meta.get("custom", {}).get(_MARK, ("",))
+    op, *names = node.meta.get("custom", {}).get(MARK, ("",))
     # Nodes that the conversion adds next to an op inherit its mark.
     return tuple(names) if op_name(node) == op else ()
-
-
-def take_marks(program: ExportedProgram) -> dict[str, tuple[str, ...]]:
-    """Remove the marks; return the ops that were kept whole, with the plugins that wanted them.
-
-    Ops of other libraries stay whole for every plugin. Some backends recognise a layer by the ops
-    that quantise for it, and could not once another plugin has one of their pieces.
-    """
-    kept = {}
-    for node in program.graph.nodes:
-        if (names := wishers(node)) and own_pieces(aten_op(node.target)) is None:
-            kept[node.name] = names
-        if _MARK in node.meta.get("custom", {}):
-            rest = {key: value for key, value in node.meta["custom"].items() if key != _MARK}
-            node.meta["custom"] = rest
-    return kept

@@ -64,8 +64,11 @@ class _Mask:
         self.copies[node.name] = copied
         if node.op == "get_attr":
             value = getattr(self.original.program.graph_module, str(node.target))
-            # A partitioner may tag inside the branches of control flow, too.
-            value = _untagged(value) if isinstance(value, GraphModule) else value
+            if isinstance(value, GraphModule):
+                value = copy.deepcopy(value)
+                # A partitioner may tag inside the branches of control flow, too.
+                for inner in (n for level in graph_modules(value) for n in level.graph.nodes):
+                    inner.meta.pop(TAG, None)
             self.root[str(node.target)] = value
 
     def call(self, delegate: Partition, module: LoweredBackendModule | None) -> None:
@@ -111,14 +114,6 @@ def _delegates(graph: MethodGraph, taken: Mapping[str, str]) -> Iterator[Partiti
             inputs=tuple(describe(node) for node in graph.reads(members)),
             outputs=tuple(describe(node) for node in graph.outputs(members)),
         )
-
-
-def _untagged(module: GraphModule) -> GraphModule:
-    branch = copy.deepcopy(module)
-    for level in graph_modules(branch):
-        for node in level.graph.nodes:
-            node.meta.pop(TAG, None)
-    return branch
 
 
 def _empty_module(program: ExportedProgram) -> LoweredBackendModule:

@@ -14,12 +14,11 @@ from toys import Takes
 from toys.runtime import assert_agrees
 
 from etdev import Lowerer, Pin, Plan, registry
-from etdev.edge.conversion import Conversion, PluginExpander, Settings
+from etdev.edge.conversion import Conversion, PluginExpander, Settings, take_marks
 from etdev.errors import PinError, PluginError, RegistryError
 from etdev.graph.method import run_order
 from etdev.planner.planner import Planner
 from etdev.planner.rules import Rules
-from etdev.registry.keep_whole import take_marks
 from etdev.schema.pins import pins
 
 SDPA = torch.ops.aten.scaled_dot_product_attention.default

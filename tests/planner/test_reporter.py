@@ -11,8 +11,10 @@ from etdev.schema.partition import Draft
 
 
 def ledger(reporter, nodes, plugins):
-    facts = {"module": "", "source_op": "", "line": "", "inputs": (), "values": ()}
-    graph = SimpleNamespace(ops=dict.fromkeys(nodes, "aten.add"), facts=lambda _: facts)
+    node = SimpleNamespace(all_input_nodes=(), users=(), meta={})
+    graph = SimpleNamespace(
+        ops=dict.fromkeys(nodes, "aten.add"), number=dict.fromkeys(nodes, 0), nodes=[node]
+    )
     return reporter.ledger(graph, plugins, Pinning(()))
 
 

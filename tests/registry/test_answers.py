@@ -8,6 +8,7 @@ from executorch.exir import EdgeCompileConfig, to_edge
 from etdev import Assumed, Claim, Device, Group, KeepWhole, Refusal, hookimpl
 from etdev.errors import ClaimError, EtdevError, PluginError
 from etdev.graph.method import MethodGraph
+from etdev.planner.claims import check_claims
 from etdev.registry import answers
 from etdev.registry.plugin import HOOKS
 from etdev.registry.selection import from_object
@@ -59,13 +60,20 @@ def says(answer):
     return from_object(Says(answer))
 
 
+def claims(plugin, graph):
+    """Ask for claims, and check them as the planner does."""
+    given = answers.claim_nodes(plugin, graph, {}, {}, CONFIG)
+    check_claims(plugin, graph, given)
+    return given
+
+
 def ask(hook, answer, graph):
     """Ask a plugin one hook, with arguments that fit."""
     plugin, program = says(answer), graph.program
     return {
         "prepare": lambda: answers.prepare(plugin, program, "forward"),
         "keep_whole": lambda: answers.keep_whole(plugin, program, "forward"),
-        "claim_nodes": lambda: answers.claim_nodes(plugin, graph, {}, {}, CONFIG),
+        "claim_nodes": lambda: claims(plugin, graph),
         "decompose": lambda: answers.decompose([plugin], graph.nodes[0], CONFIG),
         "claim_constants": lambda: answers.claim_constants(plugin, program, PARTITION),
         "resolve_device": lambda: answers.resolve_device(plugin, program, PARTITION),

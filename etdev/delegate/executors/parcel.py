@@ -25,7 +25,7 @@ from etdev.delegate.cache.canonical import PROVENANCE
 from etdev.delegate.compiler_calls import Call, Job
 from etdev.delegate.split import unchecked
 from etdev.errors import first_line
-from etdev.graph.interpreted import InterpretedGraph
+from etdev.graph.passes import InterpretedGraph
 from etdev.graph.rebuild import extracted
 from etdev.registry.plugin import Plugin
 from etdev.schema.device import Device

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from etdev.graph.snapshot import Snapshot
 from etdev.hookspecs import API
 from etdev.registry import answers
+from etdev.registry.snapshot import Snapshot
 from etdev.schema.reasons import RESERVED, SILENT
 from etdev.testing import global_settings
 from etdev.testing.contract import contract

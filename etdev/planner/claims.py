@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from etdev.errors import ClaimError
 from etdev.graph.convex import find_partitions, joined
 from etdev.graph.method import MethodGraph
 from etdev.registry.plugin import Plugin
-from etdev.schema.claims import Claim, Group
+from etdev.schema.claims import Claim
 from etdev.schema.reasons import RESERVED
-
-# More nodes than these are counted instead of named.
-_NAMED = 3
 
 
 def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) -> None:
@@ -21,14 +19,22 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
     A node may be in several claims: the first claim that can have it counts.
     """
     claims = list(claims)
+    refusals = [refusal for claim in claims for refusal in claim.refusals]
+    claimed = [name for claim in claims for group in claim.groups for name in group.nodes]
+    unknown = [("claims", n) for n in claimed if n not in graph.number and n not in graph.constants]
+    unknown += [("refuses", each.node) for each in refusals if each.node not in graph.number]
+    for verb, node in unknown:
+        raise ClaimError(
+            plugin.name,
+            f"{verb} {node!r}, which is not a computing node of method {graph.method!r}",
+            "name nodes of the program that claim_nodes was given, no inputs or outputs",
+        )
     # A plugin may refuse the getitems that follow an op that it claims.
-    wanted = {name for claim in claims for group in claim.groups for name in group.nodes}
+    wanted = set(claimed)
     for claim in claims:
-        members = [_members(plugin, graph, group) for group in claim.groups]
-        _check_convex(plugin, graph, members)
-    for refusal in (refusal for claim in claims for refusal in claim.refusals):
-        if refusal.node not in graph.number:
-            raise _unknown(plugin, graph, "refuses", refusal.node)
+        groups = ([graph.number[n] for n in g.nodes if n in graph.number] for g in claim.groups)
+        _check_convex(plugin, graph, map(graph.with_followers, groups))
+    for refusal in refusals:
         if refusal.code in RESERVED:
             raise ClaimError(
                 plugin.name,
@@ -44,14 +50,6 @@ def check_claims(plugin: Plugin, graph: MethodGraph, claims: Iterable[Claim]) ->
             )
 
 
-def _members(plugin: Plugin, graph: MethodGraph, group: Group) -> Sequence[int]:
-    """Return the nodes of a group, and the getitems that follow them."""
-    for name in group.nodes:
-        if name not in graph.number and name not in graph.constants:
-            raise _unknown(plugin, graph, "claims", name)
-    return graph.with_followers(graph.number[n] for n in group.nodes if n in graph.number)
-
-
 def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence[int]]) -> None:
     """Refuse a group that no delegate could have whole, even without other plugins."""
     groups = joined(members)
@@ -61,19 +59,11 @@ def _check_convex(plugin: Plugin, graph: MethodGraph, members: Iterable[Sequence
     torn = find_partitions(graph.inputs, groups, merge=False).torn
     for index, blocker in sorted(torn.items()):
         names = [graph.nodes[number].name for number in sorted(groups[index])]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        named = textwrap.shorten(", ".join(names), 100, placeholder=" ...")
         between = graph.nodes[blocker].name
         raise ClaimError(
             plugin.name,
-            f"claims {', '.join(names[:_NAMED])}{more} of method {graph.method!r} as one group, "
+            f"claims {named} of method {graph.method!r} as one group, "
             f"but {between} lies between them, so that no delegate can have all of them",
             f"claim {between} with them, or make smaller groups",
         )
-
-
-def _unknown(plugin: Plugin, graph: MethodGraph, verb: str, node: str) -> ClaimError:
-    return ClaimError(
-        plugin.name,
-        f"{verb} {node!r}, which is not a computing node of method {graph.method!r}",
-        "name nodes of the program that claim_nodes was given, no inputs or outputs",
-    )
