@@ -20,6 +20,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from etdev.errors import LoweringError
 from etdev.graph.inlining import Expanded, inlined
 from etdev.graph.nodes import PIECES_OF, op_name, pieces_of
 from etdev.graph.ops import aten_op
@@ -118,6 +119,9 @@ class Expander:
         with unbound(decomposed):
             # A custom op outside Core ATen stays as it is, so the program is not verified.
             edge = generate(unverified(config), decomposed, config.preserve_ops)
+        if any(spec.kind == OutputKind.TOKEN for spec in edge.graph_signature.output_specs):
+            what = "its pieces have side effects, and no plugin took it whole"
+            raise LoweringError(op_name(node), what, "write it with other ops")
         unify(edge, node.meta["val"])
         calls = [piece for piece in edge.graph.nodes if piece.op == "call_function"]
         computing = [piece for piece in calls if piece.target is not operator.getitem]
