@@ -384,6 +384,27 @@ def payload_data(backend_id: str, payload: bytes) -> Sequence[str] | None:
 
 
 @hookspec
+def runner_for(backend_id: str) -> str | None:
+    """Say which runner loads a backend's delegates, where executorch.runtime can't.
+
+    Called when a .pte is loaded, once per backend and command, on every plugin until one answers;
+    also for delegates that etdev didn't make. `--runner` takes precedence.
+
+    Args:
+        backend_id: Name of the ExecuTorch backend that runs the delegates.
+
+    Returns:
+        A name in the entry-point group `etdev.runners`; None if the backend is another plugin's, or
+        executorch.runtime loads its delegates.
+
+    Example:
+        @hookimpl
+        def runner_for(backend_id):
+            return "my-runtime" if backend_id == "MyBackend" else None
+    """
+
+
+@hookspec
 def rounds_to(backend_id: str) -> str | None:
     """Say which dtype a backend rounds float32 values to on this machine.
 

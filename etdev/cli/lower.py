@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="As --verify, with NaN, infinities and the edge values of each dtype, too.",
 )
+@options.runner
 @click.option(
     "--with-ledger",
     is_flag=True,
@@ -65,6 +66,7 @@ def command(
     steps: int | None,
     no_verify: bool,
     edges: bool,
+    runner: str | None,
     with_ledger: bool,
     lock_file: Path | None,
     locked: bool,
@@ -86,8 +88,8 @@ def command(
     which the cache keeps the partitions compiled so far.
     """
     check_program(output)
-    if no_verify and (steps or edges):
-        raise click.UsageError("give --no-verify, or --verify and --edges")
+    if no_verify and (steps or edges or runner):
+        raise click.UsageError("give --no-verify, or --verify, --edges and --runner")
     lowerers.check(source, **lowering)
     viewing.check()
     lock_file = lock_file or (Path("etdev.lock") if locked else None)
@@ -106,7 +108,8 @@ def command(
         # The .pte and its .ptd files appear when everything else is written.
         with unseen(output) as folder:
             written = lowered.save(folder / output.name, with_ledger=with_ledger)
-            asked: Any = {"steps": steps or 3, "edges": edges, "strict": bool(steps or edges)}
+            asked: Any = {"steps": steps or 3, "edges": edges, "runner": runner}
+            asked["strict"] = bool(steps or edges or runner)
             verification = None if no_verify else lowered.verify(path=written, **asked)
             if lock_file:
                 lock = lock_of(lowerer.compilation, lowered, written)

@@ -85,6 +85,11 @@ def asked(flag: str) -> Callable[..., Any]:
 source = click.argument("source")
 program = click.argument("program", type=FILE)
 data = click.option("--data", type=FILE, help="The .ptd file, if it is not next to the .pte.")
+runner = click.option(
+    "--runner",
+    metavar="NAME",
+    help="Runtime that runs it: python, or one that a plugin adds, such as cpp of etdev[cpp].",
+)
 as_json = remembered("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 all_rows = remembered("--all", "every", is_flag=True, help="Show every row of the tables.")
 registry = click.option(

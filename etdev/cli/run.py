@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--method", default="forward", show_default=True, help="Method to run.")
 @options.data
+@options.runner
 @click.option(
     "--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed calls."
 )
@@ -62,6 +63,7 @@ def command(
     bisect: bool,
     method: str,
     data: Path | None,
+    runner: str | None,
     repeat: int,
     profile: bool,
     **lowering: Any,
@@ -98,10 +100,15 @@ def command(
     differences: Sequence[Any] = ()
     with working(runs=True) as say:
         from etdev.cli import sources
+        from etdev.pte.read import read
+        from etdev.registry import load
+        from etdev.registry.selection import discover
         from etdev.runtime.compare import compare, flat
         from etdev.runtime.inputs import load_inputs, random_inputs
         from etdev.runtime.run import run
+        from etdev.runtime.runners import runner_of
 
+        plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
         if check:
             methods = sources.methods(check, say)
             if method not in methods:
@@ -110,14 +117,25 @@ def command(
             model = methods[method]
             lowerer = lowerers.lowerer(say, **lowering) if bisect else None
             decided = lowerer.decide({method: model}) if lowerer else None
-            settings = {"steps": steps or 1, "tolerance": tolerance, "data": data}
-            verifier = _verifier(program, methods, decided, method=method, listener=say, **settings)
+            verifier = _verifier(
+                program,
+                methods,
+                decided,
+                method=method,
+                listener=say,
+                steps=steps or 1,
+                tolerance=tolerance,
+                data=data,
+                plugins=plugins,
+                runner=runner,
+            )
         if inputs:
             values = load_inputs(inputs)
         else:
             values = flat(model.example()) if model else random_inputs(program, method)
         say("run", str(program))
-        result = run(program, values, method, repeat, data)
+        chosen = runner_of(read(program), plugins, runner)
+        result = run(program, values, method, repeat, data, chosen)
         if model:
             try:
                 verification = verifier.verify({method: [values]} if inputs else None)
@@ -132,7 +150,8 @@ def command(
             from etdev.runtime.profile import profile as profiled
 
             say("profile", str(program))
-            measured = profiled(program, values, method, repeat, data, find_ledger(program))
+            known = find_ledger(program)
+            measured = profiled(program, values, method, repeat, data, known, chosen)
             viewing.write(lambda: viewing.of_artifact(program, measured))
     fields = {
         "program": str(program),
@@ -159,12 +178,9 @@ def _verifier(program: Path, methods: Any, decided: Any, **settings: Any) -> Ver
     from etdev.edge.reference import Reference
     from etdev.quirks import QUIRKS
     from etdev.quirks.table import Table
-    from etdev.registry import load
-    from etdev.registry.selection import discover
     from etdev.runtime.verify import Verifier
 
     # The state of a method may cross to any other one.
     references = {n: Reference.of(m, m.export(Table(QUIRKS))) for n, m in methods.items()}
     references.update(decided.references if decided else {})
-    plugins = [finding.plugin for finding in discover(load()) if finding.plugin]
-    return Verifier(program, references, plugins=plugins, decided=decided, **settings)
+    return Verifier(program, references, decided=decided, **settings)

@@ -43,7 +43,10 @@ def verification(verification: Verification | None) -> Iterator[str]:
             found.setdefault((call.method, call.problem), []).append(call.value)
         right = dict.fromkeys(v for (_, why), own in found.items() if not why for v in own)
         also = f", also at {', '.join(right)}" if right else ""
-        done = [f"verified over {calls} call{'s' * (calls > 1)} {within}{also}"] if calls else []
+        used = ", ".join(verification.runners)
+        places = f" in {used}" if used not in ("", "python") else ""
+        told = f"verified over {calls} call{'s' * (calls > 1)}{places} {within}{also}"
+        done = [told] if calls else []
         yield "; ".join([*done, *(f"not verified: {text}" for text in verification.unverified)])
         for (method, problem), values in found.items():
             if problem:

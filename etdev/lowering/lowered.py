@@ -145,6 +145,7 @@ class Lowered:
         strict: bool | None = None,
         path: str | os.PathLike[str] | None = None,
         config: ExecutorchBackendConfig | None = None,
+        runner: str | None = None,
     ) -> Verification:
         """Run the .pte in ExecuTorch's runtime and compare it with eager PyTorch.
 
@@ -165,6 +166,8 @@ class Lowered:
                 runtime lacks; None takes it from the lowering.
             path: A .pte that `save` wrote; None emits one for the time being.
             config: For emitting it, as for `save`.
+            runner: `python`, or an installed runner such as `cpp`; None takes the one that a plugin
+                names for its delegates, else Python and each installed runner that verifies, too.
 
         Returns:
             The number of calls that agree, and the parts that were not verified.
@@ -185,6 +188,7 @@ class Lowered:
                 decided=self.decision,
                 listener=self.stages.listener,
                 plugins=self.plugins,
+                runner=runner,
             )
             with self.stages.stage("verify"):
                 done = verifier.verify(inputs)

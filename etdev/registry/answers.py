@@ -236,6 +236,13 @@ def payload_data(plugins: Sequence[Plugin], backend_id: str, payload: bytes) -> 
     return next(filter(None, answers), ())
 
 
+def runner_for(plugins: Sequence[Plugin], backend_id: str) -> str | None:
+    """Return the name of the runner for a backend, from the first plugin that knows one."""
+    cure = "return the name of a runner, or None"
+    asked = (call(plugin, "runner_for", str, cure, backend_id=backend_id) for plugin in plugins)
+    return next(filter(None, asked), None)
+
+
 def rounds_to(plugins: Sequence[Plugin], backend_id: str) -> str | None:
     """Return the dtype that a backend rounds float32 to, from the first plugin that knows."""
     cure = f"return {' or '.join(_ROUNDED)}, or None"

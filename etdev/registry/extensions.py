@@ -1,4 +1,4 @@
-"""Entry points by which installed distributions add plugins, commands and views to etdev."""
+"""Entry points by which installed distributions add to etdev, such as commands and runners."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from attrs import frozen
 from etdev.errors import PluginError, first_line
 from etdev.registry.watchdog import waiting_for
 
-COMMANDS, VIEWS = "etdev.commands", "etdev.views"
+COMMANDS, RUNNERS, VIEWS = "etdev.commands", "etdev.runners", "etdev.views"
 # Additions by etdev's own distributions, and the extra of etdev that installs each. No other name
 # may be suggested to pip: anyone can upload a distribution called etdev-something.
-EXTRAS = {COMMANDS: {"tune": "tune"}, VIEWS: {"html": "page", "node-data": "page"}}
+EXTRAS = {
+    COMMANDS: {"tune": "tune"},
+    RUNNERS: {},
+    VIEWS: {"html": "page", "node-data": "page"},
+}
 # Set in the environment, it limits imports to what is named.
 AUTOLOAD_OFF = "ETDEV_DISABLE_PLUGIN_AUTOLOAD"
 REINSTALL = "reinstall or uninstall it"
@@ -77,7 +81,7 @@ def the_only(name: str, known: Mapping[str, list[Offer]]) -> Offer:
 
 
 def load(group: str, name: str, fault: Callable[[Any], str]) -> Any:
-    """Import the command or the view of a name, in which `fault` finds no fault."""
+    """Import the command, runner or view of a name, in which `fault` finds no fault."""
     found = offers(group)
     if name not in found:
         installed = f"installed are {', '.join(sorted(found))}" if found else "none is installed"

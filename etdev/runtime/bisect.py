@@ -35,6 +35,7 @@ from etdev.runtime.compare import Tolerance, mismatch, steps_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs
 from etdev.runtime.run import run_method
+from etdev.runtime.runners import PYTHON, Runner
 from etdev.runtime.sessions import Call
 from etdev.schema.partition import Partition
 from etdev.schema.pins import PORTABLE
@@ -53,6 +54,7 @@ class Bisection:
     Args:
         compiled: The .pte's delegates by partition name.
         calls: Consecutive calls of the method, each with the values of its buffers before it.
+        runner: Calls them.
         skipped: The delegates and kernels that could not be called alone.
     """
 
@@ -60,6 +62,7 @@ class Bisection:
     plan: MethodPlan
     compiled: Mapping[str, Compiled]
     calls: Sequence[Call]
+    runner: Runner = PYTHON
     skipped: list[str] = field(factory=list, init=False)
 
     @property
@@ -104,7 +107,7 @@ class Bisection:
             given = [None if k == "Null" else v for k, v in zip(kinds, inputs, strict=True)]
             check_inputs(method, given)
             series.append(given)
-        return run_method(emitted, method, series)
+        return run_method(emitted, method, series, runner=self.runner)
 
     def _departure(
         self, partition: Partition, outcome: Outcome, tolerance: Tolerance
@@ -182,7 +185,13 @@ class Bisection:
         return f"kernel of {op_name(node)} ({node.name}{where(node)})"
 
 
-def bisection(path: Path, decision: Decision, method: str, calls: Sequence[Call]) -> Bisection:
+def bisection(
+    path: Path,
+    decision: Decision,
+    method: str,
+    calls: Sequence[Call],
+    runner: Runner = PYTHON,
+) -> Bisection:
     """Make the delegates of a .pte callable, with the decision of the same model and options."""
     artifact = read(path)
     problems = differences(decision.plan, artifact.methods)
@@ -193,7 +202,7 @@ def bisection(path: Path, decision: Decision, method: str, calls: Sequence[Call]
         raise RunError(str(path), "keeps data in a .ptd", "lower it without external data")
     plan = decision.plan[method]
     delegates = dict(zip(plan.delegates, compiled(path)[method], strict=True))
-    return Bisection(decision, plan, delegates, calls)
+    return Bisection(decision, plan, delegates, calls, runner)
 
 
 def _partition(method: str, node: Node) -> Partition:

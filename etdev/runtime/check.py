@@ -13,8 +13,8 @@ from etdev.pte.audit import differences
 from etdev.pte.ptd import find, without_data
 from etdev.pte.read import read
 from etdev.registry.plugin import Plugin
-from etdev.runtime.kernels import missing
 from etdev.runtime.run import refusal
+from etdev.runtime.runners import Runner, runner_of
 from etdev.schema.device import CPU, Device
 from etdev.schema.plan import Plan
 
@@ -28,14 +28,15 @@ def check(
 ) -> list[str]:
     """List the problems that keep a .pte from loading.
 
-    If nothing else is wrong with it, this machine's runtime loads its methods, in another process.
+    If nothing else is wrong with it, the runner for its delegates loads its methods.
 
     Args:
         path: The .pte.
         targets: Devices of the target machine; its CPU is always one of them. None is this machine,
             where a method that `unloaded` names is a problem, too.
         plan: The plan it should match; each difference from it is a problem.
-        plugins: Plugins that can read which device and data a delegate's payload uses.
+        plugins: Plugins that can read which device and data a delegate's payload uses, and that
+            name the runner for their delegates.
         data: Its .ptd file; None searches next to the .pte.
 
     Returns:
@@ -47,13 +48,14 @@ def check(
     available = None if targets is None else tuple(dict.fromkeys((CPU, *targets)))
     file, outside = Path(path), None if data is None else Path(data)
     artifact = read(file, plugins)
-    problems = [*_missing_in_runtime(artifact), *without_data(artifact, file, outside)]
+    runner = runner_of(artifact, plugins)
+    problems = [*_missing_in_runtime(artifact, runner), *without_data(artifact, file, outside)]
     if not artifact.methods:
         problems.append("it has no methods")
     for method in artifact.methods:
         problems += [f"method {method.name}: {text}" for text in _misplaced(method, available)]
     if not problems:
-        problems += _refused(artifact, file, outside, available is None)
+        problems += _refused(artifact, file, outside, available is None, runner)
     if plan is not None:
         problems += differences(plan, artifact.methods)
     return list(dict.fromkeys(problems))
@@ -107,10 +109,10 @@ def notes(path: str | os.PathLike[str], plugins: Sequence[Plugin] = ()) -> list[
     return lines
 
 
-def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
-    """Name the backends and kernels that this machine's runtime lacks."""
+def _missing_in_runtime(artifact: Artifact, runner: Runner) -> Iterable[str]:
+    """Name the backends and kernels that the runner lacks."""
     for method in artifact.methods:
-        backends, kernels = missing(method)
+        backends, kernels = runner.missing(method)
         for backend_id in backends:
             cure = "run it with one that is built with it, or lower without its plugin"
             yield f"method {method.name}: the runtime has no backend {backend_id}; {cure}"
@@ -121,8 +123,10 @@ def _missing_in_runtime(artifact: Artifact) -> Iterable[str]:
             yield f"method {method.name}: the runtime has no kernel {kernel}; {cure}"
 
 
-def _refused(artifact: Artifact, path: Path, data: Path | None, here: bool) -> Iterable[str]:
-    """Name the methods that this machine's runtime doesn't load, or must not."""
+def _refused(
+    artifact: Artifact, path: Path, data: Path | None, here: bool, runner: Runner
+) -> Iterable[str]:
+    """Name the methods that the runner doesn't load, or must not."""
     skipped = unloaded(artifact, here)
     try:
         data = data or find(artifact, path)
@@ -131,7 +135,7 @@ def _refused(artifact: Artifact, path: Path, data: Path | None, here: bool) -> I
         return
     for method in artifact.methods:
         if method.name not in skipped:
-            failure = refusal(path, method, data)
+            failure = refusal(path, method, data, runner)
         else:
             cure = "name the target's devices to check the rest"
             failure = f"was not loaded: {skipped[method.name]}; {cure}" if here else None

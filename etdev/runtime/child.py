@@ -1,6 +1,6 @@
-"""A child process that runs functions for this process, and may crash or hang without harm to it.
+"""A child process that works for this process, and may crash or hang without harm to it.
 
-`python -m etdev.runtime.child` is that process. It reads pickled calls from standard input and
+`python -m etdev.runtime.child` is such a process. It reads pickled calls from standard input and
 writes pickled answers to standard output until its input ends.
 """
 
@@ -38,20 +38,27 @@ class Outcome:
     failure: str | None = None
 
 
+class Raised(Exception):
+    """The process answered that the call raised an error; the text names it."""
+
+
 @define(eq=False)
 class Child:
-    """A Python process with ExecuTorch's runtime, which runs one function at a time.
+    """A process with ExecuTorch's runtime, which works on one call at a time.
 
     It starts when it is first needed and is kept, since loading ExecuTorch takes seconds. After it
     died it is started again.
 
     Args:
-        name: Subject of the text about a function that raised an error.
+        name: Subject of the text about a call that raised an error.
         env: Variables to add to its environment.
+        command: Its words; a process other than this file's is asked with `ask`, and not with
+            `run`.
     """
 
     name: str = "the runtime"
     env: Mapping[str, str] = field(factory=dict)
+    command: Sequence[str] = (sys.executable, "-m", "etdev.runtime.child")
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log: IO[bytes] = field(factory=io.BytesIO, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -65,7 +72,19 @@ class Child:
         self, function: Callable[..., Iterator[Any]], *args: Any, limit_s: float = LIMIT_S
     ) -> Outcome:
         """Run a generator function in the process and collect the values that it yields."""
-        call = _pickled((function, args))
+        return self.ask(_pickled((function, args)), _answers, limit_s)
+
+    def ask(
+        self, call: bytes, answers: Callable[[IO[bytes]], Iterator[Any]], limit_s: float = LIMIT_S
+    ) -> Outcome:
+        """Send a call to the process and collect the values of its answers.
+
+        Args:
+            call: The bytes of the call.
+            answers: Yields each value from the process' standard output until the call ends; raises
+                `Raised` for an error, and EOFError where the output ends early.
+            limit_s: Time after which the process is killed.
+        """
         values: list[Any] = []
         with self._lock:
             process = self._started()
@@ -74,10 +93,14 @@ class Child:
             timer = threading.Timer(limit_s, _kill, (process, late))
             timer.start()
             try:
-                for value in _answers(process, call):
+                assert process.stdin
+                assert process.stdout
+                process.stdin.write(call)
+                process.stdin.flush()
+                for value in answers(process.stdout):
                     values.append(value)
                 return Outcome(values)
-            except _Raised as error:
+            except Raised as error:
                 failure = f"{self.name} failed with {error}"
             except (EOFError, OSError, pickle.UnpicklingError):
                 code = self._ended()
@@ -113,7 +136,7 @@ class Child:
                 self._log = tempfile.TemporaryFile()  # noqa: SIM115 (kept open)
             path = os.pathsep.join(folder for folder in sys.path if folder)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "etdev.runtime.child"],
+                self.command,
                 cwd=tempfile.gettempdir(),
                 # Its working directory is everybody's, and no place to import from.
                 env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **self.env},
@@ -158,20 +181,12 @@ def _pickled(value: object) -> bytes:
     return written.getvalue()
 
 
-class _Raised(Exception):
-    """The function raised an error; the text names it."""
-
-
-def _answers(process: subprocess.Popen[bytes], call: bytes) -> Iterator[Any]:
-    """Send a call and yield what the function yields."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(call)
-    process.stdin.flush()
+def _answers(stream: IO[bytes]) -> Iterator[Any]:
+    """Yield what the function yields."""
     while True:
-        kind, value = pickle.load(process.stdout)
+        kind, value = pickle.load(stream)
         if kind == "error":
-            raise _Raised(value)
+            raise Raised(value)
         if kind == "end":
             return
         yield value

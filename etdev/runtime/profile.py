@@ -13,6 +13,7 @@ from etdev.errors import EtdevError, RunError, first_line
 from etdev.files import in_scratch, scratch
 from etdev.pte.instructions import Step, steps
 from etdev.runtime.run import NO_TRACE, trace
+from etdev.runtime.runners import PYTHON, Runner
 from etdev.schema.ledger import Entry
 from etdev.schema.plan import MethodPlan, Plan
 from etdev.schema.profile import Call, Cost, Profile
@@ -32,9 +33,10 @@ def profile(  # noqa: PLR0913 (public, and called with keywords)
     repeat: int = 10,
     data: Path | None = None,
     plan: Plan | None = None,
+    runner: Runner = PYTHON,
 ) -> Profile:
     """Run a method once to warm up, then `repeat` times with ExecuTorch's event tracer."""
-    dump = trace(path, inputs, method, repeat, data)
+    dump = trace(path, inputs, method, repeat, data, runner)
     try:
         events = _events(dump)
     except EtdevError:

@@ -1,4 +1,4 @@
-"""Runs of programs in ExecuTorch's runtime, in a child process that a program may take down."""
+"""Runs of programs in ExecuTorch's runtime, by a runner whose process a program may take down."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from etdev.errors import RunError
 from etdev.pte import ptd
 from etdev.pte.artifact import MethodArtifact
 from etdev.pte.read import methods_in, read
-from etdev.runtime.child import CHILD, LIMIT_S, Outcome
+from etdev.runtime.child import LIMIT_S, Outcome
 from etdev.runtime.inputs import check_inputs, laid_out, method_of
 from etdev.runtime.kernels import load_kernels
-from etdev.runtime.worker import Program, load_method, run_calls, trace_calls
+from etdev.runtime.runners import PYTHON, Runner
+from etdev.runtime.worker import Program
 
 NO_TRACE = "use ExecuTorch 1.5 or later, or build it with EXECUTORCH_ENABLE_EVENT_TRACER"
 
@@ -35,35 +36,43 @@ class Run:
         return statistics.median(self.latency_ms)
 
 
-def run(
+def run(  # noqa: PLR0913 (public, and called with keywords)
     path: str | Path,
     inputs: Sequence[Any],
     method: str = "forward",
     repeat: int = 1,
     data: Path | None = None,
+    runner: Runner = PYTHON,
 ) -> Run:
     """Execute a method once to warm up, then `repeat` times with a clock."""
     facts, program = _checked(path, inputs, method, data)
-    outcome = CHILD.run(run_calls, program, [(method, laid_out(facts, inputs))], repeat)
+    outcome = runner.call(program, [(method, laid_out(facts, inputs))], repeat, LIMIT_S)
     call = _value(outcome, path, facts)
     return Run(tuple(call.outputs), tuple(call.latency_ms))
 
 
-def trace(
-    path: Path, inputs: Sequence[Any], method: str, repeat: int, data: Path | None = None
+def trace(  # noqa: PLR0913 (the arguments of `run`)
+    path: Path,
+    inputs: Sequence[Any],
+    method: str,
+    repeat: int,
+    data: Path | None = None,
+    runner: Runner = PYTHON,
 ) -> bytes:
     """Execute a method as `run` does, with ExecuTorch's event tracer, and return the ETDump."""
     facts, program = _checked(path, inputs, method, data)
-    outcome = CHILD.run(trace_calls, program, method, laid_out(facts, inputs), repeat + 1)
+    outcome = runner.trace(program, method, laid_out(facts, inputs), repeat + 1)
     dump: bytes = _value(outcome, path, facts)
     if not dump:
         raise RunError(str(path), "the runtime writes no trace", NO_TRACE)
     return dump
 
 
-def refusal(path: Path, facts: MethodArtifact, data: Path | None = None) -> str | None:
-    """Return why this machine's runtime can't load a method; None if it can."""
-    return CHILD.run(load_method, _program(path, [facts], data), facts.name).failure
+def refusal(
+    path: Path, facts: MethodArtifact, data: Path | None = None, runner: Runner = PYTHON
+) -> str | None:
+    """Return why a runner can't load a method; None if it can."""
+    return runner.load(_program(path, [facts], data), facts.name).failure
 
 
 def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> list[Any]:
@@ -75,18 +84,19 @@ def execute(program: bytes, inputs: Sequence[Any], method: str = "forward") -> l
     return list(outcome.values[0].outputs)
 
 
-def run_method(
+def run_method(  # noqa: PLR0913 (the arguments of `run_series`)
     source: Path | bytes,
     facts: MethodArtifact,
     calls: Sequence[Sequence[Any]],
     data: Path | None = None,
     limit_s: float = LIMIT_S,
+    runner: Runner = PYTHON,
 ) -> Outcome:
     """Load a method and call it with each of some inputs; its state is carried from call to call.
 
     The values of the outcome are a CallResult for each call that finished.
     """
-    return run_series(source, [(facts, call) for call in calls], data, limit_s)
+    return run_series(source, [(facts, call) for call in calls], data, limit_s, runner)
 
 
 def run_series(
@@ -94,11 +104,12 @@ def run_series(
     calls: Sequence[tuple[MethodArtifact, Sequence[Any]]],
     data: Path | None = None,
     limit_s: float = LIMIT_S,
+    runner: Runner = PYTHON,
 ) -> Outcome:
     """Load the methods of one program and call them in turn, as `run_method` does with one."""
     program = _program(source, [facts for facts, _ in calls], data)
     inputs = [(facts.name, laid_out(facts, call)) for facts, call in calls]
-    return CHILD.run(run_calls, program, inputs, 0, limit_s=limit_s)
+    return runner.call(program, inputs, 0, limit_s)
 
 
 def _checked(

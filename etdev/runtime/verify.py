@@ -21,8 +21,8 @@ from etdev.runtime.child import Outcome
 from etdev.runtime.compare import Tolerance, mismatch, steps_of, tolerance_of
 from etdev.runtime.decision import Decision
 from etdev.runtime.inputs import check_inputs, method_of
-from etdev.runtime.kernels import missing
 from etdev.runtime.run import run_method, run_series
+from etdev.runtime.runners import PYTHON, Runner, verifying
 from etdev.runtime.sessions import Call, Session, interleaved, is_random, session_of
 from etdev.schema.stages import Listener
 
@@ -52,12 +52,14 @@ class Verification:
         unverified: The methods and the state that were not verified, and why:
             `method 'forward': it draws random numbers`.
         edges: The calls at edge values, which are not among `calls`.
+        runners: The runners that made the calls.
     """
 
     calls: int
     tolerance: float
     unverified: tuple[str, ...]
     edges: tuple[EdgeCall, ...] = ()
+    runners: tuple[str, ...] = ()
 
     def require(self, cure: str) -> None:
         """Reject a verification that left out a method or state."""
@@ -98,6 +100,7 @@ class Verifier:
         decided: Decision of the .pte, which is used to name the delegate or kernel that is wrong.
         plugins: Plugins that know which dtype the backends of the .pte round float32 to.
         method: Verify this method alone; None verifies all.
+        runner: Name of the runner that makes the calls; None takes those of `verifying`.
     """
 
     path: Path
@@ -110,6 +113,7 @@ class Verifier:
     listener: Listener | None = None
     plugins: Sequence[Plugin] = ()
     method: str | None = None
+    runner: str | None = None
     sessions: dict[str, Session] = field(factory=dict, init=False)
 
     def verify(self, inputs: Any = None) -> Verification:
@@ -118,6 +122,7 @@ class Verifier:
             raise VerifyError("steps", f"is {shown(self.steps)}", "give how many calls, 1 or more")
         artifact = read(self.path)
         data = self.data or ptd.find(artifact, self.path)
+        runners = verifying(artifact, self.plugins, self.runner)
         methods, unverified = dict[str, _Method](), []
         for name, reference in self.references.items():
             if self.method not in (None, name):
@@ -125,7 +130,7 @@ class Verifier:
             facts = method_of(artifact, name)
             self._say(name)
             given = reference.given(inputs.get(name) if isinstance(inputs, Mapping) else inputs)
-            if reason := _unverifiable(facts, reference):
+            if reason := _unverifiable(facts, reference, runners[0]):
                 unverified.append(f"method {name!r}: {reason}")
                 continue
             try:
@@ -152,25 +157,37 @@ class Verifier:
             for shared in shared_buffers({n: r.program for n, r in self.references.items()})
             if self.method in (None, shared.writer, shared.other)
         )
-        edges = tuple(self._compare(methods, data))
+        edges = dict[tuple[str, str], EdgeCall]()
+        for run in runners:
+            for edge in self._compare(methods, data, run):
+                known = edges.setdefault((edge.method, edge.value), edge)
+                edges[edge.method, edge.value] = known if known.problem else edge
         calls = sum(not call.edge for m in methods.values() for call in m.session.calls)
         largest = max((method.tolerance.relative for method in methods.values()), default=0.0)
-        return Verification(calls, largest, tuple(unverified), edges)
+        names = tuple(run.name for run in runners)
+        return Verification(calls, largest, tuple(unverified), tuple(edges.values()), names)
 
-    def _compare(self, methods: Mapping[str, _Method], data: Path | None) -> Iterator[EdgeCall]:
+    def _compare(
+        self, methods: Mapping[str, _Method], data: Path | None, runner: Runner
+    ) -> Iterator[EdgeCall]:
         """Run the calls of all methods in one loaded program; yield those at edge values."""
         left = interleaved({name: method.session for name, method in methods.items()})
         while left:
             self._say(", ".join(methods), f"{len(left)} calls")
             series = [(methods[name].facts, methods[name].inputs(call)) for name, call in left]
-            outcome = run_series(self.path, series, data)
+            outcome = run_series(self.path, series, data, runner=runner)
             for step, (name, call) in enumerate(left[: len(outcome.values) + 1]):
                 problem = methods[name].problem(outcome, step, call)
+                if problem and runner is not PYTHON:
+                    problem = f"in runner {runner.name}, {problem}"
                 if problem and (self.edges or not call.edge):
                     own = [c for known, c in left[: step + 1] if known == name]
                     where = f"at {call.edge}" if call.edge else f"step {len(own) - 1}"
                     failed = step == len(outcome.values)
-                    cause = self._cause(methods, name, own, failed, data)
+                    if len(methods) > 1 and self._right_alone(methods[name], own, data, runner):
+                        cause = "; it is right by itself, so calls of another method disturb it"
+                    else:
+                        cause = self._cause(methods[name], own, failed, runner)
                     cure = (
                         "don't ship it; leave out the plugin or op that is at fault, or report this"
                     )
@@ -187,27 +204,22 @@ class Verifier:
         known = tolerance_of(program, [dtype for dtype in answered if dtype])
         return known if self.tolerance is None else Tolerance(self.tolerance, known.steps)
 
-    def _cause(
-        self,
-        methods: Mapping[str, _Method],
-        name: str,
-        calls: Sequence[Call],
-        failed: bool,
-        data: Path | None,
-    ) -> str:
-        """Name what makes the last of some calls of a method wrong or fail."""
-        method = methods[name]
+    def _right_alone(
+        self, method: _Method, calls: Sequence[Call], data: Path | None, runner: Runner
+    ) -> bool:
         inputs = [method.inputs(call) for call in calls]
-        if len(methods) > 1:
-            outcome = run_method(self.path, method.facts, inputs, data)
-            if not any(method.problem(outcome, step, call) for step, call in enumerate(calls)):
-                return "; it is right by itself, so calls of another method disturb it"
+        outcome = run_method(self.path, method.facts, inputs, data, runner=runner)
+        return not any(method.problem(outcome, step, call) for step, call in enumerate(calls))
+
+    def _cause(self, method: _Method, calls: Sequence[Call], failed: bool, runner: Runner) -> str:
+        """Name what makes the last of some calls of a method wrong or fail."""
         if self.decided is None:
             return ""
+        name = method.facts.name
         self._say(name, "search for the cause")
         try:
-            series = [evolve(call, inputs=given) for call, given in zip(calls, inputs, strict=True)]
-            found = bisection(self.path, self.decided, name, series)
+            series = [evolve(call, inputs=method.inputs(call)) for call in calls]
+            found = bisection(self.path, self.decided, name, series, runner)
             cause = found.culprit(method.tolerance, failed)
         except Exception as error:
             return f"; the cause can't be searched ({first_line(error)})"
@@ -221,10 +233,10 @@ class Verifier:
             self.listener("verify", f"{name} {detail}".rstrip())
 
 
-def _unverifiable(facts: MethodArtifact, reference: Reference) -> str | None:
-    """Return why a method can't be verified on this machine; None if it can."""
+def _unverifiable(facts: MethodArtifact, reference: Reference, runner: Runner) -> str | None:
+    """Return why a method can't be verified by a runner; None if it can."""
     try:
-        lacking = dict(zip(("backend", "kernel"), missing(facts), strict=True))
+        lacking = dict(zip(("backend", "kernel"), runner.missing(facts), strict=True))
     except ImportError:
         return "ExecuTorch is built without its runtime for Python"
     for kind, names in lacking.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,37 @@ import torch
 from attrs import frozen
 
 
+def load_program(source: Path | bytes, **options: Any) -> Any:
+    """Load a program into executorch.runtime, with its options."""
+    from executorch.runtime import Runtime
+
+    return Runtime.get().load_program(source, **options)
+
+
 @frozen(eq=False)
 class Program:
-    """A .pte, with its .ptd and the libraries of kernels that it may need."""
+    """A .pte, with its .ptd and the libraries of kernels that it may need.
+
+    Args:
+        share_arenas: Its methods share planned memory, and with it their state.
+        loader: Loads it in Python, with the arguments and the result of `load_program`.
+    """
 
     source: Path | bytes
     data: Path | None
     libraries: Sequence[str]
+    share_arenas: bool = False
+    loader: Callable[..., Any] = load_program
 
     def load(self, trace: bool = False) -> Any:
-        """Load the program into ExecuTorch's runtime."""
+        """Load the program into the runtime of its loader."""
         for library in self.libraries:
             torch.ops.load_library(library)  # type: ignore[no-untyped-call]
-        from executorch.runtime import Runtime
-
         options: dict[str, Any] = {"enable_etdump": True} if trace else {}
         if self.data:
             # ExecuTorch 1.4 has no such argument for its runtime in Python.
             options["data_path"] = self.data
-        return Runtime.get().load_program(self.source, **options)
+        return self.loader(self.source, **options)
 
 
 @frozen(eq=False)
@@ -54,8 +66,10 @@ def run_calls(
     program: Program, calls: Sequence[tuple[str, Sequence[Any]]], repeat: int
 ) -> Iterator[CallResult]:
     """Load a program and call its methods, each call by name and inputs; their states go on."""
-    # The methods of one Program overwrite each other's memory; those of a Module in C++ don't.
-    loaded = {name: program.load() for name, _ in calls}
+    # The methods of one Program overwrite each other's memory; those of a Module in C++ don't,
+    # unless it is told to share their arenas.
+    shared = program.load() if program.share_arenas else None
+    loaded = {name: shared or program.load() for name, _ in calls}
     # They read the program's memory as long as they run.
     methods = {name: loaded[name].load_method(name) for name in loaded}
     for name, inputs in calls:

@@ -18,7 +18,7 @@ from etdev.runtime.child import Child
 def lowered(tmp_path_factory) -> tuple[Path, Result]:
     """The MLP as a .pte, and what `etdev lower` said."""
     path = tmp_path_factory.mktemp("lowered") / "mlp.pte"
-    return path, invoke(f"lower {MLP} --plugin cpu -o", path)
+    return path, invoke(f"lower {MLP} --plugin cpu --runner python -o", path)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_lower_says_stages_and_their_times_on_stderr(lowered):
 
 
 def test_lower_writes_what_agrees_with_pytorch(here):
-    done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2")
+    done = invoke(f"lower {MLP} --plugin cpu -o mlp.pte --verify 2 --runner python")
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == (
         "mlp.pte: verified over 2 calls within 0.0001 of the largest value, also at inf, nan"
@@ -110,7 +110,7 @@ def test_no_verify_runs_nothing(here, monkeypatch):
 def test_verify_and_no_verify_exclude_each_other(word):
     done = invoke(f"lower {MLP} -o mlp.pte --no-verify {word}")
     assert done.exit_code == 2
-    assert "give --no-verify, or --verify and --edges" in done.stderr
+    assert "give --no-verify, or --verify, --edges and --runner" in done.stderr
 
 
 def test_lower_leaves_one_file(lowered):

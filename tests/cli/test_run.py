@@ -53,7 +53,8 @@ def wrong_pte(tmp_path_factory):
 
 
 def test_run_with_check_shows_the_error_against_eager(mlp_pte):
-    output, latency, verified = succeeds("run", mlp_pte, "--check", MLP).splitlines()
+    told = succeeds("run", mlp_pte, "--check", MLP, "--runner", "python")
+    output, latency, verified = told.splitlines()
     at = ", also at inf, nan"
     assert verified == f"verified over 1 call within 0.0001 of the largest value{at}"
     assert output.startswith("output 0: float32 (2, 4), max error ")
@@ -138,7 +139,8 @@ def test_bisect_names_delegate_plugin_and_error(wrong_pte):
 
 
 def test_steps_compare_several_calls(mlp_pte):
-    text = succeeds("run", mlp_pte, "--check", MLP, "--steps", "2", "--repeat", "1")
+    words = ("--steps", "2", "--repeat", "1", "--runner", "python")
+    text = succeeds("run", mlp_pte, "--check", MLP, *words)
     output, _, verified = text.splitlines()
     assert verified.startswith("verified over 2 calls within 0.0001 of the largest value")
     assert output.startswith("output 0: float32 (2, 4), max error ")
@@ -159,7 +161,8 @@ def test_each_call_is_made_once_in_pytorch(mlp_pte, monkeypatch):
 
 
 def test_bisect_of_a_right_program_finds_nothing(mlp_pte):
-    text = succeeds("run", mlp_pte, "--check", MLP, "--bisect", "--plugin", "cpu")
+    words = ("--bisect", "--plugin", "cpu", "--runner", "python")
+    text = succeeds("run", mlp_pte, "--check", MLP, *words)
     assert text.splitlines()[2].startswith("verified over 1 call within ")
 
 

@@ -82,6 +82,7 @@ def ask(hook, answer, graph):
         "compile_context": lambda: answers.compile_context(plugin, CPU).__enter__(),
         "payload_device": lambda: answers.payload_device([plugin], "B", b""),
         "payload_data": lambda: answers.payload_data([plugin], "B", b""),
+        "runner_for": lambda: answers.runner_for([plugin], "B"),
         "rounds_to": lambda: answers.rounds_to([plugin], "B"),
         "probe": lambda: answers.probe(plugin),
     }[hook]()
@@ -111,6 +112,8 @@ def ask(hook, answer, graph):
         ("payload_device", CPU, CPU),
         ("payload_data", None, ()),
         ("payload_data", ["a", "b"], ("a", "b")),
+        ("runner_for", None, None),
+        ("runner_for", "own", "own"),
         ("rounds_to", None, None),
         ("rounds_to", "bfloat16", "bfloat16"),
         ("probe", None, Probe()),
@@ -204,6 +207,7 @@ def test_without_a_word_from_prepare_the_program_stays(graph):
         ("payload_device", "cpu", "payload_device returned 'cpu'; return a Device, or None"),
         ("payload_data", "key", "payload_data returned 'key'; return a list of keys"),
         ("payload_data", [b"key"], "payload_data returned b'key'; return a list of keys"),
+        ("runner_for", 1, "runner_for returned 1; return the name of a runner, or None"),
         (
             "rounds_to",
             "float32",
@@ -258,7 +262,13 @@ def test_a_plugin_that_changes_the_graph_is_refused(graph):
         *[(hook, " for method 'forward'") for hook in ("device_caveat", "annotate")],
         *[
             (hook, "")
-            for hook in ("compile_context", "payload_device", "payload_data", "rounds_to")
+            for hook in (
+                "compile_context",
+                "payload_device",
+                "payload_data",
+                "runner_for",
+                "rounds_to",
+            )
         ],
         ("probe", ""),
     ],

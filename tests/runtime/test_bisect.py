@@ -89,7 +89,7 @@ def test_the_delegate_with_wrong_weights_is_found(weight, guilty, spoil, tmp_pat
 
 def test_parts_that_fail_by_themselves_are_blamed_only_for_a_failure(mlp, monkeypatch):
     fails = Outcome([], "the runtime failed with set_inputs")
-    monkeypatch.setattr("etdev.runtime.bisect.run_method", lambda *_: fails)
+    monkeypatch.setattr("etdev.runtime.bisect.run_method", lambda *_, **__: fails)
     found = bisection(mlp.path, mlp.decision, "forward", [call(mlp.inputs)])
     assert found.culprit(Tolerance(1e-4)) is None
     assert len(found.skipped) == 3

@@ -190,7 +190,8 @@ def test_a_missing_kernel_is_named_with_the_dtypes_it_is_called_with(tmp_path, m
 def test_native_code_is_not_loaded_and_so_does_not_pass_here(tmp_path, monkeypatch):
     lowerer = Lowerer([Native()])
     path = lowerer.lower(Add(), X).save(tmp_path / "native.pte")
-    monkeypatch.setattr("etdev.runtime.check.missing", lambda method: ([], []))
+    nothing = "etdev.runtime.runners.PythonRunner.missing", lambda *_: ([], [])
+    monkeypatch.setattr(*nothing)
     monkeypatch.setattr("etdev.runtime.check.refusal", lambda *_: pytest.fail("it was loaded"))
     why = "loading it would run native code of the file"
     assert check(path, [CPU], plugins=lowerer.plugins) == []

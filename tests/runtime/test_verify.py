@@ -277,17 +277,17 @@ def test_nan_that_is_lost_is_reported_apart_and_an_error_on_request():
 def test_a_program_that_dies_at_an_edge_value_is_called_at_the_next_ones(monkeypatch):
     dies = Outcome([], "the process died of SIGFPE")
 
-    def run(path, calls, data):
+    def run(path, calls, data, runner):
         first = next((i for i, (_, inputs) in enumerate(calls) if inputs[0][0].isinf()), None)
         done = run_series(path, calls[:first], data)
         return done if first is None else evolve(dies, values=done.values)
 
     lowered, module = Lowerer([]).lower(nn.ReLU(), (X,)), Lowerer([]).lower(Sum(), (X,))
     monkeypatch.setattr("etdev.runtime.verify.run_series", run)
-    edges = lowered.verify().edges
+    edges = lowered.verify(runner="python").edges
     assert [call.problem for call in edges] == [dies.failure, ""]
     # The state is lost, so that nothing can be compared with later calls.
-    assert [call.value for call in module.verify().edges] == ["inf"]
+    assert [call.value for call in module.verify(runner="python").edges] == ["inf"]
 
 
 class Methods(nn.Module):
@@ -315,24 +315,24 @@ def test_calls_of_several_methods_are_mixed_in_one_loaded_program(monkeypatch):
     lowered = Lowerer([]).lower({"adds": (Adds(), (X,)), "counts": (Counts(), (X,))})
     names = []
 
-    def run(path, calls, data):
+    def run(path, calls, data, runner):
         names.extend(facts.name for facts, _ in calls)
         return run_series(path, calls, data)
 
     monkeypatch.setattr("etdev.runtime.verify.run_series", run)
-    assert lowered.verify(steps=4).calls == 8
+    assert lowered.verify(steps=4, runner="python").calls == 8
     ordinary = names[:8]
     assert sorted(ordinary) == ["adds"] * 4 + ["counts"] * 4
     assert len(list(groupby(ordinary))) > 3
     assert names[8:] == ["adds"] * 2 + ["counts"] * 2
 
-    def disturbed(path, calls, data):
+    def disturbed(path, calls, data, runner):
         done = run_series(path, calls, data)
         done.values[-1].outputs[0].add_(1)
         return done
 
     monkeypatch.setattr("etdev.runtime.verify.run_series", disturbed)
-    what = refused(lowered, edges=True).what
+    what = refused(lowered, edges=True, runner="python").what
     assert what.startswith("at nan: output 0 is off by ")
     assert what.endswith("; it is right by itself, so calls of another method disturb it")
 

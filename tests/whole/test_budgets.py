@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # At most this many lines of Python; the goal beside it is what the folder is to come down to.
 BUDGETS = {
-    "(root)": (1_300, 1_300),
-    "cli": (1_900, 1_900),
+    # Issue 33: the hook `runner_for`, and --runner.
+    "(root)": (1_303, 1_300),
+    "cli": (1_950, 1_900),
     "delegate": (2_900, 2_900),
     "edge": (1_350, 1_400),
     "graph": (1_790, 1_800),
@@ -20,9 +21,10 @@ BUDGETS = {
     "portable": (3_200, 3_200),
     "pte": (1_500, 1_500),
     "quirks": (2_365, 2_300),
-    "registry": (1_900, 1_900),
+    "registry": (1_915, 1_900),
     # Issue 32: series of calls, calls of several methods, edge values; bisection over a series.
-    "runtime": (2_025, 1_900),
+    # Issue 33: runners.
+    "runtime": (2_245, 1_900),
     "scaffold": (170, 200),
     # Issue 32: caveats of claims, errors of wrong values, differences of other fields.
     "schema": (2_350, 2_300),

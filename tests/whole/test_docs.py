@@ -218,6 +218,10 @@ class Recorder:
         self.called.append("payload_data")
 
     @hookimpl
+    def runner_for(self):
+        self.called.append("runner_for")
+
+    @hookimpl
     def rounds_to(self):
         self.called.append("rounds_to")
 
@@ -294,7 +298,7 @@ def test_the_python_of_a_document_runs(document, desk):
 @pytest.mark.parametrize("block", TOML, ids=lambda block: block.title)
 def test_the_toml_of_a_document_is_valid(block):
     if block.file == "pyproject.toml":
-        groups = {discovery.GROUP, extensions.COMMANDS, extensions.VIEWS}
+        groups = {discovery.GROUP, extensions.COMMANDS, extensions.RUNNERS, extensions.VIEWS}
         assert groups.issuperset(tomllib.loads(block.text)["project"]["entry-points"])
     else:
         assert registry.parse(block.text, block.document).names

@@ -1,0 +1,151 @@
+"""Runners: runtimes that load a program in a process of their own and call its methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import evolve, frozen
+
+from etdev.errors import EtdevError, EtdevWarning, RunError
+from etdev.pte.artifact import Artifact, MethodArtifact
+from etdev.registry import answers, extensions
+from etdev.registry.plugin import Plugin
+from etdev.runtime.child import CHILD, Child, Outcome
+from etdev.runtime.kernels import missing
+from etdev.runtime.worker import Program, load_method, load_program, run_calls, trace_calls
+
+Calls = Sequence[tuple[str, Sequence[Any]]]
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """A runtime in a process of its own, which a program may crash or hang without harm to etdev.
+
+    An entry point in the group `etdev.runners` names one. `prepare` is called before the rest.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name, as `--runner` takes it: that of its entry point."""
+
+    @property
+    def verifies(self) -> bool:
+        """True if it loads what executorch.runtime loads, so that verification tries it as well."""
+
+    def prepare(self) -> None:
+        """Make it ready, and raise an EtdevError with the cure if it can't be used here."""
+
+    def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
+        """Return the backends and the kernels that it lacks for a method."""
+
+    def load(self, program: Program, method: str) -> Outcome:
+        """Load a method, and yield no value."""
+
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+        """Call methods in turn, each by name and inputs, in one loaded program.
+
+        The values are a CallResult for each call that finished, with the times of `repeat` more.
+        """
+
+    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+        """Call a method several times; the value is its ETDump, empty if none is written."""
+
+
+@frozen(eq=False)
+class PythonRunner:
+    """A runner in a Python process.
+
+    Args:
+        name: Its name.
+        loader: A function of a module, called in that process as `load_program` is; its result has
+            `load_method(name)`, whose result has `execute(inputs)`.
+        child: The process.
+        lacking: Returns the backends and kernels that its runtime lacks for a method.
+    """
+
+    name: str = "python"
+    loader: Callable[..., Any] = load_program
+    child: Child = CHILD
+    lacking: Callable[[MethodArtifact], tuple[list[str], list[str]]] = missing
+    verifies: bool = False
+
+    def prepare(self) -> None:
+        """Start the process, so that it loads its runtime while this one does something else."""
+        self.child.start()
+
+    def missing(self, method: MethodArtifact) -> tuple[list[str], list[str]]:
+        return self.lacking(method)
+
+    def load(self, program: Program, method: str) -> Outcome:
+        return self.child.run(load_method, self._loaded_here(program), method)
+
+    def call(self, program: Program, calls: Calls, repeat: int, limit_s: float) -> Outcome:
+        own = self._loaded_here(program)
+        return self.child.run(run_calls, own, calls, repeat, limit_s=limit_s)
+
+    def trace(self, program: Program, method: str, inputs: Sequence[Any], count: int) -> Outcome:
+        return self.child.run(trace_calls, self._loaded_here(program), method, inputs, count)
+
+    def _loaded_here(self, program: Program) -> Program:
+        return evolve(program, loader=self.loader)
+
+
+PYTHON = PythonRunner()
+
+
+def named(name: str) -> Runner:
+    """Return the runner of a name, ready to be used."""
+    if name == PYTHON.name:
+        return PYTHON
+    found: Runner = extensions.load(extensions.RUNNERS, name, _fault)
+    found.prepare()
+    return found
+
+
+def runner_of(artifact: Artifact, plugins: Sequence[Plugin], name: str | None = None) -> Runner:
+    """Return the runner of a name, else the one that plugins name for the delegates of a .pte.
+
+    Without either it is Python's.
+    """
+    if name:
+        return named(name)
+    backends = sorted({d.backend_id for method in artifact.methods for d in method.delegates})
+    wishes = {backend: answers.runner_for(plugins, backend) for backend in backends}
+    names = sorted({wish for wish in wishes.values() if wish})
+    if len(names) > 1:
+        texts = ", ".join(f"{backend} needs {wish}" for backend, wish in wishes.items() if wish)
+        raise RunError(artifact.path, f"no runner has all backends: {texts}", "give --runner")
+    return named(names[0]) if names else PYTHON
+
+
+def verifying(
+    artifact: Artifact, plugins: Sequence[Plugin], name: str | None = None
+) -> list[Runner]:
+    """Return the runners that verify a .pte, the one of a name if there is a name."""
+    first = runner_of(artifact, plugins, name)
+    return [first, *(_others(artifact) if first is PYTHON and not name else ())]
+
+
+def _others(artifact: Artifact) -> Iterator[Runner]:
+    """Yield the installed runners that load what executorch.runtime loads, and have all it needs.
+
+    One that can't be prepared is left out with a warning.
+    """
+    for name in sorted(extensions.offers(extensions.RUNNERS)) if extensions.autoload() else ():
+        try:
+            found: Runner = extensions.load(extensions.RUNNERS, name, _fault)
+            if not found.verifies:
+                continue
+            found.prepare()
+        except EtdevError as error:
+            warnings.warn(f"runner {name!r} was left out: {error}", EtdevWarning, stacklevel=2)
+            continue
+        if not any(lacking for m in artifact.methods for lacking in found.missing(m)):
+            yield found
+
+
+def _fault(value: object) -> str:
+    kind = type(value).__name__
+    return "" if isinstance(value, Runner) else f"is a {kind}, not a runner"
